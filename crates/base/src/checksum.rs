@@ -1,0 +1,72 @@
+//! Checksums that bind bytes to their place.
+//!
+//! A checksum covers the payload and, through its seed, the database, the file number and the byte
+//! offset. A block that is intact but lies in the wrong place (another file, another offset, another
+//! database) fails as surely as one with a flipped bit.
+//!
+//! The function is XXH3 with 64 bits: 29 GB/s on blocks of 4 KiB here. It finds damage; it does not
+//! defend against somebody who forges files.
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// Which database and which file some bytes belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileIdentity {
+    /// The random number that was drawn when the database was created.
+    pub database_id: u64,
+    /// The number of the file, unique in its database and never reused.
+    pub file_number: u64,
+}
+
+impl FileIdentity {
+    /// The checksum of `bytes` that start at `offset` of this file.
+    ///
+    /// ```
+    /// use bolide_base::FileIdentity;
+    /// let file = FileIdentity { database_id: 1, file_number: 2 };
+    /// assert_ne!(file.checksum(0, b"block"), file.checksum(4096, b"block"));
+    /// ```
+    #[inline]
+    pub fn checksum(&self, offset: u64, bytes: &[u8]) -> u64 {
+        xxh3_64_with_seed(bytes, self.seed(offset))
+    }
+
+    #[inline]
+    fn seed(&self, offset: u64) -> u64 {
+        let mut seed = mix(self.database_id ^ 0x9e37_79b9_7f4a_7c15);
+        seed = mix(seed ^ self.file_number);
+        mix(seed ^ offset)
+    }
+}
+
+/// The hash of a key for Bloom filters and cache shards. It is part of the sstable format.
+#[inline]
+pub fn hash_key(key: &[u8]) -> u64 {
+    xxh3_64(key)
+}
+
+/// A bijection of 64 bits that spreads each bit over all others.
+#[inline]
+fn mix(mut word: u64) -> u64 {
+    word ^= word >> 32;
+    word = word.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    word ^= word >> 32;
+    word = word.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    word ^ (word >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misplaced_block_fails() {
+        let file = FileIdentity { database_id: 10, file_number: 3 };
+        let sum = file.checksum(64, b"payload");
+        assert_eq!(sum, file.checksum(64, b"payload"));
+        assert_ne!(sum, file.checksum(65, b"payload"));
+        assert_ne!(sum, FileIdentity { file_number: 4, ..file }.checksum(64, b"payload"));
+        assert_ne!(sum, FileIdentity { database_id: 11, ..file }.checksum(64, b"payload"));
+        assert_ne!(sum, file.checksum(64, b"payloae"));
+    }
+}

@@ -1,0 +1,197 @@
+//! One error type for the whole store.
+//!
+//! An [`Error`] has a [`kind`](Error::kind) that says what the caller should do, a message that says
+//! what went wrong and where, and, where the operating system was involved, its own error as the
+//! [`source`](std::error::Error::source).
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// The result of everything in Bolide that may fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What the caller should do about an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The input is wrong (a malformed predicate, broken JSON, a wrong type): fix it and call again.
+    InvalidInput,
+    /// The input is over a documented limit: make it smaller.
+    LimitExceeded,
+    /// The named collection, index, file or key does not exist.
+    NotFound,
+    /// The named thing exists already, or a concurrent operation holds it.
+    Conflict,
+    /// Another process, or another handle in this process, has the database open.
+    Locked,
+    /// Bytes on disk are damaged: restore from a copy, or run `bolide check` to see how much is hit.
+    Corruption,
+    /// The file was written by a newer version of Bolide, or is not a Bolide file: use a version that
+    /// knows it.
+    Unsupported,
+    /// The disk is full: free space, then retry.
+    NoSpace,
+    /// The operating system refused an operation: see the source.
+    Io,
+    /// The handle or the medium is read-only.
+    ReadOnly,
+    /// An earlier write failed, so this handle refuses further writes: reopen the database.
+    Poisoned,
+    /// A cursor token or snapshot is no longer available: start again.
+    Expired,
+    /// The database is closed or closing.
+    Closed,
+    /// An invariant of Bolide itself is broken: report a bug.
+    Internal,
+}
+
+impl ErrorKind {
+    /// One short phrase that tells the caller what to do.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::InvalidInput => "fix the input and try again",
+            Self::LimitExceeded => "make the input smaller",
+            Self::NotFound => "check the name",
+            Self::Conflict => "choose another name, or wait for the other operation",
+            Self::Locked => "close the other opener first",
+            Self::Corruption => "restore the file from a copy; `bolide check` shows the extent",
+            Self::Unsupported => "use a version of Bolide that knows this format",
+            Self::NoSpace => "free space on the disk and try again",
+            Self::Io => "see the operating system's message",
+            Self::ReadOnly => "open the database for writing",
+            Self::Poisoned => "reopen the database",
+            Self::Expired => "start the query again",
+            Self::Closed => "open the database again",
+            Self::Internal => "report this as a bug of Bolide",
+        }
+    }
+}
+
+/// An error: a kind, a message with its context, and perhaps a source.
+///
+/// It is one pointer wide and cheap to clone, so that one failed group commit can report the same
+/// error to every waiting writer.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    source: Option<io::Error>,
+}
+
+impl Error {
+    /// An error of `kind` with a message that says what and where.
+    ///
+    /// ```
+    /// use bolide_base::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::NotFound, "no collection named \"posts\"");
+    /// assert_eq!(error.kind(), ErrorKind::NotFound);
+    /// assert!(error.to_string().contains("posts"));
+    /// ```
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Arc::new(Inner { kind, message: message.into(), source: None }))
+    }
+
+    /// An [`ErrorKind::InvalidInput`] error.
+    pub fn invalid_input(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidInput, message)
+    }
+
+    /// An [`ErrorKind::LimitExceeded`] error: `what` has `actual` units where `limit` are allowed.
+    pub fn limit_exceeded(what: impl fmt::Display, actual: u64, limit: u64) -> Self {
+        Self::new(ErrorKind::LimitExceeded, format!("{what} is {actual}; the limit is {limit}"))
+    }
+
+    /// An [`ErrorKind::Internal`] error: an invariant does not hold.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Internal, message)
+    }
+
+    /// An [`ErrorKind::Corruption`] error that names the file and the byte offset of the damage.
+    pub fn corruption(file: impl fmt::Display, offset: u64, what: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Corruption, format!("{file}: damaged at byte {offset}: {what}"))
+    }
+
+    /// An [`ErrorKind::Unsupported`] error that names the file.
+    pub fn unsupported(file: impl fmt::Display, what: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Unsupported, format!("{file}: {what}"))
+    }
+
+    /// Wraps an error of the operating system; `context` says which operation on which file failed.
+    ///
+    /// A full disk or quota becomes [`ErrorKind::NoSpace`], a read-only medium
+    /// [`ErrorKind::ReadOnly`], a missing file [`ErrorKind::NotFound`], all else [`ErrorKind::Io`].
+    pub fn io(context: impl fmt::Display, source: io::Error) -> Self {
+        let kind = match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+            io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
+            io::ErrorKind::NotFound => ErrorKind::NotFound,
+            _ => ErrorKind::Io,
+        };
+        Self(Arc::new(Inner { kind, message: format!("{context}: {source}"), source: Some(source) }))
+    }
+
+    /// The same error with `context` put before its message.
+    #[must_use]
+    pub fn context(self, context: impl fmt::Display) -> Self {
+        let message = format!("{context}: {}", self.0.message);
+        let source = self.0.source.as_ref().map(|source| io::Error::new(source.kind(), source.to_string()));
+        Self(Arc::new(Inner { kind: self.0.kind, message, source }))
+    }
+
+    /// What the caller should do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The message without the advice.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// True where bytes on disk were found damaged.
+    pub fn is_corruption(&self) -> bool {
+        self.kind() == ErrorKind::Corruption
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({:?})", self.0.kind, self.0.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_disk_is_told_apart_from_other_failures() {
+        let full = Error::io("write 000001.wal", io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(full.kind(), ErrorKind::NoSpace);
+        let other = Error::io("write 000001.wal", io::Error::other("EIO"));
+        assert_eq!(other.kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn context_keeps_the_kind_and_the_source() {
+        let error = Error::io("read", io::Error::other("EIO")).context("collection posts");
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.to_string().starts_with("collection posts: read"));
+        assert!(std::error::Error::source(&error).is_some());
+    }
+}

@@ -1,0 +1,2 @@
+//! Benchmarks of Bolide against its peers
+fn main() {}

@@ -1,0 +1,1 @@
+//! Bolide: an embedded key-value store whose secondary indexes are first class

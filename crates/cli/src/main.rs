@@ -1,0 +1,2 @@
+//! The bolide program
+fn main() {}

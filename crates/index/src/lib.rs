@@ -1,0 +1,1 @@
+//! Secondary indexes of Bolide and the one lookup driver

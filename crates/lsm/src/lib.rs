@@ -1,0 +1,1 @@
+//! Log-structured trees over one write-ahead log and one manifest

@@ -1,0 +1,1 @@
+//! The immutable sstable of Bolide: blocks, filters, builder, reader, cursor, block cache

@@ -1,0 +1,1 @@
+//! Oracles, histories and crash runners for testing Bolide
