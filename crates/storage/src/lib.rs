@@ -1,1 +1,25 @@
-//! The only crate of Bolide that touches files, clocks, random numbers and threads
+//! The only crate of Bolide that touches files, clocks, random numbers and threads.
+//!
+//! Everything above speaks to two small traits, [`Vfs`] with [`File`] and [`Runtime`], and is handed
+//! an implementation when a database is opened:
+//!
+//! | | real | for tests |
+//! |---|---|---|
+//! | files | [`DiskVfs`] | [`MemVfs`] (fast, nothing survives), `SimVfs` (power cuts and faults by a seed) |
+//! | clock, random numbers, threads | [`SystemRuntime`] | `SimRuntime` (a clock that moves when told, seeded numbers) |
+//!
+//! The clippy list `disallowed-methods` at the root of the repository keeps the operating system's
+//! own functions out of the other library crates, so that a run over the simulated pair depends on
+//! its seed alone.
+#![forbid(unsafe_code)]
+
+mod disk;
+mod lock;
+mod mem;
+mod runtime;
+mod vfs;
+
+pub use disk::DiskVfs;
+pub use mem::MemVfs;
+pub use runtime::{JoinHandle, Runtime, SystemRuntime};
+pub use vfs::{File, FileLock, Vfs};

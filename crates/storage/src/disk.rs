@@ -1,0 +1,244 @@
+//! The file system of the machine.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bolide_base::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+
+use crate::lock::lock_file;
+use crate::vfs::{File, FileLock, Vfs, directory_path};
+
+/// Only the owner reads and writes a file of the store.
+const FILE_MODE: u32 = 0o600;
+/// Only the owner enters a directory of the store.
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// The operating system's file system.
+///
+/// ```
+/// use bolide_storage::{DiskVfs, Vfs};
+/// let dir = tempfile::tempdir().unwrap();
+/// let vfs = DiskVfs::new();
+/// let file = vfs.create(&dir.path().join("000001.wal"))?;
+/// file.append(b"record")?;
+/// file.sync()?;
+/// vfs.sync_dir(dir.path())?;
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DiskVfs {
+    _private: (),
+}
+
+impl DiskVfs {
+    /// The file system of this machine.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Vfs for DiskVfs {
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(FILE_MODE)
+            .open(path)
+            .map_err(|error| describe("create", path, error))?;
+        Ok(Arc::new(DiskFile::new(file, path, true, 0)))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let file = fs::File::open(path).map_err(|error| describe("open", path, error))?;
+        let metadata = file.metadata().map_err(|error| describe("open", path, error))?;
+        if metadata.is_dir() {
+            return Err(describe("open", path, io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        Ok(Arc::new(DiskFile::new(file, path, false, metadata.len())))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|error| describe("remove", path, error))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).map_err(|error| describe_two("rename", from, to, error))
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::hard_link(from, to).map_err(|error| describe_two("link", from, to, error))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let failed = |error| describe("list", dir, error);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(directory_path(dir)).map_err(failed)? {
+            names.extend(entry.map_err(failed)?.file_name().into_string().ok());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        fs::exists(directory_path(path)).map_err(|error| describe("look up", path, error))
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> Result<()> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(directory_path(dir))
+            .map_err(|error| describe("create directory", dir, error))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        fs::File::open(directory_path(dir))
+            .and_then(|directory| directory.sync_all())
+            .map_err(|error| describe("sync directory", dir, error))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        fs::remove_dir(dir).map_err(|error| describe("remove directory", dir, error))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(path)
+            .map_err(|error| describe("open lock file", path, error))?;
+        lock_file(file, path)
+    }
+}
+
+/// An error that says which operation on which path failed.
+pub(crate) fn describe(operation: &str, path: &Path, error: io::Error) -> Error {
+    with_kind(format!("{operation} {}", path.display()), error)
+}
+
+fn describe_two(operation: &str, from: &Path, to: &Path, error: io::Error) -> Error {
+    with_kind(format!("{operation} {} to {}", from.display(), to.display()), error)
+}
+
+fn with_kind(context: String, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => Error::new(ErrorKind::Conflict, format!("{context}: {error}")),
+        _ => Error::io(context, error),
+    }
+}
+
+/// A file with the offset of its end, so that an append is one `pwrite`.
+struct DiskFile {
+    file: fs::File,
+    path: PathBuf,
+    /// Handles from `open` refuse appends.
+    writable: bool,
+    /// Held while bytes are written, so that appends come one after the other.
+    append: Mutex<()>,
+    /// The end of the bytes that were appended in full.
+    end: AtomicU64,
+    /// An append or a sync failed: what lies after the last sync is in doubt.
+    poisoned: AtomicBool,
+}
+
+impl DiskFile {
+    fn new(file: fs::File, path: &Path, writable: bool, end: u64) -> Self {
+        Self {
+            file,
+            path: path.to_path_buf(),
+            writable,
+            append: Mutex::new(()),
+            end: AtomicU64::new(end),
+            poisoned: AtomicBool::new(false),
+        }
+    }
+
+    fn check_poison(&self, operation: &str) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(Error::new(
+                ErrorKind::Poisoned,
+                format!("{operation} {}: an earlier write to this file failed", self.path.display()),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes back what a failed append may have written. Only a full disk leaves the handle usable,
+    /// and only if the file is as it was.
+    fn undo_append(&self, end: u64, error: io::Error) -> Error {
+        let failure = describe("append to", &self.path, error);
+        if failure.kind() != ErrorKind::NoSpace {
+            self.poisoned.store(true, Ordering::Release);
+            return failure;
+        }
+        match self.file.set_len(end) {
+            Ok(()) => failure,
+            Err(second) => {
+                self.poisoned.store(true, Ordering::Release);
+                Error::new(ErrorKind::Io, format!("{failure}; then cutting the file back failed: {second}"))
+            }
+        }
+    }
+}
+
+impl File for DiskFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        loop {
+            match self.file.read_at(buf, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.map_err(|error| describe("read", &self.path, error)),
+            }
+        }
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        if !self.writable {
+            return Err(Error::new(
+                ErrorKind::ReadOnly,
+                format!("append to {}: the file was opened for reading", self.path.display()),
+            ));
+        }
+        let _one_at_a_time = self.append.lock();
+        self.check_poison("append to")?;
+        let end = self.end.load(Ordering::Relaxed);
+        self.file.write_all_at(bytes, end).map_err(|error| self.undo_append(end, error))?;
+        self.end.store(end + bytes.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.check_poison("sync")?;
+        self.file.sync_data().map_err(|error| {
+            self.poisoned.store(true, Ordering::Release);
+            describe("sync", &self.path, error)
+        })
+    }
+
+    fn len(&self) -> Result<u64> {
+        if self.writable {
+            // Nobody else writes to the file, and bytes of a failed append do not count.
+            return Ok(self.end.load(Ordering::Acquire));
+        }
+        // Another handle may be appending.
+        self.file
+            .metadata()
+            .map(|metadata| metadata.len())
+            .map_err(|error| describe("stat", &self.path, error))
+    }
+}
+
+impl fmt::Debug for DiskFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())
+    }
+}

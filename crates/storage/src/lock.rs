@@ -1,0 +1,61 @@
+//! One opener at a time: the operating system's file lock, and a list of the locks of this process.
+//!
+//! The list is needed because some file systems (NFS, for one) turn `flock` into record locks, which
+//! a process holds only once however often it takes them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use bolide_base::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+
+use crate::disk::describe;
+use crate::vfs::FileLock;
+
+/// Device and inode of each file that this process has locked.
+static HELD: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+
+/// A lock on a file of the machine.
+#[derive(Debug)]
+struct DiskLock {
+    file: fs::File,
+    identity: (u64, u64),
+    #[allow(dead_code, reason = "shown by Debug")]
+    path: PathBuf,
+}
+
+impl FileLock for DiskLock {}
+
+impl Drop for DiskLock {
+    fn drop(&mut self) {
+        // An error changes nothing: closing the file releases the lock as well.
+        let _ = self.file.unlock();
+        HELD.lock().remove(&self.identity);
+    }
+}
+
+/// Locks `file`, which was opened by `path`, without waiting.
+pub(crate) fn lock_file(file: fs::File, path: &Path) -> Result<Box<dyn FileLock>> {
+    let metadata = file.metadata().map_err(|error| describe("stat", path, error))?;
+    let identity = (metadata.dev(), metadata.ino());
+    // Held until the answer is known, so that two threads cannot both see a free list.
+    let mut held = HELD.lock();
+    if held.contains(&identity) {
+        return Err(locked(path, "this process"));
+    }
+    match file.try_lock() {
+        Ok(()) => {
+            held.insert(identity);
+            Ok(Box::new(DiskLock { file, identity, path: path.to_path_buf() }))
+        }
+        Err(fs::TryLockError::WouldBlock) => Err(locked(path, "another process")),
+        Err(fs::TryLockError::Error(error)) => Err(describe("lock", path, error)),
+    }
+}
+
+/// The error for a lock that `holder` has.
+pub(crate) fn locked(path: &Path, holder: &str) -> Error {
+    Error::new(ErrorKind::Locked, format!("{} is locked by {holder}", path.display()))
+}

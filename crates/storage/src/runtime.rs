@@ -1,0 +1,141 @@
+//! Clock, random numbers and threads.
+
+use std::collections::hash_map::RandomState;
+use std::fmt::Debug;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bolide_base::{Error, Result};
+use rustix::time::{ClockId, clock_gettime};
+
+/// What a store needs of the machine besides files.
+pub trait Runtime: Send + Sync + Debug + 'static {
+    /// Microseconds since some fixed moment before the runtime was made. Never goes back.
+    fn now_micros(&self) -> u64;
+
+    /// A random number, uniform over all 64 bits. Good for identities and sampling, not for secrets.
+    fn random_u64(&self) -> u64;
+
+    /// Lets `duration` pass.
+    fn sleep(&self, duration: Duration);
+
+    /// Runs `task` on a new thread with this name (cut to 15 bytes by Linux).
+    fn spawn(&self, name: &str, task: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>>;
+
+    /// CPU time that the calling thread has used, in microseconds; 0 where it is not known.
+    fn thread_cpu_micros(&self) -> u64;
+
+    /// CPU time that the whole process has used, in microseconds; 0 where it is not known.
+    fn process_cpu_micros(&self) -> u64;
+}
+
+/// A thread that was started by [`Runtime::spawn`]. Dropping it lets the thread run on.
+pub trait JoinHandle: Send + Debug {
+    /// Waits for the thread to end. A panic in it is an error of kind
+    /// [`ErrorKind::Internal`](bolide_base::ErrorKind::Internal).
+    fn join(self: Box<Self>) -> Result<()>;
+
+    /// Whether the thread has ended.
+    fn is_finished(&self) -> bool;
+}
+
+/// The clock, the random numbers and the threads of the machine.
+///
+/// ```
+/// use bolide_storage::{Runtime, SystemRuntime};
+/// let runtime = SystemRuntime::new();
+/// let handle = runtime.spawn("flush", Box::new(|| ()))?;
+/// handle.join()?;
+/// assert!(runtime.now_micros() <= runtime.now_micros());
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct SystemRuntime {
+    start: Instant,
+    /// Keyed by the operating system's random numbers, so a counter through it is random too.
+    keys: RandomState,
+    drawn: AtomicU64,
+}
+
+impl SystemRuntime {
+    /// The runtime of this machine.
+    pub fn new() -> Self {
+        Self { start: Instant::now(), keys: RandomState::new(), drawn: AtomicU64::new(0) }
+    }
+}
+
+impl Default for SystemRuntime {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Runtime for SystemRuntime {
+    fn now_micros(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn random_u64(&self) -> u64 {
+        // RandomState draws its keys once per thread and counts up after that. The process and the
+        // clock are mixed in, so that two handles of one moment differ as well.
+        let count = self.drawn.fetch_add(1, Ordering::Relaxed);
+        self.keys.hash_one((count, std::process::id(), self.start.elapsed().as_nanos()))
+    }
+
+    fn sleep(&self, duration: Duration) {
+        thread::sleep(duration);
+    }
+
+    fn spawn(&self, name: &str, task: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>> {
+        spawn_thread(name, task)
+    }
+
+    fn thread_cpu_micros(&self) -> u64 {
+        cpu_micros(ClockId::ThreadCPUTime)
+    }
+
+    fn process_cpu_micros(&self) -> u64 {
+        cpu_micros(ClockId::ProcessCPUTime)
+    }
+}
+
+fn cpu_micros(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000).saturating_add(nanos / 1_000)
+}
+
+/// Starts a thread of the machine.
+pub(crate) fn spawn_thread(name: &str, task: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>> {
+    let handle = thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(task)
+        .map_err(|error| Error::io(format_args!("start thread {name}"), error))?;
+    Ok(Box::new(ThreadHandle { handle }))
+}
+
+#[derive(Debug)]
+struct ThreadHandle {
+    handle: thread::JoinHandle<()>,
+}
+
+impl JoinHandle for ThreadHandle {
+    fn join(self: Box<Self>) -> Result<()> {
+        let name = self.handle.thread().name().unwrap_or("unnamed").to_owned();
+        self.handle.join().map_err(|panic| {
+            let message = panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned());
+            Error::internal(format!("thread {name} panicked: {message}"))
+        })
+    }
+
+    fn is_finished(&self) -> bool {
+        self.handle.is_finished()
+    }
+}

@@ -1,0 +1,143 @@
+//! The file system as Bolide needs it: append-only files, whole-file names, explicit syncs.
+//!
+//! # What survives a power cut
+//!
+//! Only what was synced, and nothing else may be assumed:
+//!
+//! 1. The bytes of a file survive up to the length it had at its last successful [`File::sync`].
+//!    Bytes after that survive by whole or part sectors, in any order, as zeros, as garbage, or not.
+//! 2. A name (a create, rename, removal, hard link or new directory) survives if the directory that
+//!    holds it was synced by [`Vfs::sync_dir`] afterwards; otherwise it may or may not. Syncing a
+//!    file says nothing about its name.
+//! 3. A rename is atomic: the target name means the old file or the new one, never neither.
+//!
+//! # After a failure
+//!
+//! * A failed [`File::append`] may have written some of its bytes. The handle knows that its end is in
+//!   doubt: every later `append` and `sync` on it fails with [`ErrorKind::Poisoned`]. The exception is
+//!   a full disk: the file is cut back to the length it had, so an error of kind
+//!   [`ErrorKind::NoSpace`] means that *nothing* was appended and the handle may go on. (Where cutting
+//!   back fails too, the kind is [`ErrorKind::Io`].)
+//! * A failed [`File::sync`] may have dropped the unsynced bytes for good, although reads still show
+//!   them. The handle is poisoned; a second sync must not be taken for a success.
+//! * Reads stay possible in both cases.
+//! * A failed call of [`Vfs`] changed nothing, or did what it was asked and failed to say so.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::{Error, ErrorKind, Result};
+
+/// A file system: the few operations on names that a store needs.
+///
+/// All methods may be called from any thread. Paths are taken as they are; an empty path means the
+/// current directory.
+pub trait Vfs: Send + Sync + Debug + 'static {
+    /// Creates a new, empty file for reading and appending, readable by its owner alone (mode 0600).
+    ///
+    /// Fails with [`ErrorKind::Conflict`] if the name exists, with [`ErrorKind::NotFound`] if the
+    /// directory does not.
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>>;
+
+    /// Opens an existing file for reading. Appending to it fails with [`ErrorKind::ReadOnly`].
+    ///
+    /// Fails with [`ErrorKind::NotFound`] if there is no such file.
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>>;
+
+    /// Removes the name of a file. Handles that are open keep the bytes.
+    ///
+    /// Fails with [`ErrorKind::NotFound`] if there is no such file.
+    fn remove(&self, path: &Path) -> Result<()>;
+
+    /// Gives the file or directory `from` the name `to`, in one step. A file at `to` is replaced.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Gives the file `from` a second name `to` on the same medium.
+    ///
+    /// Fails with [`ErrorKind::Conflict`] if `to` exists.
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// The names in a directory (files and directories), sorted. Names that are not UTF-8 are left
+    /// out: the store writes none.
+    fn list(&self, dir: &Path) -> Result<Vec<String>>;
+
+    /// Whether a file or a directory has this name.
+    fn exists(&self, path: &Path) -> Result<bool>;
+
+    /// Creates a directory (mode 0700) and the missing ones above it. An existing one is no error.
+    fn create_dir_all(&self, dir: &Path) -> Result<()>;
+
+    /// Makes the names in `dir` survive a power cut, as they are now.
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+
+    /// Removes an empty directory.
+    fn remove_dir(&self, dir: &Path) -> Result<()>;
+
+    /// Takes the exclusive lock of `path`, creating the file (mode 0600) if it is missing.
+    ///
+    /// It is released when the returned guard is dropped, and by the end of the process. Fails with
+    /// [`ErrorKind::Locked`], without waiting, if another process or another handle in this process
+    /// holds it.
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
+}
+
+/// An open file. Bytes once appended never change.
+///
+/// All methods take `&self` and may be called from any thread: reads run in parallel with each other
+/// and with an append; appends of several threads come one after the other.
+pub trait File: Send + Sync + Debug {
+    /// Reads up to `buf.len()` bytes that start at `offset`, and says how many. Zero means that
+    /// `offset` is at or after the end, or that `buf` is empty; fewer than asked means nothing.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `bytes` at the end. One system call as a rule; nothing is buffered here.
+    ///
+    /// On an error some of the bytes may have been written; see the module's head for what then holds.
+    fn append(&self, bytes: &[u8]) -> Result<()>;
+
+    /// Makes all bytes appended before survive a power cut (`fdatasync`).
+    ///
+    /// A success also covers bytes appended through other handles. After an error nothing that was
+    /// unsynced may be trusted, and the handle is poisoned.
+    fn sync(&self) -> Result<()>;
+
+    /// The length of the file, in bytes.
+    fn len(&self) -> Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// An end of file before that is an error of kind [`ErrorKind::Io`] that names the file, the
+    /// offset and the length: whether it means damage is for the caller to say.
+    fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut filled = 0;
+        while let Some(rest) = buf.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(offset.saturating_add(filled as u64), rest)? {
+                0 => {
+                    let wanted = buf.len();
+                    return Err(Error::new(
+                        ErrorKind::Io,
+                        format!(
+                            "{self:?}: the file ends after {filled} of {wanted} bytes at offset {offset}"
+                        ),
+                    ));
+                }
+                count => filled += count,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An exclusive lock, released when dropped.
+pub trait FileLock: Send + Sync + Debug {}
+
+/// `path`, or `.` for the empty path that [`Path::parent`] gives for a bare name.
+pub(crate) fn directory_path(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
