@@ -1,1 +1,11 @@
-//! Log-structured trees over one write-ahead log and one manifest
+//! Log-structured trees over one write-ahead log and one manifest.
+//!
+//! A [`Store`](store::Store) holds any number of trees. They share one log, so that a batch over
+//! several trees is atomic, and one manifest, so that their files change together. What the trees
+//! mean (records, indexes) is the business of the layers above.
+
+mod batch;
+pub mod options;
+
+pub use batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
+pub use options::{Layout, StoreOptions, SyncMode, TreeOptions};

@@ -1,0 +1,557 @@
+//! A batch of writes to several trees: the unit of atomicity, and the payload of one WAL record.
+//!
+//! The batch is encoded while it is built, so that committing it means filling in its sequence
+//! numbers and handing the bytes to the log.
+//!
+//! ```text
+//! batch   first sequence   u64   sequence number of the first operation that takes one
+//!         operations       u32   how many follow
+//!         operation*
+//!
+//! operation
+//!         flags            u8    bits 0..3  kind: 0 delete, 1 put, 2 merge, 3 range delete
+//!                                bit  6     takes the next sequence number
+//!                                bit  7     an explicit sequence number follows
+//!                                neither    has the sequence number of the operation before
+//!         sequence         u64   only with bit 7
+//!         tree             varint
+//!         key              varint length, bytes (range delete: first key of the range)
+//!         value            varint length, bytes (put, merge; range delete: end of the range, not
+//!                                in it); absent for delete
+//! ```
+//!
+//! Invariants: the first operation takes a sequence number or has an explicit one; an operation has
+//! bit 6 or bit 7 or neither, never both; all lengths are within [`bolide_base::limits`].
+
+use bolide_base::coding::{self, Decoder};
+use bolide_base::limits::{MAX_BATCH_BYTES, MAX_TREE_KEY_BYTES, MAX_VALUE_BYTES};
+use bolide_base::{EntryKind, Error, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
+
+/// Bytes before the first operation.
+const HEADER_BYTES: usize = 12;
+const KIND_MASK: u8 = 0x0f;
+const RANGE_DELETE: u8 = 3;
+const TAKES_NEXT: u8 = 1 << 6;
+const HAS_EXPLICIT: u8 = 1 << 7;
+/// Stands for "to the end of the bytes": no batch within its limit has so many operations.
+const UNCOUNTED: u32 = u32::MAX;
+
+/// What an operation of a batch does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation<'a> {
+    /// Writes one entry. The value of a tombstone is empty.
+    Entry {
+        /// Put, delete or merge.
+        kind: EntryKind,
+        /// The key.
+        key: &'a [u8],
+        /// The value; empty for a delete.
+        value: &'a [u8],
+    },
+    /// Deletes all keys from `start` (in it) to `end` (not in it).
+    RangeDelete {
+        /// First key of the range.
+        start: &'a [u8],
+        /// First key behind the range.
+        end: &'a [u8],
+    },
+}
+
+/// One operation of a batch with its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlacedOperation<'a> {
+    /// The tree it writes to.
+    pub tree: TreeId,
+    /// Its sequence number. Before the commit the batch counts from 1.
+    pub sequence: SequenceNumber,
+    /// True if it shares the sequence number of an operation before it, or has an explicit one.
+    pub derived: bool,
+    /// What it does.
+    pub operation: Operation<'a>,
+}
+
+/// Writes to one or several trees that become durable and visible together.
+///
+/// ```
+/// use bolide_lsm::StoreBatch;
+/// let mut batch = StoreBatch::new();
+/// batch.put(1, b"key", b"value")?;
+/// // An index entry of the same record: its key carries the record's sequence number.
+/// batch.put_derived(2, b"red\0\x01........key", b"", Some(5))?;
+/// assert_eq!(batch.len(), 2);
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct StoreBatch {
+    bytes: Vec<u8>,
+    operations: u32,
+    sequences: u32,
+    patches: Vec<SequencePatch>,
+}
+
+/// Where the commit writes an inverted sequence number into a key.
+#[derive(Debug, Clone, Copy)]
+struct SequencePatch {
+    /// Offset in the batch's bytes.
+    position: u32,
+    /// Which of the batch's sequence numbers, from 0.
+    ordinal: u32,
+}
+
+impl StoreBatch {
+    /// An empty batch. Allocates nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty batch with room for `bytes` encoded bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes + HEADER_BYTES), ..Self::default() }
+    }
+
+    /// How many operations it has, derived ones included.
+    pub fn len(&self) -> usize {
+        self.operations as usize
+    }
+
+    /// True without operations.
+    pub fn is_empty(&self) -> bool {
+        self.operations == 0
+    }
+
+    /// Encoded size in bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len().max(HEADER_BYTES)
+    }
+
+    /// How many sequence numbers the commit will assign.
+    pub fn sequence_count(&self) -> u64 {
+        u64::from(self.sequences)
+    }
+
+    /// Removes all operations, keeps the allocation.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.patches.clear();
+        self.operations = 0;
+        self.sequences = 0;
+    }
+
+    /// Sets `key` of `tree` to `value`; takes the next sequence number.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a key, a value or a batch over its limit; the batch is then unchanged.
+    pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
+        self.push(TAKES_NEXT | EntryKind::Put as u8, None, tree, key, Some(value)).map(drop)
+    }
+
+    /// Deletes `key` of `tree`; takes the next sequence number.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
+        self.push(TAKES_NEXT | EntryKind::Delete as u8, None, tree, key, None).map(drop)
+    }
+
+    /// Deletes all keys of `tree` in `start..end`; takes the next sequence number.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put), and `InvalidInput` where `start` is not below `end`.
+    pub fn delete_range(&mut self, tree: TreeId, start: &[u8], end: &[u8]) -> Result<()> {
+        if start >= end {
+            return Err(Error::invalid_input("the start of a range to delete must be below its end"));
+        }
+        check_key(end)?;
+        self.push(TAKES_NEXT | RANGE_DELETE, None, tree, start, Some(end)).map(drop)
+    }
+
+    /// Puts an entry that belongs to the operation before it and shares its sequence number.
+    ///
+    /// With `sequence_at`, the commit overwrites the eight bytes at that offset of `key` with the
+    /// inverted sequence number, most significant byte first, so that newer entries sort first.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); `Internal` where there is no operation before it, or where the eight
+    /// bytes do not lie within the key.
+    pub fn put_derived(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+        sequence_at: Option<usize>,
+    ) -> Result<()> {
+        self.push_derived(EntryKind::Put, tree, key, Some(value), sequence_at)
+    }
+
+    /// Merges `value` into an entry that belongs to the operation before it.
+    ///
+    /// # Errors
+    /// As [`put_derived`](Self::put_derived).
+    pub fn merge_derived(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
+        self.push_derived(EntryKind::Merge, tree, key, Some(value), None)
+    }
+
+    /// Deletes an entry on behalf of the operation before it, whose sequence number it shares.
+    ///
+    /// # Errors
+    /// As [`put_derived`](Self::put_derived).
+    pub fn delete_derived(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
+        self.push_derived(EntryKind::Delete, tree, key, None, None)
+    }
+
+    /// Puts an entry with a sequence number of the past (a back-fill), or, while the batch is staged,
+    /// with the number of one of its operations.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_at(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        self.push(EntryKind::Put as u8, Some(sequence), tree, key, Some(value)).map(drop)
+    }
+
+    /// Deletes an entry at an explicit sequence number; see [`put_at`](Self::put_at).
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete_at(&mut self, tree: TreeId, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.push(EntryKind::Delete as u8, Some(sequence), tree, key, None).map(drop)
+    }
+
+    /// Appends the operations of `other` behind its own. Patches and sequences follow.
+    ///
+    /// # Errors
+    /// `LimitExceeded` where the two together are over the limit of a batch.
+    pub fn append(&mut self, other: &StoreBatch) -> Result<()> {
+        if other.is_empty() {
+            return Ok(());
+        }
+        let total = self.len_bytes() + other.bytes.len() - HEADER_BYTES;
+        if total > MAX_BATCH_BYTES {
+            return Err(Error::limit_exceeded("a write batch in bytes", total as u64, MAX_BATCH_BYTES as u64));
+        }
+        self.start();
+        let shift = self.bytes.len() as u32 - HEADER_BYTES as u32;
+        self.bytes.extend_from_slice(&other.bytes[HEADER_BYTES..]);
+        self.patches.extend(other.patches.iter().map(|patch| SequencePatch {
+            position: patch.position + shift,
+            ordinal: patch.ordinal + self.sequences,
+        }));
+        self.operations += other.operations;
+        self.sequences += other.sequences;
+        Ok(())
+    }
+
+    /// The operations in order. Before the commit sequence numbers count from 1.
+    pub fn operations(&self) -> impl Iterator<Item = PlacedOperation<'_>> {
+        BatchReader::over_own(&self.bytes).filter_map(Result::ok)
+    }
+
+    /// The first sequence number, once the commit assigned it (while staged); else 1.
+    pub fn first_sequence(&self) -> SequenceNumber {
+        self.bytes
+            .first_chunk::<8>()
+            .map_or(1, |bytes| u64::from_le_bytes(*bytes))
+            .max(1)
+    }
+
+    /// Assigns sequence numbers from `first` on. Keys that hold their number are filled in by
+    /// [`seal`](Self::seal).
+    pub(crate) fn assign(&mut self, first: SequenceNumber) {
+        self.start();
+        self.bytes[..8].copy_from_slice(&first.to_le_bytes());
+    }
+
+    /// Fills in the inverted sequence numbers and the count; the bytes are then a WAL payload.
+    pub(crate) fn seal(&mut self) -> &[u8] {
+        self.start();
+        let first = self.first_sequence();
+        self.bytes[8..HEADER_BYTES].copy_from_slice(&self.operations.to_le_bytes());
+        for patch in &self.patches {
+            let inverted = !(first + u64::from(patch.ordinal));
+            let position = patch.position as usize;
+            self.bytes[position..position + 8].copy_from_slice(&inverted.to_be_bytes());
+        }
+        &self.bytes
+    }
+
+    /// The bytes as [`seal`](Self::seal) left them.
+    pub(crate) fn sealed_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn push_derived(
+        &mut self,
+        kind: EntryKind,
+        tree: TreeId,
+        key: &[u8],
+        value: Option<&[u8]>,
+        sequence_at: Option<usize>,
+    ) -> Result<()> {
+        let Some(ordinal) = self.sequences.checked_sub(1) else {
+            return Err(Error::internal("a derived write has no operation before it"));
+        };
+        if sequence_at.is_some_and(|at| at.checked_add(8).is_none_or(|end| end > key.len())) {
+            return Err(Error::internal("the place of a sequence number lies outside its key"));
+        }
+        let key_position = self.push(kind as u8, None, tree, key, value)?;
+        if let Some(at) = sequence_at {
+            self.patches.push(SequencePatch { position: (key_position + at) as u32, ordinal });
+        }
+        Ok(())
+    }
+
+    /// Appends one operation and says where in the bytes its key starts.
+    fn push(
+        &mut self,
+        flags: u8,
+        explicit: Option<SequenceNumber>,
+        tree: TreeId,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<usize> {
+        check_key(key)?;
+        let value_len = value.map_or(0, <[u8]>::len);
+        if value_len > MAX_VALUE_BYTES {
+            return Err(Error::limit_exceeded("a value in bytes", value_len as u64, MAX_VALUE_BYTES as u64));
+        }
+        let upper_bound = self.len_bytes() + 32 + key.len() + value_len;
+        if upper_bound > MAX_BATCH_BYTES {
+            return Err(Error::limit_exceeded(
+                "a write batch in bytes",
+                upper_bound as u64,
+                MAX_BATCH_BYTES as u64,
+            ));
+        }
+        self.start();
+        self.bytes.reserve(32 + key.len() + value_len);
+        match explicit {
+            Some(sequence) => {
+                self.bytes.push(flags | HAS_EXPLICIT);
+                coding::put_u64(&mut self.bytes, sequence);
+            }
+            None => self.bytes.push(flags),
+        }
+        coding::put_varint(&mut self.bytes, u64::from(tree));
+        coding::put_varint(&mut self.bytes, key.len() as u64);
+        let key_position = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        if let Some(value) = value {
+            coding::put_bytes(&mut self.bytes, value);
+        }
+        self.operations += 1;
+        self.sequences += u32::from(flags & TAKES_NEXT != 0);
+        Ok(key_position)
+    }
+
+    fn start(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes.extend_from_slice(&1_u64.to_le_bytes());
+            self.bytes.extend_from_slice(&0_u32.to_le_bytes());
+        }
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > MAX_TREE_KEY_BYTES {
+        return Err(Error::limit_exceeded("a key in bytes", key.len() as u64, MAX_TREE_KEY_BYTES as u64));
+    }
+    Ok(())
+}
+
+/// Reads the operations of a WAL payload with their sequence numbers.
+///
+/// Bytes that no batch could have written give one error, then the end.
+#[derive(Debug, Clone)]
+pub struct BatchReader<'a> {
+    decoder: Decoder<'a>,
+    /// Operations still to come.
+    left: u32,
+    /// The next sequence number to be taken.
+    next: SequenceNumber,
+    /// The sequence number of the operation before.
+    current: Option<SequenceNumber>,
+}
+
+impl<'a> BatchReader<'a> {
+    /// Reads `payload`.
+    ///
+    /// # Errors
+    /// `Corruption` where the payload is too short for its header.
+    pub fn new(payload: &'a [u8]) -> Result<Self> {
+        let mut decoder = Decoder::new(payload);
+        let (Some(next), Some(left)) = (decoder.u64(), decoder.u32()) else {
+            return Err(malformed(0));
+        };
+        Ok(Self { decoder, left, next, current: None })
+    }
+
+    /// Reads the bytes of a batch whose count is not filled in yet.
+    fn over_own(bytes: &'a [u8]) -> Self {
+        Self::new(bytes).map_or(
+            Self { decoder: Decoder::new(&[]), left: 0, next: 1, current: None },
+            |mut reader| {
+                reader.left = UNCOUNTED;
+                reader
+            },
+        )
+    }
+
+    /// The first sequence number that a later batch may have, once all was read.
+    pub fn next_sequence(&self) -> SequenceNumber {
+        self.next
+    }
+
+    fn read(&mut self) -> Option<PlacedOperation<'a>> {
+        let flags = self.decoder.u8()?;
+        let (takes_next, has_explicit) = (flags & TAKES_NEXT != 0, flags & HAS_EXPLICIT != 0);
+        let sequence = match (takes_next, has_explicit) {
+            (true, true) => return None,
+            (true, false) => {
+                let taken = self.next;
+                self.next = taken.checked_add(1)?;
+                self.current = Some(taken);
+                taken
+            }
+            (false, true) => self.decoder.u64()?,
+            (false, false) => self.current?,
+        };
+        if sequence > MAX_SEQUENCE || flags & !(KIND_MASK | TAKES_NEXT | HAS_EXPLICIT) != 0 {
+            return None;
+        }
+        let tree = TreeId::try_from(self.decoder.varint()?).ok()?;
+        let key = self.key()?;
+        let operation = match flags & KIND_MASK {
+            RANGE_DELETE => Operation::RangeDelete { start: key, end: self.key()? },
+            code => match EntryKind::from_code(code)? {
+                EntryKind::Delete => Operation::Entry { kind: EntryKind::Delete, key, value: &[] },
+                kind => {
+                    let value_len = self.decoder.length(MAX_VALUE_BYTES)?;
+                    Operation::Entry { kind, key, value: self.decoder.take(value_len)? }
+                }
+            },
+        };
+        Some(PlacedOperation { tree, sequence, derived: !takes_next, operation })
+    }
+
+    fn key(&mut self) -> Option<&'a [u8]> {
+        let key_len = self.decoder.length(MAX_TREE_KEY_BYTES)?;
+        self.decoder.take(key_len)
+    }
+}
+
+impl<'a> Iterator for BatchReader<'a> {
+    type Item = Result<PlacedOperation<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 || (self.left == UNCOUNTED && self.decoder.is_empty()) {
+            return None;
+        }
+        let position = self.decoder.position();
+        match self.read() {
+            Some(operation) => {
+                if self.left != UNCOUNTED {
+                    self.left -= 1;
+                    if self.left == 0 && !self.decoder.is_empty() {
+                        return Some(Err(malformed(self.decoder.position())));
+                    }
+                }
+                Some(Ok(operation))
+            }
+            None => {
+                self.left = 0;
+                Some(Err(malformed(position)))
+            }
+        }
+    }
+}
+
+fn malformed(position: usize) -> Error {
+    Error::corruption("write batch", position as u64, "not an operation that any batch has")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry<'a>(kind: EntryKind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
+        Operation::Entry { kind, key, value }
+    }
+
+    fn sample() -> StoreBatch {
+        let mut batch = StoreBatch::new();
+        batch.put(1, b"a", b"1").unwrap();
+        batch.put_derived(2, b"red........a", b"", Some(3)).unwrap();
+        batch.delete(1, b"b").unwrap();
+        batch.delete_range(1, b"c", b"d").unwrap();
+        batch.put_at(3, b"old", b"x", 7).unwrap();
+        batch
+    }
+
+    #[test]
+    fn operations_come_back_with_their_sequences() {
+        let mut batch = sample();
+        batch.assign(100);
+        let payload = batch.seal().to_vec();
+        let read: Vec<_> = BatchReader::new(&payload).unwrap().map(Result::unwrap).collect();
+        let mut patched = b"red........a".to_vec();
+        patched[3..11].copy_from_slice(&(!100_u64).to_be_bytes());
+        assert_eq!(
+            read.iter().map(|op| (op.tree, op.sequence, op.derived)).collect::<Vec<_>>(),
+            [(1, 100, false), (2, 100, true), (1, 101, false), (1, 102, false), (3, 7, true)]
+        );
+        assert_eq!(read[0].operation, entry(EntryKind::Put, b"a", b"1"));
+        assert_eq!(read[1].operation, entry(EntryKind::Put, &patched, b""));
+        assert_eq!(read[2].operation, entry(EntryKind::Delete, b"b", b""));
+        assert_eq!(read[3].operation, Operation::RangeDelete { start: b"c", end: b"d" });
+        assert_eq!(batch.operations().count(), 5);
+    }
+
+    #[test]
+    fn appended_batches_keep_their_patches() {
+        let mut batch = sample();
+        batch.append(&sample()).unwrap();
+        assert_eq!((batch.len(), batch.sequence_count()), (10, 6));
+        batch.assign(50);
+        let payload = batch.seal().to_vec();
+        let read: Vec<_> = BatchReader::new(&payload).unwrap().map(Result::unwrap).collect();
+        assert_eq!(read[6].sequence, 53);
+        let Operation::Entry { key, .. } = read[6].operation else { panic!("an entry") };
+        assert_eq!(key[3..11], (!53_u64).to_be_bytes());
+    }
+
+    #[test]
+    fn every_truncation_and_trailing_byte_is_refused() {
+        let mut batch = sample();
+        batch.assign(9);
+        let payload = batch.seal().to_vec();
+        for cut in 0..payload.len() {
+            let refused = match BatchReader::new(&payload[..cut]) {
+                Err(_) => true,
+                Ok(reader) => reader.into_iter().any(|operation| operation.is_err()),
+            };
+            assert!(refused, "cut at {cut}");
+        }
+        let mut longer = payload;
+        longer.push(0);
+        assert!(BatchReader::new(&longer).unwrap().any(|operation| operation.is_err()));
+    }
+
+    #[test]
+    fn limits_hold_at_their_edges() {
+        let mut batch = StoreBatch::new();
+        batch.put(1, &vec![0; MAX_TREE_KEY_BYTES], b"").unwrap();
+        assert!(batch.put(1, &vec![0; MAX_TREE_KEY_BYTES + 1], b"").is_err());
+        batch.put(1, b"", &vec![0; MAX_VALUE_BYTES]).unwrap();
+        assert!(batch.put(1, b"", &vec![0; MAX_VALUE_BYTES + 1]).is_err());
+        assert_eq!(batch.len(), 2);
+        assert!(batch.delete_range(1, b"b", b"b").is_err());
+        let mut empty = StoreBatch::new();
+        assert!(empty.put_derived(1, b"k", b"", None).is_err());
+    }
+}

@@ -1,0 +1,211 @@
+//! Settings of a store and of its trees: data without behaviour.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bolide_base::coding::{self, Decoder};
+use bolide_table::{Compression, TableOptions};
+
+/// When an acknowledged write is safe from a power cut. Every mode survives the end of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SyncMode {
+    /// The log is handed to the operating system and not synced until its segment ends.
+    None,
+    /// The log is synced together for many writes: at the latest after
+    /// [`StoreOptions::sync_interval`] or [`StoreOptions::sync_bytes`]. A power cut may lose that
+    /// much of what was acknowledged.
+    #[default]
+    Batch,
+    /// The write is acknowledged after its log record was synced. Concurrent writers share a sync.
+    Always,
+}
+
+/// How the sorted runs of a tree are arranged and compacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Layout {
+    /// One sorted run a level, each about ten times the one above: fast reads.
+    #[default]
+    Leveled,
+    /// Runs of similar size are merged together: fewer bytes written, more runs to read.
+    Tiered,
+}
+
+impl Layout {
+    /// The name used in options and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leveled => "leveled",
+            Self::Tiered => "tiered",
+        }
+    }
+}
+
+/// Settings of a store, for the time it is open.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StoreOptions {
+    /// The directory of the database.
+    pub dir: PathBuf,
+    /// Create the database where there is none. Default: true.
+    pub create_if_missing: bool,
+    /// Change no byte; refuse writes. Default: false.
+    pub read_only: bool,
+    /// When writes are synced. Default: [`SyncMode::Batch`].
+    pub sync: SyncMode,
+    /// Longest time that [`SyncMode::Batch`] leaves a write unsynced. Default: 50 ms.
+    pub sync_interval: Duration,
+    /// Most log bytes that [`SyncMode::Batch`] leaves unsynced. Default: 1 MiB.
+    pub sync_bytes: u64,
+    /// Bytes of memory that the writable memtables of all trees may take together before they are
+    /// flushed. Default: 64 MiB.
+    pub memtable_bytes: usize,
+    /// How many generations of full memtables may wait to be flushed before writers wait. Default: 3.
+    pub max_immutable_memtables: usize,
+    /// Sorted runs in the first level of a tree from which on writers are slowed down. Default: 12.
+    pub slowdown_runs: usize,
+    /// Sorted runs in the first level of a tree at which writers wait. Default: 36.
+    pub stop_runs: usize,
+    /// Threads for flushes and compactions. With 0 they run inside the writing call, in an order that
+    /// depends on nothing but the calls. Default: 2.
+    pub background_threads: usize,
+    /// Most sstables held open at once. Default: 512.
+    pub max_open_files: usize,
+    /// Size at which the manifest is written anew. Default: 4 MiB.
+    pub manifest_bytes: u64,
+}
+
+impl StoreOptions {
+    /// The defaults for a database in `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            create_if_missing: true,
+            read_only: false,
+            sync: SyncMode::default(),
+            sync_interval: Duration::from_millis(50),
+            sync_bytes: 1 << 20,
+            memtable_bytes: 64 << 20,
+            max_immutable_memtables: 3,
+            slowdown_runs: 12,
+            stop_runs: 36,
+            background_threads: 2,
+            max_open_files: 512,
+            manifest_bytes: 4 << 20,
+        }
+    }
+}
+
+/// Settings of one tree. They are kept in the manifest.
+///
+/// ```text
+/// options  format              u8      1
+///          layout              u8      0 leveled, 1 tiered
+///          compression         u8      0 none, 1 lz4, 2 zstd
+///          zstd level          u8      0 where compression is not zstd
+///          block bytes         varint
+///          bloom bits per key  varint
+///          target file bytes   varint
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeOptions {
+    /// How its runs are arranged. Default: leveled.
+    pub layout: Layout,
+    /// How its blocks are compressed. Default: lz4.
+    pub compression: Compression,
+    /// Size at which a data block ends, in bytes before compression. Default: 4096.
+    pub block_bytes: usize,
+    /// Bits of Bloom filter a key; 0 for none. Default: 10.
+    pub bloom_bits_per_key: usize,
+    /// Size at which a compaction starts a new sstable, in bytes. Default: 64 MiB.
+    pub target_file_bytes: u64,
+}
+
+impl Default for TreeOptions {
+    fn default() -> Self {
+        Self {
+            layout: Layout::default(),
+            compression: Compression::Lz4,
+            block_bytes: 4096,
+            bloom_bits_per_key: 10,
+            target_file_bytes: 64 << 20,
+        }
+    }
+}
+
+impl TreeOptions {
+    /// The settings of this tree's sstables.
+    pub fn table_options(&self) -> TableOptions {
+        TableOptions::default()
+            .block_bytes(self.block_bytes)
+            .compression(self.compression)
+            .bloom_bits_per_key(self.bloom_bits_per_key)
+    }
+
+    /// The bytes kept in the manifest.
+    pub fn encode(&self) -> Vec<u8> {
+        let layout = match self.layout {
+            Layout::Leveled => 0,
+            Layout::Tiered => 1,
+        };
+        let (compression, level) = match self.compression {
+            Compression::None => (0, 0),
+            Compression::Lz4 => (1, 0),
+            Compression::Zstd(level) => (2, level.clamp(1, 22) as u8),
+        };
+        let mut out = vec![1, layout, compression, level];
+        coding::put_varint(&mut out, self.block_bytes as u64);
+        coding::put_varint(&mut out, self.bloom_bits_per_key as u64);
+        coding::put_varint(&mut out, self.target_file_bytes);
+        out
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut decoder = Decoder::new(bytes);
+        if decoder.u8()? != 1 {
+            return None;
+        }
+        let layout = match decoder.u8()? {
+            0 => Layout::Leveled,
+            1 => Layout::Tiered,
+            _ => return None,
+        };
+        let compression = match (decoder.u8()?, decoder.u8()?) {
+            (0, 0) => Compression::None,
+            (1, 0) => Compression::Lz4,
+            (2, level @ 1..=22) => Compression::Zstd(level.into()),
+            _ => return None,
+        };
+        let options = Self {
+            layout,
+            compression,
+            block_bytes: decoder.length(1 << 30)?,
+            bloom_bits_per_key: decoder.length(64)?,
+            target_file_bytes: decoder.varint()?,
+        };
+        decoder.is_empty().then_some(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tree_options_round_trip() {
+        for layout in [Layout::Leveled, Layout::Tiered] {
+            for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
+                let options =
+                    TreeOptions { layout, compression, block_bytes: 777, ..TreeOptions::default() };
+                let bytes = options.encode();
+                assert_eq!(TreeOptions::decode(&bytes), Some(options));
+                for cut in 0..bytes.len() {
+                    assert_eq!(TreeOptions::decode(&bytes[..cut]), None);
+                }
+            }
+        }
+        assert_eq!(TreeOptions::decode(&[2, 0, 0, 0, 1, 1, 1]), None);
+    }
+}
