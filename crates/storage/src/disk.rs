@@ -242,3 +242,47 @@ impl fmt::Debug for DiskFile {
         write!(f, "{}", self.path.display())
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Every write to this device fails as on a full disk, and unlike a file it cannot be cut back.
+    #[test]
+    fn a_full_disk_that_cannot_be_cut_back_poisons_the_handle() {
+        let path = Path::new("/dev/full");
+        let device = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let file = DiskFile::new(device, path, true, 0);
+        let error = file.append(b"x").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.to_string().contains("cutting the file back failed"), "{error}");
+        assert_eq!(file.append(b"x").unwrap_err().kind(), ErrorKind::Poisoned);
+        assert_eq!(file.sync().unwrap_err().kind(), ErrorKind::Poisoned);
+        assert_eq!(file.len().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_full_disk_cuts_the_file_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let writable = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        let file = DiskFile::new(writable, &path, true, 0);
+        file.append(b"kept").unwrap();
+        // What a write leaves that ran out of space half-way.
+        file.file.write_all_at(b"part", 4).unwrap();
+        let error = file.undo_append(4, io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
+        file.append(b"!").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"kept!");
+    }
+
+    #[test]
+    fn another_failure_poisons_the_handle() {
+        let path = Path::new("/dev/null");
+        // Opened for reading alone, so that the write fails with EBADF.
+        let file = DiskFile::new(fs::File::open(path).unwrap(), path, true, 0);
+        assert_eq!(file.append(b"x").unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(file.append(b"x").unwrap_err().kind(), ErrorKind::Poisoned);
+    }
+}

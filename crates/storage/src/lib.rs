@@ -5,8 +5,8 @@
 //!
 //! | | real | for tests |
 //! |---|---|---|
-//! | files | [`DiskVfs`] | [`MemVfs`] (fast, nothing survives), `SimVfs` (power cuts and faults by a seed) |
-//! | clock, random numbers, threads | [`SystemRuntime`] | `SimRuntime` (a clock that moves when told, seeded numbers) |
+//! | files | [`DiskVfs`] | [`MemVfs`] (fast, nothing survives), [`SimVfs`] (power cuts and faults by a seed) |
+//! | clock, random numbers, threads | [`SystemRuntime`] | [`SimRuntime`] (a clock that moves when told, seeded numbers) |
 //!
 //! The clippy list `disallowed-methods` at the root of the repository keeps the operating system's
 //! own functions out of the other library crates, so that a run over the simulated pair depends on
@@ -17,9 +17,11 @@ mod disk;
 mod lock;
 mod mem;
 mod runtime;
+mod sim;
 mod vfs;
 
 pub use disk::DiskVfs;
 pub use mem::MemVfs;
 pub use runtime::{JoinHandle, Runtime, SystemRuntime};
+pub use sim::{CrashMode, DiskImage, Fault, FaultPlan, IoCounters, RecordImages, SimRng, SimRuntime, SimVfs};
 pub use vfs::{File, FileLock, Vfs};

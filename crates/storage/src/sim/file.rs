@@ -1,0 +1,103 @@
+//! A handle on a file of a simulated disk.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bolide_base::{Error, ErrorKind, Result};
+
+use super::disk::NodeId;
+use super::fault::{Call, Fault};
+use super::vfs::{SimVfs, broken, full};
+use crate::mem::{copy_at, opened_for_reading};
+use crate::vfs::File;
+
+pub(super) struct SimFile {
+    vfs: SimVfs,
+    node: NodeId,
+    path: PathBuf,
+    writable: bool,
+    /// An append or a sync through this handle failed.
+    poisoned: AtomicBool,
+}
+
+impl SimFile {
+    pub(super) fn new(vfs: SimVfs, node: NodeId, path: PathBuf, writable: bool) -> Self {
+        Self { vfs, node, path, writable, poisoned: AtomicBool::new(false) }
+    }
+
+    fn check_poison(&self, operation: &str) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            let path = self.path.display();
+            let message = format!("{operation} {path}: an earlier write to this file failed");
+            return Err(Error::new(ErrorKind::Poisoned, message));
+        }
+        Ok(())
+    }
+
+    fn poison(&self, operation: &str) -> Error {
+        self.poisoned.store(true, Ordering::Release);
+        broken(operation, &self.path)
+    }
+}
+
+impl File for SimFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut machine = self.vfs.machine.lock();
+        let fault = machine.begin(Call::Read { bytes: buf.len() }, "read", &self.path)?;
+        let wanted = match fault {
+            None => buf.len(),
+            Some(Fault::ShortRead) => 1 + machine.rng.below(buf.len() as u64 - 1) as usize,
+            Some(_) => return Err(broken("read", &self.path)),
+        };
+        Ok(copy_at(&machine.disk.file(self.node)?.content, offset, &mut buf[..wanted]))
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        if !self.writable {
+            return Err(opened_for_reading(&self.path));
+        }
+        self.check_poison("append to")?;
+        let mut machine = self.vfs.machine.lock();
+        let fault = machine.begin(Call::Append { bytes: bytes.len() }, "append to", &self.path)?;
+        let landed = match fault {
+            None => bytes.len(),
+            Some(Fault::NoSpace) => return Err(full("append to", &self.path)),
+            Some(Fault::ShortAppend) => 1 + machine.rng.below(bytes.len() as u64 - 1) as usize,
+            Some(_) => machine.rng.below(bytes.len() as u64 + 1) as usize,
+        };
+        machine.disk.file_mut(self.node)?.append(&bytes[..landed]);
+        if fault.is_some() { Err(self.poison("append to")) } else { Ok(()) }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.check_poison("sync")?;
+        let mut machine = self.vfs.machine.lock();
+        let fault = machine.begin(Call::Sync, "sync", &self.path)?;
+        match fault {
+            None => {
+                machine.disk.file_mut(self.node)?.sync();
+                machine.end(Call::Sync);
+                return Ok(());
+            }
+            Some(Fault::LostSync) => machine.disk.file_mut(self.node)?.lose_unsynced(),
+            // The bytes may have reached the disk or not: they stay unsynced, and a crash decides.
+            Some(_) => {}
+        }
+        Err(self.poison("sync"))
+    }
+
+    fn len(&self) -> Result<u64> {
+        let mut machine = self.vfs.machine.lock();
+        if machine.begin(Call::Look, "stat", &self.path)?.is_some() {
+            return Err(broken("stat", &self.path));
+        }
+        Ok(machine.disk.file(self.node)?.content.len() as u64)
+    }
+}
+
+impl fmt::Debug for SimFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())
+    }
+}

@@ -1,0 +1,351 @@
+//! The simulated file system: names, faults, power.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bolide_base::{Error, Result};
+use parking_lot::Mutex;
+
+use super::crash::{CrashMode, after_power_cut};
+use super::disk::SimDisk;
+use super::fault::{Call, Fault, FaultPlan, FaultState, IoCounters};
+use super::file::SimFile;
+use super::rng::SimRng;
+use crate::disk::describe;
+use crate::lock::locked;
+use crate::mem::normal;
+use crate::vfs::{File, FileLock, Vfs};
+
+/// A simulated machine's file system. Clones are the same disk; [`clone_disk`](Self::clone_disk)
+/// copies it.
+///
+/// ```
+/// use std::path::Path;
+/// use bolide_storage::{CrashMode, SimVfs, Vfs};
+/// let vfs = SimVfs::new(1);
+/// let file = vfs.create(Path::new("log"))?;
+/// vfs.sync_dir(Path::new(""))?;
+/// file.append(b"safe")?;
+/// file.sync()?;
+/// file.append(b" not safe")?;
+/// let after = vfs.crash(CrashMode::None);
+/// assert_eq!(after.open(Path::new("log"))?.len()?, 4);
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct SimVfs {
+    pub(super) machine: Arc<Mutex<Machine>>,
+}
+
+/// The state of a simulated machine.
+pub(super) struct Machine {
+    pub(super) disk: SimDisk,
+    pub(super) faults: FaultState,
+    pub(super) rng: SimRng,
+    locks: BTreeSet<PathBuf>,
+    power: Power,
+    record: RecordImages,
+    images: Vec<DiskImage>,
+}
+
+/// Whether the machine still runs.
+enum Power {
+    On,
+    /// Goes off once this many sync points, counted since the machine was made, are done.
+    OffAfter(u64),
+    Off,
+}
+
+/// At which calls images of the disk are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RecordImages {
+    /// At none.
+    Never,
+    /// Before each sync of a file or a directory.
+    SyncPoints,
+    /// Before each call that writes: appends, changes of names, syncs.
+    Writes,
+}
+
+/// The disk as it was just before a call.
+#[derive(Debug, Clone)]
+pub struct DiskImage {
+    /// A machine of its own with a copy of the disk, unsynced bytes and names included.
+    pub vfs: SimVfs,
+    /// The call that came next, for messages.
+    pub before: String,
+    /// The number of that call, counted from 1 over all calls.
+    pub call: u64,
+}
+
+impl SimVfs {
+    /// An empty disk. `seed` decides what survives a power cut and how calls fail.
+    pub fn new(seed: u64) -> Self {
+        Self::with_disk(SimDisk::new(), SimRng::new(seed))
+    }
+
+    fn with_disk(disk: SimDisk, rng: SimRng) -> Self {
+        let machine = Machine {
+            disk,
+            faults: FaultState::default(),
+            rng,
+            locks: BTreeSet::new(),
+            power: Power::On,
+            record: RecordImages::Never,
+            images: Vec::new(),
+        };
+        Self { machine: Arc::new(Mutex::new(machine)) }
+    }
+
+    /// The disk that the next boot would find if the power went now. This machine runs on.
+    ///
+    /// [`CrashMode::Random`] draws from this machine's seed, so a second call gives another outcome.
+    pub fn crash(&self, mode: CrashMode) -> Self {
+        let mut machine = self.machine.lock();
+        let mut rng = machine.rng.fork();
+        let disk = after_power_cut(&machine.disk, mode, &mut rng);
+        Self::with_disk(disk, rng)
+    }
+
+    /// The same with a seed of its own, whatever this machine has drawn before.
+    pub fn crash_with_seed(&self, mode: CrashMode, seed: u64) -> Self {
+        let mut rng = SimRng::new(seed);
+        let disk = after_power_cut(&self.machine.lock().disk, mode, &mut rng);
+        Self::with_disk(disk, rng)
+    }
+
+    /// A copy of the disk in another machine: unsynced bytes and names included, no locks, no faults.
+    pub fn clone_disk(&self) -> Self {
+        let mut machine = self.machine.lock();
+        let rng = machine.rng.fork();
+        Self::with_disk(machine.disk.clone(), rng)
+    }
+
+    /// Sets or clears the plan of what fails. Its count starts now.
+    pub fn set_fault(&self, plan: Option<FaultPlan>) {
+        self.machine.lock().faults.set_plan(plan);
+    }
+
+    /// How many calls `fault` could have hit since [`set_fault`](Self::set_fault) was last called.
+    pub fn eligible_calls(&self, fault: Fault) -> u64 {
+        self.machine.lock().faults.eligible_calls(fault)
+    }
+
+    /// How often the disk was called since it was made.
+    pub fn counters(&self) -> IoCounters {
+        self.machine.lock().faults.counters
+    }
+
+    /// Lets the power go once `count` more sync points are done: every call after that fails, and
+    /// [`crash`](Self::crash) gives the disk that is left.
+    pub fn power_off_after_syncs(&self, count: u64) {
+        let mut machine = self.machine.lock();
+        machine.power = match count {
+            0 => Power::Off,
+            _ => Power::OffAfter(machine.faults.counters.sync_points + count),
+        };
+    }
+
+    /// Lets the power go now: every later call fails.
+    pub fn power_off(&self) {
+        self.power_off_after_syncs(0);
+    }
+
+    /// Whether the power is off.
+    pub fn is_off(&self) -> bool {
+        matches!(self.machine.lock().power, Power::Off)
+    }
+
+    /// From now on keeps images of the disk at these calls; see [`take_images`](Self::take_images).
+    pub fn record_images(&self, record: RecordImages) {
+        self.machine.lock().record = record;
+    }
+
+    /// The images kept since the last call of this, in order.
+    pub fn take_images(&self) -> Vec<DiskImage> {
+        std::mem::take(&mut self.machine.lock().images)
+    }
+
+    /// The paths of all files on the disk, sorted.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.machine.lock().disk.files()
+    }
+
+    /// All bytes of a file, without counting as a call.
+    pub fn contents(&self, path: &Path) -> Result<Vec<u8>> {
+        let machine = self.machine.lock();
+        let node = machine.disk.file_node("read", &normal(path))?;
+        Ok(machine.disk.file(node)?.content.to_vec())
+    }
+
+    /// Changes the bytes of a file behind the store's back; the result counts as synced.
+    pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        self.machine.lock().disk.damage(&normal(path), change)
+    }
+
+    /// Counts a call that changes names or looks at them, and runs `act` unless it is to fail.
+    fn call<T>(
+        &self,
+        call: Call,
+        operation: &str,
+        path: &Path,
+        act: impl FnOnce(&mut Machine) -> Result<T>,
+    ) -> Result<T> {
+        let mut machine = self.machine.lock();
+        match machine.begin(call, operation, path)? {
+            None => {
+                let result = act(&mut machine);
+                machine.end(call);
+                result
+            }
+            Some(Fault::NoSpace) => Err(full(operation, path)),
+            Some(_) => {
+                // A failed call may have been carried out. A guard made by `act` must not be dropped
+                // while the machine is locked.
+                let done = call.writes() && machine.rng.one_in(2);
+                let result = done.then(|| act(&mut machine));
+                drop(machine);
+                drop(result);
+                Err(broken(operation, path))
+            }
+        }
+    }
+}
+
+impl Machine {
+    /// Counts a call, keeps an image if one is wanted, and says what is to go wrong.
+    pub(super) fn begin(&mut self, call: Call, operation: &str, path: &Path) -> Result<Option<Fault>> {
+        if matches!(self.power, Power::Off) {
+            return Err(describe(operation, path, io::Error::other("the power is off")));
+        }
+        let wanted = match self.record {
+            RecordImages::Never => false,
+            RecordImages::SyncPoints => call.is_sync_point(),
+            RecordImages::Writes => call.writes(),
+        };
+        if wanted {
+            let rng = self.rng.clone();
+            self.images.push(DiskImage {
+                vfs: SimVfs::with_disk(self.disk.clone(), rng),
+                before: format!("{operation} {}", path.display()),
+                call: self.faults.counters.calls + 1,
+            });
+        }
+        Ok(self.faults.count(call))
+    }
+
+    /// After a sync point: the power may go.
+    pub(super) fn end(&mut self, call: Call) {
+        let done = self.faults.counters.sync_points;
+        if call.is_sync_point() && matches!(self.power, Power::OffAfter(count) if done >= count) {
+            self.power = Power::Off;
+        }
+    }
+}
+
+/// The error of a full disk.
+pub(super) fn full(operation: &str, path: &Path) -> Error {
+    describe(operation, path, io::Error::from(io::ErrorKind::StorageFull))
+}
+
+/// The error of a disk that does not work.
+pub(super) fn broken(operation: &str, path: &Path) -> Error {
+    describe(operation, path, io::Error::other("simulated input/output error"))
+}
+
+impl Vfs for SimVfs {
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let path = normal(path);
+        let node = self.call(Call::Create, "create", &path, |machine| machine.disk.create(&path))?;
+        Ok(Arc::new(SimFile::new(self.clone(), node, path, true)))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let path = normal(path);
+        let node = self.call(Call::Look, "open", &path, |machine| machine.disk.file_node("open", &path))?;
+        Ok(Arc::new(SimFile::new(self.clone(), node, path, false)))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        let path = normal(path);
+        self.call(Call::Remove, "remove", &path, |machine| machine.disk.remove(&path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let (from, to) = (normal(from), normal(to));
+        self.call(Call::Name, "rename to", &to, |machine| machine.disk.rename(&from, &to))
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
+        let (from, to) = (normal(from), normal(to));
+        self.call(Call::Name, "link to", &to, |machine| machine.disk.hard_link(&from, &to))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let dir = normal(dir);
+        self.call(Call::Look, "list", &dir, |machine| machine.disk.list(&dir))
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        let path = normal(path);
+        self.call(Call::Look, "look up", &path, |machine| Ok(machine.disk.find(&path).is_some()))
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> Result<()> {
+        let dir = normal(dir);
+        self.call(Call::Name, "create directory", &dir, |machine| machine.disk.create_dir_all(&dir))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let dir = normal(dir);
+        self.call(Call::SyncDirectory, "sync directory", &dir, |machine| machine.disk.sync_dir(&dir))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        let dir = normal(dir);
+        self.call(Call::Remove, "remove directory", &dir, |machine| machine.disk.remove_dir(&dir))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        let path = normal(path);
+        self.call(Call::Look, "lock", &path, |machine| {
+            if machine.locks.contains(&path) {
+                return Err(locked(&path, "this process"));
+            }
+            if machine.disk.find(&path).is_none() {
+                machine.disk.create(&path)?;
+            }
+            machine.locks.insert(path.clone());
+            Ok(())
+        })?;
+        Ok(Box::new(SimLock { vfs: self.clone(), path }))
+    }
+}
+
+struct SimLock {
+    vfs: SimVfs,
+    path: PathBuf,
+}
+
+impl FileLock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.vfs.machine.lock().locks.remove(&self.path);
+    }
+}
+
+impl fmt::Debug for SimLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock of {}", self.path.display())
+    }
+}
+
+impl fmt::Debug for SimVfs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimVfs").finish_non_exhaustive()
+    }
+}
