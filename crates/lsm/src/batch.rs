@@ -87,6 +87,8 @@ pub struct StoreBatch {
     operations: u32,
     sequences: u32,
     patches: Vec<SequencePatch>,
+    /// The trees it writes to, each once.
+    trees: Vec<TreeId>,
 }
 
 /// Where the commit writes an inverted sequence number into a key.
@@ -133,6 +135,7 @@ impl StoreBatch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.patches.clear();
+        self.trees.clear();
         self.operations = 0;
         self.sequences = 0;
     }
@@ -241,6 +244,9 @@ impl StoreBatch {
             position: patch.position + shift,
             ordinal: patch.ordinal + self.sequences,
         }));
+        for tree in &other.trees {
+            self.note_tree(*tree);
+        }
         self.operations += other.operations;
         self.sequences += other.sequences;
         Ok(())
@@ -249,6 +255,11 @@ impl StoreBatch {
     /// The operations in order. Before the commit sequence numbers count from 1.
     pub fn operations(&self) -> impl Iterator<Item = PlacedOperation<'_>> {
         BatchReader::over_own(&self.bytes).filter_map(Result::ok)
+    }
+
+    /// The trees that the batch writes to, each once.
+    pub fn trees(&self) -> &[TreeId] {
+        &self.trees
     }
 
     /// The first sequence number, once the commit assigned it (while staged); else 1.
@@ -343,9 +354,17 @@ impl StoreBatch {
         if let Some(value) = value {
             coding::put_bytes(&mut self.bytes, value);
         }
+        self.note_tree(tree);
         self.operations += 1;
         self.sequences += u32::from(flags & TAKES_NEXT != 0);
         Ok(key_position)
+    }
+
+    fn note_tree(&mut self, tree: TreeId) {
+        // The last one is the likeliest: most batches alternate between few trees.
+        if self.trees.last() != Some(&tree) && !self.trees.contains(&tree) {
+            self.trees.push(tree);
+        }
     }
 
     fn start(&mut self) {
