@@ -5,7 +5,10 @@
 //! mean (records, indexes) is the business of the layers above.
 
 mod batch;
+pub mod file_name;
 pub mod options;
+pub mod record_log;
+pub mod wal;
 
 pub use batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
 pub use options::{Layout, StoreOptions, SyncMode, TreeOptions};

@@ -1,0 +1,16 @@
+//! The framing that the WAL and the manifest share: a file header, then checksummed records.
+//!
+//! * [`format`] has the byte layout and its constants.
+//! * [`LogWriter`] appends many records with one file append and tracks what is durable.
+//! * [`LogReader`] yields the records and says how the log ends: cleanly, torn, or damaged.
+//!
+//! What tells a torn tail from damage is written in each record: the offset up to which the log was
+//! known to be durable when the record was written. See [`LogReader::classify_end`].
+
+pub mod format;
+mod reader;
+mod writer;
+
+pub use format::{LogHeader, LogRole};
+pub use reader::{LogReader, LogRecord, Stop, TailEnd};
+pub use writer::LogWriter;

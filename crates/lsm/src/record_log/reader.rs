@@ -1,0 +1,455 @@
+//! Reading a record log, and telling how it ends.
+
+use std::sync::Arc;
+
+use bolide_base::{Error, FileIdentity, Result};
+use bolide_storage::File;
+
+use super::format::{HEADER_BYTES, KIND_DATA, LogHeader, LogRole, RECORD_HEADER_BYTES, RecordHeader};
+
+/// How many bytes are read at a time.
+const READ_BYTES: usize = 256 << 10;
+
+/// One record of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogRecord<'a> {
+    /// Where the record starts in its file, in bytes.
+    pub offset: u64,
+    /// Where the record ends.
+    pub end: u64,
+    /// When it was written, the log was known to be durable up to here.
+    pub synced_through: u64,
+    /// What was appended.
+    pub payload: &'a [u8],
+}
+
+/// Why [`LogReader::next_record`] has no further record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The file (or the part of it that counts) ends after a whole record.
+    End,
+    /// What follows is not a record; the text says in which way.
+    Invalid(&'static str),
+}
+
+/// How a log ends that nobody sealed, once the bytes after its last whole record have been judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TailEnd {
+    /// After a whole record, or with zeros after it (space that was reserved and not used).
+    Clean,
+    /// With an append that did not become durable before the power went. It was never acknowledged.
+    Torn,
+}
+
+/// Reads the records of a log in order. Memory: one buffer of 256 KiB, or of the longest record.
+#[derive(Debug)]
+pub struct LogReader {
+    file: Arc<dyn File>,
+    name: String,
+    header: LogHeader,
+    /// Where the records end: the length of the file, or less where a seal says so.
+    limit: u64,
+    /// Start of the record that comes next.
+    position: u64,
+    /// Bytes of the file from `buffer_start` on.
+    buffer: Vec<u8>,
+    buffer_start: u64,
+    stop: Option<Stop>,
+}
+
+impl LogReader {
+    /// Opens the log in `file`, called `name` in messages.
+    ///
+    /// With `expected`, its identity must be that; without, the file's own header is believed.
+    ///
+    /// # Errors
+    /// Those of [`LogHeader::decode`] and of the file system.
+    pub fn open(
+        file: Arc<dyn File>,
+        name: impl Into<String>,
+        role: LogRole,
+        expected: Option<FileIdentity>,
+    ) -> Result<Self> {
+        let name = name.into();
+        let limit = file.len()?;
+        let mut bytes = vec![0; HEADER_BYTES.min(usize::try_from(limit).unwrap_or(HEADER_BYTES))];
+        file.read_exact_at(0, &mut bytes)?;
+        let header = LogHeader::decode(&bytes, &name, role, expected)?;
+        Ok(Self {
+            file,
+            name,
+            header,
+            limit,
+            position: HEADER_BYTES as u64,
+            buffer: Vec::new(),
+            buffer_start: HEADER_BYTES as u64,
+            stop: None,
+        })
+    }
+
+    /// Says that the records end at `end` bytes, and that all of them are durable: a whole record must
+    /// end there, and what lies after it does not count.
+    ///
+    /// # Errors
+    /// Corruption if the file is shorter.
+    pub fn seal_at(&mut self, end: u64) -> Result<()> {
+        if end > self.limit || end < HEADER_BYTES as u64 {
+            let len = self.limit;
+            let what = format!("the file has {len} bytes, but its records end at byte {end}");
+            return Err(Error::corruption(&self.name, len, what));
+        }
+        self.limit = end;
+        Ok(())
+    }
+
+    /// The file's header.
+    pub fn header(&self) -> &LogHeader {
+        &self.header
+    }
+
+    /// The file's name, as in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The end of the last record that was read (the length of the header before the first).
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The length of the part of the file that is read, in bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The next record; `None` at the end and before anything that is not a record. Then
+    /// [`stop`](Self::stop) says which, and further calls answer `None` again.
+    ///
+    /// # Errors
+    /// Those of the file system; Unsupported for a record of a kind that this program does not know.
+    pub fn next_record(&mut self) -> Result<Option<LogRecord<'_>>> {
+        if self.stop.is_some() {
+            return Ok(None);
+        }
+        let Some(header) = self.read_header()? else { return Ok(None) };
+        let offset = self.position;
+        let payload_start = offset + RECORD_HEADER_BYTES as u64;
+        let payload_len = header.payload_len as usize;
+        if self.limit - payload_start < payload_len as u64 {
+            self.stop = Some(Stop::Invalid("a record reaches past the end of the file"));
+            return Ok(None);
+        }
+        self.fill(payload_start, payload_len)?;
+        let identity = self.header.identity;
+        if identity.checksum(payload_start, self.window(payload_start, payload_len))
+            != header.payload_checksum
+        {
+            self.stop = Some(Stop::Invalid("the checksum of a record does not match"));
+            return Ok(None);
+        }
+        if header.kind != KIND_DATA {
+            let what = format!("unknown kind {} of the record at byte {offset}", header.kind);
+            return Err(Error::unsupported(&self.name, what));
+        }
+        let end = payload_start + payload_len as u64;
+        self.position = end;
+        let payload = self.window(payload_start, payload_len);
+        Ok(Some(LogRecord { offset, end, synced_through: header.synced_through, payload }))
+    }
+
+    /// Why there is no further record; `None` before the last was read.
+    pub fn stop(&self) -> Option<Stop> {
+        self.stop
+    }
+
+    /// The error for a log in which nothing may be invalid (sealed, or synced whole before the next one
+    /// was started), if it ended otherwise than after a whole record.
+    ///
+    /// # Errors
+    /// Corruption that names the file and the offset.
+    pub fn require_clean_end(&self) -> Result<()> {
+        match self.stop {
+            Some(Stop::Invalid(what)) => Err(Error::corruption(&self.name, self.position, what)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges what lies after the last whole record of a log that nobody sealed. Call it when
+    /// [`next_record`](Self::next_record) has answered `None`.
+    ///
+    /// The rest of the file is searched for a record header: one that was written when the log was
+    /// already durable past the invalid offset proves that the bytes there were once good, so they are
+    /// damaged. Without such proof they are an append that never became durable, even where whole
+    /// records of the same append follow (sectors reach the disk in any order).
+    ///
+    /// Cost: one pass over the rest of the file.
+    ///
+    /// # Errors
+    /// Corruption that names the file, the offset and the proof; those of the file system.
+    pub fn classify_end(&mut self) -> Result<TailEnd> {
+        let Some(Stop::Invalid(what)) = self.stop else { return Ok(TailEnd::Clean) };
+        let bad = self.position;
+        let identity = self.header.identity;
+        let mut all_zero = true;
+        let mut offset = bad;
+        while offset < self.limit {
+            let ahead = (self.limit - offset).min(READ_BYTES as u64) as usize;
+            self.fill(offset, ahead)?;
+            let window = self.window(offset, ahead);
+            all_zero = all_zero && window.iter().all(|&byte| byte == 0);
+            for start in 0..window.len() {
+                let here = offset + start as u64;
+                let Some(bytes) = window.get(start..start + RECORD_HEADER_BYTES) else { break };
+                if let Some(header) = RecordHeader::decode(bytes, here, identity)
+                    && header.synced_through > bad
+                {
+                    let through = header.synced_through;
+                    let what = format!(
+                        "{what}, although the record at byte {here} says that the log was durable \
+                         through byte {through}"
+                    );
+                    return Err(Error::corruption(&self.name, bad, what));
+                }
+            }
+            // The next window starts early enough for a header that crosses the border.
+            let step = window.len().saturating_sub(RECORD_HEADER_BYTES - 1);
+            if step == 0 || ahead < READ_BYTES {
+                break;
+            }
+            offset += step as u64;
+        }
+        Ok(if all_zero { TailEnd::Clean } else { TailEnd::Torn })
+    }
+
+    /// The header of the record at `position`, or `None` with `stop` set.
+    fn read_header(&mut self) -> Result<Option<RecordHeader>> {
+        let left = self.limit - self.position;
+        if left == 0 {
+            self.stop = Some(Stop::End);
+            return Ok(None);
+        }
+        if left < RECORD_HEADER_BYTES as u64 {
+            self.stop = Some(Stop::Invalid("the header of a record is cut short"));
+            return Ok(None);
+        }
+        self.fill(self.position, RECORD_HEADER_BYTES)?;
+        let bytes = self.window(self.position, RECORD_HEADER_BYTES);
+        let header = RecordHeader::decode(bytes, self.position, self.header.identity);
+        if header.is_none() {
+            self.stop = Some(Stop::Invalid("the header of a record is not valid"));
+        }
+        Ok(header)
+    }
+
+    /// Makes `len` bytes from `offset` (all before `limit`) present in the buffer.
+    fn fill(&mut self, offset: u64, len: usize) -> Result<()> {
+        let end = offset + len as u64;
+        if offset >= self.buffer_start && end <= self.buffer_start + self.buffer.len() as u64 {
+            return Ok(());
+        }
+        let wanted = (len.max(READ_BYTES) as u64).min(self.limit - offset) as usize;
+        self.buffer_start = offset;
+        self.buffer.clear();
+        self.buffer.shrink_to(READ_BYTES);
+        self.buffer.resize(wanted, 0);
+        if let Err(error) = self.file.read_exact_at(offset, &mut self.buffer) {
+            self.buffer.clear();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Bytes that [`fill`](Self::fill) made present.
+    fn window(&self, offset: u64, len: usize) -> &[u8] {
+        let start = (offset - self.buffer_start) as usize;
+        self.buffer.get(start..start + len).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bolide_base::ErrorKind;
+    use bolide_storage::{MemVfs, Vfs};
+
+    use super::super::format::put_record;
+    use super::super::writer::LogWriter;
+    use super::*;
+
+    const IDENTITY: FileIdentity = FileIdentity { database_id: 9, file_number: 3 };
+
+    fn file_of(bytes: &[u8]) -> Arc<dyn File> {
+        let vfs = MemVfs::new();
+        vfs.create_dir_all(Path::new("/db")).unwrap();
+        let file = vfs.create(Path::new("/db/000003.wal")).unwrap();
+        file.append(bytes).unwrap();
+        file
+    }
+
+    fn header() -> LogHeader {
+        LogHeader { role: LogRole::Wal, identity: IDENTITY, previous_number: 0, previous_len: 0 }
+    }
+
+    /// A log whose records (payload, synced) are written one by one; `synced` syncs before the append.
+    fn log(records: &[(&[u8], bool)]) -> (Vec<u8>, Vec<u64>) {
+        let mut bytes = header().encode();
+        let mut synced = HEADER_BYTES as u64;
+        let mut offsets = Vec::new();
+        for &(payload, sync_first) in records {
+            let offset = bytes.len() as u64;
+            if sync_first {
+                synced = offset;
+            }
+            offsets.push(offset);
+            put_record(&mut bytes, offset, IDENTITY, synced, payload);
+        }
+        (bytes, offsets)
+    }
+
+    fn read(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, TailEnd, u64)> {
+        let mut reader = LogReader::open(file_of(bytes), "000003.wal", LogRole::Wal, Some(IDENTITY))?;
+        let mut payloads = Vec::new();
+        while let Some(record) = reader.next_record()? {
+            payloads.push(record.payload.to_vec());
+        }
+        assert!(reader.next_record()?.is_none());
+        let end = reader.classify_end()?;
+        Ok((payloads, end, reader.position()))
+    }
+
+    #[test]
+    fn a_written_log_is_read_back() {
+        let vfs = MemVfs::new();
+        vfs.create_dir_all(Path::new("/db")).unwrap();
+        let path = Path::new("/db/000003.wal");
+        let writer = LogWriter::create(&vfs, path, header()).unwrap();
+        let big = vec![7; 3 * READ_BYTES + 11];
+        assert!(writer.is_empty());
+        writer.append([&b"one"[..], b"", &big]).unwrap();
+        assert_eq!(writer.synced_through(), HEADER_BYTES as u64);
+        writer.sync().unwrap();
+        assert_eq!(writer.synced_through(), writer.len());
+        writer.append([&b"four"[..]]).unwrap();
+        assert_eq!(vfs.open(path).unwrap().len().unwrap(), writer.len());
+
+        let mut reader = LogReader::open(vfs.open(path).unwrap(), "x", LogRole::Wal, Some(IDENTITY)).unwrap();
+        for (payload, synced) in [(&b"one"[..], 64), (b"", 64), (&big, 64)] {
+            let record = reader.next_record().unwrap().unwrap();
+            assert_eq!((record.payload, record.synced_through), (payload, synced));
+        }
+        let before_last = reader.position();
+        let record = reader.next_record().unwrap().unwrap();
+        assert_eq!((record.payload, record.synced_through), (&b"four"[..], before_last));
+        assert!(reader.next_record().unwrap().is_none());
+        assert_eq!(reader.stop(), Some(Stop::End));
+        assert_eq!(reader.classify_end().unwrap(), TailEnd::Clean);
+        assert_eq!(reader.position(), writer.len());
+    }
+
+    #[test]
+    fn every_truncation_is_a_torn_tail_at_the_last_whole_record() {
+        let (bytes, offsets) = log(&[(b"first", false), (b"second", true), (b"third", true)]);
+        for len in HEADER_BYTES..bytes.len() {
+            let (payloads, end, position) = read(&bytes[..len]).unwrap();
+            let whole = offsets.iter().filter(|&&offset| offset as usize <= len).count() - 1;
+            let whole = if len == bytes.len() { 3 } else { whole };
+            assert_eq!((payloads.len(), position), (whole, offsets[whole]));
+            let clean = offsets.contains(&(len as u64));
+            assert_eq!(end, if clean { TailEnd::Clean } else { TailEnd::Torn });
+        }
+        for len in 0..HEADER_BYTES {
+            assert_eq!(read(&bytes[..len]).unwrap_err().kind(), ErrorKind::Corruption);
+        }
+    }
+
+    #[test]
+    fn every_bit_flip_is_detected_but_in_the_last_record() {
+        let (bytes, offsets) = log(&[(b"first", false), (b"second", true), (b"third", true)]);
+        let last = offsets[2] as usize;
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            match read(&damaged) {
+                Err(error) => {
+                    assert!(bit / 8 < last, "bit {bit}: {error}");
+                    assert!(error.message().contains("000003.wal"), "{error}");
+                }
+                Ok((payloads, end, position)) => {
+                    // The one exception: nothing can prove that the last record was ever whole.
+                    assert!(bit / 8 >= last, "bit {bit} was not detected");
+                    assert_eq!((payloads.len(), end, position), (2, TailEnd::Torn, offsets[2]));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whole_records_of_the_same_unsynced_append_do_not_save_a_torn_one() {
+        let (mut bytes, offsets) = log(&[(b"first", false), (b"second", true), (b"third", false)]);
+        bytes[offsets[1] as usize + 26] ^= 1;
+        let (payloads, end, position) = read(&bytes).unwrap();
+        assert_eq!((payloads.len(), end, position), (1, TailEnd::Torn, offsets[1]));
+        // A later record that was written after a sync past it proves damage.
+        let at = bytes.len() as u64;
+        put_record(&mut bytes, at, IDENTITY, at, b"fourth");
+        let error = read(&bytes).unwrap_err();
+        assert!(error.is_corruption());
+        assert!(error.message().contains(&format!("byte {}", offsets[1])), "{error}");
+    }
+
+    #[test]
+    fn the_proof_is_found_across_windows_and_in_damaged_payloads() {
+        for gap in [READ_BYTES - 90, READ_BYTES - 30, READ_BYTES - 10, READ_BYTES, 3 * READ_BYTES + 5] {
+            let filler = vec![0x5a; gap];
+            let (mut bytes, offsets) = log(&[(b"first", false), (&filler, true), (b"third", true)]);
+            bytes[offsets[1] as usize] ^= 0x80;
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            assert!(read(&bytes).unwrap_err().is_corruption(), "gap {gap}");
+        }
+    }
+
+    #[test]
+    fn a_tail_of_zeros_is_a_clean_end() {
+        let (mut bytes, _) = log(&[(b"first", false)]);
+        let end = bytes.len() as u64;
+        for zeros in [1, 24, 25, 26, 4096, READ_BYTES * 2] {
+            bytes.truncate(end as usize);
+            bytes.resize(end as usize + zeros, 0);
+            assert_eq!(read(&bytes).unwrap(), (vec![b"first".to_vec()], TailEnd::Clean, end));
+        }
+        bytes.push(1);
+        assert_eq!(read(&bytes).unwrap().1, TailEnd::Torn);
+    }
+
+    #[test]
+    fn a_sealed_log_ends_where_the_seal_says() {
+        let (bytes, offsets) = log(&[(b"first", false), (b"second", true)]);
+        let open = |end| {
+            let mut reader = LogReader::open(file_of(&bytes), "x", LogRole::Wal, Some(IDENTITY)).unwrap();
+            reader.seal_at(end)?;
+            let mut count = 0;
+            while reader.next_record()?.is_some() {
+                count += 1;
+            }
+            reader.require_clean_end().map(|()| count)
+        };
+        assert_eq!(open(bytes.len() as u64).unwrap(), 2);
+        assert_eq!(open(offsets[1]).unwrap(), 1);
+        assert_eq!(open(64).unwrap(), 0);
+        for end in [0, 63, 65, offsets[1] + 1, bytes.len() as u64 - 1, bytes.len() as u64 + 1] {
+            assert!(open(end).unwrap_err().is_corruption(), "{end}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_of_record_is_unsupported() {
+        let (mut bytes, offsets) = log(&[(b"first", false)]);
+        let start = offsets[0] as usize;
+        bytes[start + 16] = 2;
+        let sum = IDENTITY.checksum(start as u64, &bytes[start + 4..start + 25]) as u32;
+        bytes[start..start + 4].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(read(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+}

@@ -1,0 +1,159 @@
+//! Writing a record log.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bolide_base::{Error, ErrorKind, Result};
+use bolide_storage::{File, Vfs};
+use parking_lot::Mutex;
+
+use super::format::{HEADER_BYTES, LogHeader, MAX_PAYLOAD_BYTES, put_record};
+
+/// The buffer of an append is given back to the system when it has grown over this.
+const KEPT_BUFFER_BYTES: usize = 1 << 20;
+
+/// Appends records to a new log.
+///
+/// # Threads
+/// All methods take `&self`. Appends exclude each other, and so do syncs, but an append may run while a
+/// sync does: a sync covers what was appended before it was called, and says so by [`synced_through`].
+///
+/// # After a failure
+/// A failed append or sync poisons the writer for good: what the file holds is in doubt, so every later
+/// append and sync fails with [`ErrorKind::Poisoned`]. The exception is a full disk found by an append:
+/// nothing was appended then, and the writer may go on.
+///
+/// [`synced_through`]: LogWriter::synced_through
+#[derive(Debug)]
+pub struct LogWriter {
+    file: Arc<dyn File>,
+    header: LogHeader,
+    name: String,
+    buffer: Mutex<Vec<u8>>,
+    /// Serialises syncs: a sync that runs beside a failing one could take its dropped pages for clean.
+    syncing: Mutex<()>,
+    /// End of the last whole record in the file. Written under the lock of `buffer`.
+    appended: AtomicU64,
+    /// Everything before this offset is durable.
+    synced: AtomicU64,
+    poisoned: AtomicBool,
+}
+
+impl LogWriter {
+    /// Creates the file at `path`, writes its header, and makes both durable (two syncs: the file and
+    /// the directory), so that a damaged header of a longer file is never a torn one.
+    ///
+    /// # Errors
+    /// Conflict if the file exists; those of the file system.
+    pub fn create(vfs: &dyn Vfs, path: &Path, header: LogHeader) -> Result<Self> {
+        let file = vfs.create(path)?;
+        file.append(&header.encode())?;
+        file.sync()?;
+        if let Some(dir) = path.parent() {
+            vfs.sync_dir(dir)?;
+        }
+        Ok(Self {
+            file,
+            header,
+            name: path.display().to_string(),
+            buffer: Mutex::new(Vec::new()),
+            syncing: Mutex::new(()),
+            appended: AtomicU64::new(HEADER_BYTES as u64),
+            synced: AtomicU64::new(HEADER_BYTES as u64),
+            poisoned: AtomicBool::new(false),
+        })
+    }
+
+    /// Appends one record for each payload, all with one append to the file. Nothing is durable before
+    /// [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// LimitExceeded if a payload is over [`MAX_PAYLOAD_BYTES`], and NoSpace: nothing was appended.
+    /// Any other error poisons the writer.
+    pub fn append<'a>(&self, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
+        let mut buffer = self.buffer.lock();
+        self.check_poisoned()?;
+        buffer.clear();
+        let start = self.appended.load(Ordering::Relaxed);
+        let synced = self.synced.load(Ordering::Acquire);
+        for payload in payloads {
+            if payload.len() > MAX_PAYLOAD_BYTES {
+                let len = payload.len() as u64;
+                return Err(Error::limit_exceeded("a log record", len, MAX_PAYLOAD_BYTES as u64));
+            }
+            let offset = start + buffer.len() as u64;
+            put_record(&mut buffer, offset, self.header.identity, synced, payload);
+        }
+        if let Err(error) = self.file.append(&buffer) {
+            if error.kind() != ErrorKind::NoSpace {
+                self.poisoned.store(true, Ordering::Release);
+            }
+            return Err(error);
+        }
+        let end = start + buffer.len() as u64;
+        self.appended.store(end, Ordering::Release);
+        buffer.clear();
+        buffer.shrink_to(KEPT_BUFFER_BYTES);
+        Ok(())
+    }
+
+    /// Makes every record appended before this call durable. Costs no system call if they are already.
+    ///
+    /// # Errors
+    /// Those of the file system; any of them poisons the writer.
+    pub fn sync(&self) -> Result<()> {
+        let target = self.len();
+        let _one_at_a_time = self.syncing.lock();
+        self.check_poisoned()?;
+        if self.synced_through() >= target {
+            return Ok(());
+        }
+        // What was appended while this call waited is covered too.
+        let target = self.len();
+        if let Err(error) = self.file.sync() {
+            self.poisoned.store(true, Ordering::Release);
+            return Err(error);
+        }
+        self.synced.store(target, Ordering::Release);
+        Ok(())
+    }
+
+    /// The offset at which the last whole record ends, in bytes: the length of the log.
+    pub fn len(&self) -> u64 {
+        self.appended.load(Ordering::Acquire)
+    }
+
+    /// True while the log holds no record.
+    pub fn is_empty(&self) -> bool {
+        self.len() == HEADER_BYTES as u64
+    }
+
+    /// Everything before this offset is durable.
+    pub fn synced_through(&self) -> u64 {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// The header that the log was created with.
+    pub fn header(&self) -> &LogHeader {
+        &self.header
+    }
+
+    /// The path of the log, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// True once an append or a sync has failed.
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    fn check_poisoned(&self) -> Result<()> {
+        if self.is_poisoned() {
+            let message = format!("{}: an earlier write failed, so its end is in doubt", self.name);
+            return Err(Error::new(ErrorKind::Poisoned, message));
+        }
+        Ok(())
+    }
+}

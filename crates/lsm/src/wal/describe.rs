@@ -1,0 +1,56 @@
+//! Showing a WAL segment to people.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bolide_base::{Error, Result};
+use bolide_storage::Vfs;
+
+use crate::record_log::{LogReader, LogRole, Stop, TailEnd};
+
+/// Writes a description of the WAL segment at `path` to `out`, one line a record; `payload` adds what a
+/// record means. The identity is taken from the file itself, so any single file can be shown.
+///
+/// Damage ends the description with a line that says where; it is not an error.
+///
+/// # Errors
+/// Those of opening the file and reading its header; Internal if `out` fails.
+pub fn describe_wal(
+    vfs: &dyn Vfs,
+    path: &Path,
+    out: &mut dyn Write,
+    payload: &mut dyn FnMut(&[u8], &mut dyn Write) -> std::fmt::Result,
+) -> Result<()> {
+    let mut reader = LogReader::open(vfs.open(path)?, path.display().to_string(), LogRole::Wal, None)?;
+    let text = |_| Error::internal("the description could not be written");
+    let header = *reader.header();
+    writeln!(
+        out,
+        "WAL segment {}, database {:016x}, after segment {} of {} bytes",
+        header.identity.file_number, header.identity.database_id, header.previous_number, header.previous_len
+    )
+    .map_err(text)?;
+    while let Some(record) = reader.next_record()? {
+        let len = record.payload.len();
+        write!(out, "@{} {len} bytes, synced through {}: ", record.offset, record.synced_through)
+            .map_err(text)?;
+        payload(record.payload, out).map_err(text)?;
+        writeln!(out).map_err(text)?;
+    }
+    describe_end(&mut reader, out)
+}
+
+/// Writes how the log ends.
+pub(crate) fn describe_end(reader: &mut LogReader, out: &mut dyn Write) -> Result<()> {
+    let end = reader.position();
+    let left = reader.limit() - end;
+    let line = match (reader.stop(), reader.classify_end()) {
+        (_, Err(error)) if error.is_corruption() => format!("damaged: {error}"),
+        (_, Err(error)) => return Err(error),
+        (Some(Stop::Invalid(what)), Ok(TailEnd::Torn)) => {
+            format!("@{end} {left} bytes that are no record ({what}): a torn tail unless the log was sealed")
+        }
+        (_, Ok(_)) => format!("@{end} end"),
+    };
+    writeln!(out, "{line}").map_err(|_| Error::internal("the description could not be written"))
+}

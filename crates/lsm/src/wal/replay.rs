@@ -1,0 +1,348 @@
+//! Reading the chain of WAL segments back.
+//!
+//! # Algorithm
+//! 1. Of the segments at or above the WAL floor, pass over those whose creation was torn: not longer
+//!    than a header, and without a valid one. (A header is durable before the first record is appended,
+//!    so a longer file with a bad header is damaged.) A sealed segment is never torn.
+//! 2. Walk from the last segment to the first: each header names the segment before it and its length.
+//!    A named segment at or above the floor must be there, and one that nobody names must not.
+//! 3. Read the segments in order. All but the last end where their successor says; a seal in the
+//!    manifest says where the last one ends. There, anything that is not a whole record is damage.
+//! 4. Only the last segment, if unsealed, may have a torn tail:
+//!    [`LogReader::classify_end`] tells it from damage.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use bolide_base::{Error, ErrorKind, FileIdentity, Result};
+use bolide_storage::Vfs;
+
+use crate::file_name::FileName;
+use crate::record_log::format::HEADER_BYTES;
+use crate::record_log::{LogReader, LogRecord, LogRole, TailEnd};
+
+/// Where the records of a log end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogEnd {
+    /// The number of the log.
+    pub number: u64,
+    /// The end of its last record, in bytes.
+    pub len: u64,
+}
+
+/// What is to be replayed.
+#[derive(Debug)]
+pub struct WalChain<'a> {
+    /// The file system.
+    pub vfs: &'a dyn Vfs,
+    /// The directory of the database.
+    pub dir: &'a Path,
+    /// The database that the segments must belong to.
+    pub database_id: u64,
+    /// Segments below this number are no longer needed and are not read.
+    pub floor: u64,
+    /// Sealed ends, by segment number, from the manifest.
+    pub seals: &'a BTreeMap<u64, u64>,
+}
+
+/// How the chain of segments ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WalTail {
+    /// The last segment and the end of its records; `None` if there is no segment.
+    pub last: Option<LogEnd>,
+    /// True if that end is sealed in the manifest already.
+    pub sealed: bool,
+    /// How many bytes after that end were cut off as a torn tail.
+    pub torn_bytes: u64,
+    /// How many records were read in all.
+    pub records: u64,
+}
+
+impl WalTail {
+    /// Makes the last segment durable through its end, so that its end may be sealed in the manifest.
+    /// Nothing to do if it is sealed.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn sync_last(&self, vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+        match self.last {
+            Some(end) if !self.sealed => vfs.open(&FileName::Wal(end.number).path(dir))?.sync(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Feeds every record at or above the WAL floor to `apply`, in the order in which it was written, with
+/// the name of its segment. Writes nothing. Memory: the buffer of one [`LogReader`].
+///
+/// # Errors
+/// Corruption with file and offset for anything missing or damaged; Unsupported for newer formats;
+/// those of the file system and of `apply`.
+pub fn replay(
+    chain: &WalChain<'_>,
+    mut apply: impl FnMut(&str, LogRecord<'_>) -> Result<()>,
+) -> Result<WalTail> {
+    let mut tail = WalTail { last: None, sealed: false, torn_bytes: 0, records: 0 };
+    let mut segments = chain.open_segments()?.into_iter().peekable();
+    while let Some(mut reader) = segments.next() {
+        let number = reader.header().identity.file_number;
+        let sealed = match segments.peek() {
+            Some(next) => Some(next.header().previous_len),
+            None => chain.seals.get(&number).copied(),
+        };
+        let file_len = reader.limit();
+        if let Some(end) = sealed {
+            reader.seal_at(end)?;
+        }
+        let name = reader.name().to_owned();
+        while let Some(record) = reader.next_record()? {
+            apply(&name, record)?;
+            tail.records += 1;
+        }
+        if sealed.is_some() {
+            reader.require_clean_end()?;
+        } else if reader.classify_end()? == TailEnd::Torn {
+            tail.torn_bytes = file_len - reader.position();
+        }
+        tail.last = Some(LogEnd { number, len: reader.position() });
+        tail.sealed = sealed.is_some();
+    }
+    Ok(tail)
+}
+
+impl WalChain<'_> {
+    /// The segments to read, oldest first, after steps 1 and 2 of the module's algorithm.
+    fn open_segments(&self) -> Result<Vec<LogReader>> {
+        let mut numbers = Vec::new();
+        for name in self.vfs.list(self.dir)? {
+            if let Some(FileName::Wal(number)) = FileName::parse(&name)
+                && number >= self.floor
+            {
+                numbers.push(number);
+            }
+        }
+        numbers.sort_unstable();
+        if let Some((&missing, _)) = self.seals.iter().find(|(number, _)| !numbers.contains(number)) {
+            return Err(self.missing(missing, "the manifest says where it ends"));
+        }
+        let mut segments: Vec<LogReader> = Vec::new();
+        // The predecessor that the segment opened last names; above the floor it must come next.
+        let mut wanted = None;
+        for &number in numbers.iter().rev() {
+            let Some(reader) = self.open_segment(number)? else { continue };
+            let header = *reader.header();
+            if let Some((wanted, by)) = wanted {
+                if wanted < number {
+                    let what = format!("segment {by} does not name it as the one before itself");
+                    return Err(Error::corruption(reader.name(), 0, what));
+                }
+                if wanted > number {
+                    return Err(self.missing(wanted, format!("segment {by} continues it")));
+                }
+            }
+            if header.previous_number >= number {
+                let what = "the header names a later segment as the one before";
+                return Err(Error::corruption(reader.name(), 40, what));
+            }
+            wanted = Some((header.previous_number, number));
+            segments.push(reader);
+        }
+        if let Some((wanted, by)) = wanted
+            && wanted != 0
+            && wanted >= self.floor
+        {
+            return Err(self.missing(wanted, format!("segment {by} continues it")));
+        }
+        segments.reverse();
+        Ok(segments)
+    }
+
+    /// Opens one segment; `None` if its creation was torn.
+    fn open_segment(&self, number: u64) -> Result<Option<LogReader>> {
+        let path = self.path(number);
+        let file = self.vfs.open(&path)?;
+        let len = file.len()?;
+        let identity = FileIdentity { database_id: self.database_id, file_number: number };
+        match LogReader::open(file, path.display().to_string(), LogRole::Wal, Some(identity)) {
+            Ok(reader) => Ok(Some(reader)),
+            Err(error) => {
+                let torn_creation = len <= HEADER_BYTES as u64 && !self.seals.contains_key(&number);
+                // A header of garbage looks like a foreign file.
+                let invalid = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported);
+                if torn_creation && invalid { Ok(None) } else { Err(error) }
+            }
+        }
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        FileName::Wal(number).path(self.dir)
+    }
+
+    fn missing(&self, number: u64, why: impl std::fmt::Display) -> Error {
+        Error::corruption(self.path(number).display(), 0, format!("the segment is missing; {why}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bolide_storage::MemVfs;
+
+    use super::*;
+    use crate::record_log::format::put_record;
+    use crate::wal::WalWriter;
+
+    const DATABASE: u64 = 0xb0;
+
+    fn dir() -> &'static Path {
+        Path::new("/db")
+    }
+
+    fn identity(number: u64) -> FileIdentity {
+        FileIdentity { database_id: DATABASE, file_number: number }
+    }
+
+    fn new_vfs() -> Arc<MemVfs> {
+        let vfs = MemVfs::new();
+        vfs.create_dir_all(dir()).unwrap();
+        Arc::new(vfs)
+    }
+
+    fn read(vfs: &MemVfs, floor: u64, seals: &[(u64, u64)]) -> Result<(WalTail, Vec<Vec<u8>>)> {
+        let seals = seals.iter().copied().collect();
+        let chain = WalChain { vfs, dir: dir(), database_id: DATABASE, floor, seals: &seals };
+        let mut records = Vec::new();
+        let tail = replay(&chain, |_, record| {
+            records.push(record.payload.to_vec());
+            Ok(())
+        })?;
+        Ok((tail, records))
+    }
+
+    fn rewrite(vfs: &MemVfs, number: u64, change: impl FnOnce(&mut Vec<u8>)) {
+        let path = FileName::Wal(number).path(dir());
+        let file = vfs.open(&path).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_exact_at(0, &mut bytes).unwrap();
+        change(&mut bytes);
+        vfs.remove(&path).unwrap();
+        vfs.create(&path).unwrap().append(&bytes).unwrap();
+    }
+
+    /// Three segments: 5 (records a, b), 7 (no record), 9 (record c).
+    fn three_segments() -> (Arc<MemVfs>, LogEnd, LogEnd) {
+        let vfs = new_vfs();
+        let first = WalWriter::create(&*vfs, dir(), identity(5), None).unwrap();
+        first.append([&b"a"[..], b"b"]).unwrap();
+        first.sync().unwrap();
+        let second = WalWriter::create(&*vfs, dir(), identity(7), Some(first.end())).unwrap();
+        let third = WalWriter::create(&*vfs, dir(), identity(9), Some(second.end())).unwrap();
+        third.append([&b"c"[..]]).unwrap();
+        (vfs, first.end(), third.end())
+    }
+
+    #[test]
+    fn a_chain_is_read_in_order_from_the_floor() {
+        let (vfs, _, last) = three_segments();
+        let (tail, records) = read(&vfs, 1, &[]).unwrap();
+        assert_eq!(records, [b"a", b"b", b"c"]);
+        assert_eq!(tail, WalTail { last: Some(last), sealed: false, torn_bytes: 0, records: 3 });
+        assert_eq!(read(&vfs, 6, &[]).unwrap().1, [b"c"]);
+        assert_eq!(read(&vfs, 10, &[]).unwrap().0.last, None);
+        let (tail, _) = read(&vfs, 1, &[(9, last.len)]).unwrap();
+        assert!(tail.sealed);
+    }
+
+    #[test]
+    fn a_missing_segment_is_named() {
+        for (missing, floor) in [(5, 1), (7, 1), (5, 5), (7, 6)] {
+            let (vfs, ..) = three_segments();
+            vfs.remove(&FileName::Wal(missing).path(dir())).unwrap();
+            let error = read(&vfs, floor, &[]).unwrap_err();
+            assert!(error.is_corruption());
+            assert!(error.message().contains(&format!("00000{missing}.wal")), "{error}");
+        }
+        let (vfs, _, last) = three_segments();
+        vfs.remove(&FileName::Wal(9).path(dir())).unwrap();
+        assert!(read(&vfs, 1, &[(9, last.len)]).unwrap_err().message().contains("000009.wal"));
+        // Without a seal, nothing says that the last segment ever was.
+        assert_eq!(read(&vfs, 1, &[]).unwrap().1.len(), 2);
+    }
+
+    #[test]
+    fn nothing_may_be_wrong_with_a_segment_that_was_synced_whole() {
+        let (_, first, _) = three_segments();
+        for len in 0..first.len as usize {
+            let (vfs, ..) = three_segments();
+            rewrite(&vfs, 5, |bytes| bytes.truncate(len));
+            let error = read(&vfs, 1, &[]).unwrap_err();
+            assert!(error.is_corruption() && error.message().contains("000005.wal"), "{len}: {error}");
+        }
+        for bit in 0..first.len as usize * 8 {
+            let (vfs, ..) = three_segments();
+            rewrite(&vfs, 5, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+            let error = read(&vfs, 1, &[]).unwrap_err();
+            assert!(error.message().contains("000005.wal"), "{bit}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_torn_tail_is_cut_only_in_an_unsealed_last_segment() {
+        let (vfs, _, last) = three_segments();
+        rewrite(&vfs, 9, |bytes| bytes.truncate(bytes.len() - 1));
+        let (tail, records) = read(&vfs, 1, &[]).unwrap();
+        assert_eq!(records, [b"a", b"b"]);
+        assert_eq!((tail.last.unwrap().len, tail.torn_bytes), (64, 25));
+        assert!(read(&vfs, 1, &[(9, last.len)]).unwrap_err().is_corruption());
+        // Once cut and sealed, the same bytes are no damage, and the next segment continues there.
+        let (sealed, _) = read(&vfs, 1, &[(9, 64)]).unwrap();
+        assert_eq!((sealed.sealed, sealed.torn_bytes), (true, 0));
+        let next = WalWriter::create(&*vfs, dir(), identity(11), sealed.last).unwrap();
+        next.append([&b"d"[..]]).unwrap();
+        assert_eq!(read(&vfs, 1, &[(9, 64)]).unwrap().1, [b"a", b"b", b"d"]);
+    }
+
+    #[test]
+    fn a_torn_creation_is_passed_over() {
+        for garbage in [&b""[..], b"Bolid", &[0; 64], &[0xa5; 64], &[0; 7]] {
+            let (vfs, _, last) = three_segments();
+            vfs.create(&FileName::Wal(12).path(dir())).unwrap().append(garbage).unwrap();
+            let (tail, records) = read(&vfs, 1, &[]).unwrap();
+            assert_eq!((tail.last, records.len()), (Some(last), 3));
+            let next = WalWriter::create(&*vfs, dir(), identity(13), tail.last).unwrap();
+            next.append([&b"d"[..]]).unwrap();
+            assert_eq!(read(&vfs, 1, &[]).unwrap().1.len(), 4);
+        }
+        // A longer file had a durable header once.
+        let (vfs, ..) = three_segments();
+        vfs.create(&FileName::Wal(12).path(dir())).unwrap().append(&[0; 65]).unwrap();
+        assert!(read(&vfs, 1, &[]).is_err());
+    }
+
+    #[test]
+    fn a_segment_of_another_database_or_number_is_refused() {
+        let (vfs, _, last) = three_segments();
+        let other = FileIdentity { database_id: DATABASE + 1, file_number: 11 };
+        WalWriter::create(&*vfs, dir(), other, Some(last)).unwrap().append([&b"x"[..]]).unwrap();
+        assert!(read(&vfs, 1, &[]).unwrap_err().message().contains("another database"));
+        let (vfs, _, _) = three_segments();
+        vfs.hard_link(&FileName::Wal(9).path(dir()), &FileName::Wal(14).path(dir())).unwrap();
+        assert!(read(&vfs, 1, &[]).unwrap_err().message().contains("another one"));
+    }
+
+    #[test]
+    fn a_record_moved_to_another_place_is_no_record() {
+        let (vfs, _, last) = three_segments();
+        rewrite(&vfs, 9, |bytes| {
+            let record = bytes[64..].to_vec();
+            bytes.extend_from_slice(&record);
+            let mut foreign = Vec::new();
+            put_record(&mut foreign, bytes.len() as u64, identity(5), 64, b"foreign");
+            bytes.extend_from_slice(&foreign);
+        });
+        let (tail, records) = read(&vfs, 9, &[]).unwrap();
+        assert_eq!((tail.last.unwrap(), records.len()), (last, 1));
+        assert!(tail.torn_bytes > 0);
+    }
+}

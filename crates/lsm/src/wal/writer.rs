@@ -1,0 +1,86 @@
+//! Writing a WAL segment.
+
+use std::path::Path;
+
+use bolide_base::{FileIdentity, Result};
+use bolide_storage::Vfs;
+
+use super::replay::LogEnd;
+use crate::file_name::FileName;
+use crate::record_log::{LogHeader, LogRole, LogWriter};
+
+/// Appends write batches to one WAL segment. See [`LogWriter`] for threads and failures.
+#[derive(Debug)]
+pub struct WalWriter {
+    log: LogWriter,
+}
+
+impl WalWriter {
+    /// Creates the segment `identity.file_number` in `dir`, durably, as the successor of `previous`
+    /// (none for the first segment of a database), which must be synced through that end.
+    ///
+    /// Costs two syncs: the file and the directory.
+    ///
+    /// # Errors
+    /// Conflict if the file exists; those of the file system. A failed creation may leave a file
+    /// without a whole header: recovery passes over it.
+    pub fn create(
+        vfs: &dyn Vfs,
+        dir: &Path,
+        identity: FileIdentity,
+        previous: Option<LogEnd>,
+    ) -> Result<Self> {
+        let header = LogHeader {
+            role: LogRole::Wal,
+            identity,
+            previous_number: previous.map_or(0, |end| end.number),
+            previous_len: previous.map_or(0, |end| end.len),
+        };
+        let path = FileName::Wal(identity.file_number).path(dir);
+        Ok(Self { log: LogWriter::create(vfs, &path, header)? })
+    }
+
+    /// Appends one record for each payload, all with one append to the file. Nothing is durable before
+    /// [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// LimitExceeded if a payload is too long, and NoSpace: nothing was appended, the segment may be
+    /// used on. Any other error poisons the writer.
+    pub fn append<'a>(&self, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
+        self.log.append(payloads)
+    }
+
+    /// Makes every record appended before this call durable.
+    ///
+    /// # Errors
+    /// Those of the file system; any of them poisons the writer.
+    pub fn sync(&self) -> Result<()> {
+        self.log.sync()
+    }
+
+    /// The number of the segment.
+    pub fn number(&self) -> u64 {
+        self.log.header().identity.file_number
+    }
+
+    /// The end of the last record, in bytes.
+    pub fn len(&self) -> u64 {
+        self.log.len()
+    }
+
+    /// True while the segment holds no record.
+    pub fn is_empty(&self) -> bool {
+        self.log.is_empty()
+    }
+
+    /// Everything before this offset is durable.
+    pub fn synced_through(&self) -> u64 {
+        self.log.synced_through()
+    }
+
+    /// Where the segment ends now: what the next one's creation, or the seal in the manifest, needs
+    /// after a [`sync`](Self::sync).
+    pub fn end(&self) -> LogEnd {
+        LogEnd { number: self.number(), len: self.len() }
+    }
+}
