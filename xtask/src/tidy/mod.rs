@@ -1,0 +1,48 @@
+//! The house rules, one file each, over one [`Workspace`] that was read once.
+
+mod cycles;
+mod diagrams;
+mod imports;
+mod layers;
+mod names;
+mod size;
+mod source;
+mod tokens;
+mod unfinished;
+
+pub(crate) use source::Workspace;
+
+use source::Violation;
+
+/// Every rule over `workspace`; violations are sorted by file and line.
+pub(crate) fn run(workspace: &Workspace) -> Vec<Violation> {
+    let rules = [size::check, names::check, unfinished::check, layers::check, cycles::check, diagrams::check];
+    let mut violations: Vec<Violation> = rules.iter().flat_map(|rule| rule(workspace)).collect();
+    violations.sort();
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_workspace_has_the_crates_the_layers_name() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let workspace = Workspace::load(root).unwrap();
+        for layer in layers::LAYERS {
+            let manifest = format!("crates/{}/Cargo.toml", layer.folder);
+            assert!(workspace.manifest(&manifest).is_some(), "{manifest} is missing");
+        }
+    }
+
+    #[test]
+    fn an_orderly_workspace_has_no_violation() {
+        let workspace = Workspace::of(&[
+            ("crates/base/src/lib.rs", "//! Base.\npub mod error;\npub use error::Error;\n"),
+            ("crates/base/src/error.rs", "//! Errors.\npub struct Error;\n"),
+            ("crates/lsm/src/lib.rs", "//! Trees.\nuse bolide_base::Error;\n"),
+        ]);
+        assert_eq!(run(&workspace), Vec::new());
+    }
+}
