@@ -11,8 +11,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask tidy [ROOT]
 
-  tidy   check layers, module cycles, file lengths, module names, unfinished code,
-         operating-system calls outside `storage`, and byte-layout diagrams
+  tidy   check layers, module cycles, file lengths, module names, unfinished code
+         and byte-layout diagrams
 ";
 
 fn main() -> ExitCode {
