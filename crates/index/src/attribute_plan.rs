@@ -1,0 +1,228 @@
+//! Which attributes to take from a record: a set of paths, compiled once into a trie.
+
+use bolide_base::Result;
+
+use crate::attribute::Value;
+use crate::path::{AttributePath, Step};
+
+/// Names one path of an [`AttributePlan`]; counts from 0.
+pub type Slot = usize;
+
+/// A set of attribute paths, each with a [`Slot`], ready to be looked for in one pass over a record.
+///
+/// ```
+/// use bolide_index::AttributePlan;
+/// let plan = AttributePlan::new(["a.b".parse()?, "c".parse()?, "a.b".parse()?]);
+/// assert_eq!(plan.paths().len(), 2);
+/// assert_eq!(plan.slot(&"c".parse()?), Some(1));
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct AttributePlan {
+    paths: Vec<AttributePath>,
+    /// The trie; node 0 is the record itself.
+    nodes: Vec<Node>,
+}
+
+/// A place in a record that some path passes or ends at.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Node {
+    /// The fields that some path goes on with, and their nodes.
+    fields: Vec<(Box<str>, NodeId)>,
+    /// The node of the elements, where some path goes on with `[*]`.
+    pub(crate) elements: Option<NodeId>,
+    /// The path that ends here.
+    pub(crate) slot: Option<Slot>,
+    /// The slots of all paths that end here or below.
+    pub(crate) slots_below: Vec<Slot>,
+}
+
+pub(crate) type NodeId = usize;
+
+/// The node of the record itself.
+pub(crate) const ROOT: NodeId = 0;
+
+impl AttributePlan {
+    /// Compiles `paths`; a path that is there twice gets one slot.
+    pub fn new(paths: impl IntoIterator<Item = AttributePath>) -> Self {
+        let mut plan = Self { paths: Vec::new(), nodes: vec![Node::default()] };
+        for path in paths {
+            plan.add(path);
+        }
+        plan
+    }
+
+    /// The paths, by slot.
+    pub fn paths(&self) -> &[AttributePath] {
+        &self.paths
+    }
+
+    /// The slot of `path`.
+    pub fn slot(&self, path: &AttributePath) -> Option<Slot> {
+        self.paths.iter().position(|known| known == path)
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id]
+    }
+
+    fn add(&mut self, path: AttributePath) {
+        if self.paths.contains(&path) {
+            return;
+        }
+        let slot = self.paths.len();
+        let mut node = ROOT;
+        for step in path.steps() {
+            node = self.child(node, step);
+            self.nodes[node].slots_below.push(slot);
+        }
+        self.nodes[node].slot = Some(slot);
+        self.paths.push(path);
+    }
+
+    fn child(&mut self, parent: NodeId, step: &Step) -> NodeId {
+        let new = self.nodes.len();
+        let node = &mut self.nodes[parent];
+        let known = match step {
+            Step::Field(name) => node.fields.iter().find(|(field, _)| **field == **name).map(|(_, id)| *id),
+            Step::Elements => node.elements,
+        };
+        if let Some(known) = known {
+            return known;
+        }
+        match step {
+            Step::Field(name) => node.fields.push((name.as_str().into(), new)),
+            Step::Elements => node.elements = Some(new),
+        }
+        self.nodes.push(Node::default());
+        new
+    }
+}
+
+impl Node {
+    /// True if no path goes on through an object here.
+    pub(crate) fn has_no_fields(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// The position and node of the field `name`.
+    #[inline]
+    pub(crate) fn field(&self, name: &str) -> Option<(usize, NodeId)> {
+        // Records have few indexed fields: a scan over lengths and bytes beats hashing the name.
+        self.fields.iter().position(|(field, _)| **field == *name).map(|at| (at, self.fields[at].1))
+    }
+}
+
+/// The encoded values that a record has at each path of a plan. Reused from record to record, so that
+/// extraction allocates nothing in the long run.
+///
+/// A slot has no value where the attribute is absent, one for a scalar, several for an array.
+#[derive(Debug, Clone, Default)]
+pub struct AttributeValues {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    slot: u32,
+    start: u32,
+    end: u32,
+}
+
+impl AttributeValues {
+    /// No values.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Removes all values, keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+    }
+
+    /// Adds `value` to the values at `slot`. Equal values of one slot count once.
+    ///
+    /// # Errors
+    /// `InvalidInput` for NaN.
+    pub fn push(&mut self, slot: Slot, value: &Value) -> Result<()> {
+        let mut refused = Ok(());
+        self.push_encoded(slot, |out| refused = value.encode(out));
+        if refused.is_err() {
+            self.entries.pop();
+        }
+        refused
+    }
+
+    /// The distinct encoded values at `slot`, in ascending order; see [`Value::decode`].
+    #[inline]
+    pub fn values(&self, slot: Slot) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
+        let start = self.entries.partition_point(|entry| (entry.slot as usize) < slot);
+        let len = self.entries[start..].iter().take_while(|entry| entry.slot as usize == slot).count();
+        self.entries[start..start + len].iter().map(|entry| self.encoded(entry))
+    }
+
+    /// Lets `encode` append the bytes of one value for `slot`.
+    #[inline]
+    pub(crate) fn push_encoded(&mut self, slot: Slot, encode: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len() as u32;
+        encode(&mut self.bytes);
+        self.entries.push(Entry { slot: slot as u32, start, end: self.bytes.len() as u32 });
+    }
+
+    /// How many values were pushed so far.
+    pub(crate) fn mark(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Removes the values of `slots` that were pushed since `mark`.
+    pub(crate) fn forget_since(&mut self, mark: usize, slots: &[Slot]) {
+        let mut position = 0;
+        self.entries.retain(|entry| {
+            position += 1;
+            position <= mark || !slots.contains(&(entry.slot as usize))
+        });
+    }
+
+    /// Sorts by slot and value and removes repeated values.
+    pub(crate) fn finish(&mut self) {
+        let sorted = self.entries.windows(2).all(|pair| pair[0].slot < pair[1].slot);
+        if sorted {
+            return;
+        }
+        let bytes = &self.bytes;
+        let value = |entry: &Entry| &bytes[entry.start as usize..entry.end as usize];
+        self.entries.sort_unstable_by(|left, right| {
+            left.slot.cmp(&right.slot).then_with(|| value(left).cmp(value(right)))
+        });
+        self.entries.dedup_by(|left, right| left.slot == right.slot && value(left) == value(right));
+    }
+
+    #[inline]
+    fn encoded(&self, entry: &Entry) -> &[u8] {
+        &self.bytes[entry.start as usize..entry.end as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_sorted_and_distinct_per_slot() {
+        let mut values = AttributeValues::new();
+        for (slot, value) in [(2, 5), (0, 9), (2, 3), (2, 5), (0, 9)] {
+            values.push(slot, &Value::Int(value)).unwrap();
+        }
+        assert!(values.push(1, &Value::Float(f64::NAN)).is_err());
+        values.finish();
+        let decoded = |slot| -> Vec<Value> {
+            values.values(slot).map(|bytes| Value::decode(bytes).unwrap().0).collect()
+        };
+        assert_eq!(decoded(0), [Value::Int(9)]);
+        assert!(decoded(1).is_empty());
+        assert_eq!(decoded(2), [Value::Int(3), Value::Int(5)]);
+        assert!(decoded(3).is_empty());
+    }
+}

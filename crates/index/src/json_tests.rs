@@ -1,0 +1,233 @@
+use bolide_base::ErrorKind;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::attribute::Value;
+use crate::path::{AttributePath, Step};
+
+fn extract(record: &[u8], paths: &[&str]) -> Result<Vec<Vec<Value>>> {
+    let plan = AttributePlan::new(paths.iter().map(|path| path.parse().unwrap()));
+    let mut values = AttributeValues::new();
+    JsonExtractor.extract(record, &plan, &mut values)?;
+    Ok((0..paths.len())
+        .map(|slot| values.values(slot).map(|bytes| Value::decode(bytes).unwrap().0).collect())
+        .collect())
+}
+
+fn one(record: &str, path: &str) -> Vec<Value> {
+    extract(record.as_bytes(), &[path]).unwrap().remove(0)
+}
+
+#[test]
+fn scalars_of_every_type_are_found() {
+    let record = r#"{"n":null,"t":true,"i":-5,"u":18446744073709551615,"f":2.5,"s":"a\u0000\"é","e":1e2}"#;
+    let found = extract(record.as_bytes(), &["n", "t", "i", "u", "f", "s", "e", "absent"]).unwrap();
+    let expected = [
+        vec![Value::Null],
+        vec![Value::Bool(true)],
+        vec![Value::Int(-5)],
+        vec![Value::Uint(u64::MAX)],
+        vec![Value::Float(2.5)],
+        vec![Value::from("a\0\"é")],
+        vec![Value::Int(100)],
+        vec![],
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn arrays_give_one_value_an_element_and_each_once() {
+    let record = r#"{"tags":["b","a","b",null,1,1.0],"empty":[],"nested":[[1,2],[2,3],4]}"#;
+    let tags = vec![Value::Null, Value::Int(1), Value::from("a"), Value::from("b")];
+    assert_eq!(one(record, "tags"), tags);
+    assert_eq!(one(record, "tags[*]"), tags);
+    assert_eq!(extract(record.as_bytes(), &["tags", "tags[*]"]).unwrap(), [tags.clone(), tags]);
+    assert!(one(record, "empty[*]").is_empty());
+    assert_eq!(one(record, "nested"), [Value::Int(4)]);
+    assert_eq!(one(record, "nested[*][*]"), [Value::Int(1), Value::Int(2), Value::Int(3)]);
+}
+
+#[test]
+fn objects_in_arrays_and_arrays_in_objects_are_reached() {
+    let record =
+        r#"{"items":[{"price":3,"by":{"id":"x"}},7,{"price":1},{"price":[2,3]}],"a":{"b":{"c":[true]}}}"#;
+    assert_eq!(one(record, "items[*].price"), [Value::Int(1), Value::Int(2), Value::Int(3)]);
+    assert_eq!(one(record, "items[*].by.id"), [Value::from("x")]);
+    assert_eq!(one(record, "items[*]"), [Value::Int(7)]);
+    assert_eq!(one(record, "a.b.c"), [Value::Bool(true)]);
+}
+
+#[test]
+fn paths_that_do_not_fit_the_record_find_nothing() {
+    let record = r#"{"a":1,"o":{"x":1},"l":[{"x":1}],"s":"text"}"#;
+    for path in ["a.b", "a[*]", "o", "o[*]", "l", "l.x", "l[*].y", "s.length", "o.x.y", "none.x"] {
+        assert!(one(record, path).is_empty(), "{path}");
+    }
+}
+
+#[test]
+fn the_last_of_repeated_keys_counts() {
+    assert_eq!(one(r#"{"a":1,"a":2}"#, "a"), [Value::Int(2)]);
+    assert!(one(r#"{"a":1,"a":{}}"#, "a").is_empty());
+    let record = r#"{"o":{"x":1,"y":2},"z":5,"o":{"y":[3]}}"#;
+    assert_eq!(
+        extract(record.as_bytes(), &["o.x", "o.y", "z"]).unwrap(),
+        [vec![], vec![Value::Int(3)], vec![Value::Int(5)]]
+    );
+    // Only the object that repeats the key forgets, not its neighbours in the array.
+    assert_eq!(
+        one(r#"{"l":[{"x":1},{"x":2,"x":3},{"x":4}]}"#, "l[*].x"),
+        [Value::Int(1), Value::Int(3), Value::Int(4)]
+    );
+    assert_eq!(one(r#"{"\u0061":1,"a":2}"#, "a"), [Value::Int(2)]);
+}
+
+#[test]
+fn more_than_64_fields_keep_their_last_values() {
+    let paths: Vec<String> = (0..70).map(|number| format!("f{number}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let mut fields: Vec<String> = (0..70).map(|number| format!("\"f{number}\":{number}")).collect();
+    fields.push("\"f68\":null".to_owned());
+    let found = extract(format!("{{{}}}", fields.join(",")).as_bytes(), &paths).unwrap();
+    for (number, values) in found.iter().enumerate() {
+        let expected = if number == 68 { Value::Null } else { Value::Int(number as i64) };
+        assert_eq!(*values, [expected]);
+    }
+}
+
+#[test]
+fn what_is_not_one_json_object_is_refused() {
+    let records: [&[u8]; 15] = [
+        b"",
+        b"  ",
+        b"7",
+        b"null",
+        b"[]",
+        b"\"text\"",
+        b"{",
+        b"{\"a\":1",
+        b"{\"a\":1}}",
+        b"{\"a\":1} x",
+        b"{\"a\":}",
+        b"{a:1}",
+        b"{\"a\":1,}",
+        b"{\"a\":NaN}",
+        b"{\"b\":\"\xff\"}",
+    ];
+    for record in records {
+        let error = extract(record, &["a"]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{}", String::from_utf8_lossy(record));
+        // The whole record is checked, also without any path.
+        assert!(extract(record, &[]).is_err(), "{}", String::from_utf8_lossy(record));
+    }
+}
+
+#[test]
+fn numbers_are_exact_and_bounded_where_a_path_looks() {
+    assert_eq!(one(r#"{"a":-1.1373628116180075}"#, "a"), [Value::Float(-1.1373628116180075)]);
+    assert_eq!(one(r#"{"a":18446744073709551616}"#, "a"), [Value::Float(18446744073709551616.0)]);
+    assert_eq!(extract(b"{\"a\":1e999}", &["a"]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(extract(b"{\"a\":1e999}", &["b"]).is_ok());
+}
+
+#[test]
+fn nesting_is_limited_at_its_edge_wherever_it_is() {
+    for path in ["x", "a", "a[*][*]"] {
+        for over in [0, 1] {
+            // The record itself is the first level.
+            let levels = MAX_JSON_DEPTH - 1 + over;
+            let record = format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
+            let outcome = extract(record.as_bytes(), &[path]);
+            match outcome {
+                Ok(_) => assert_eq!(over, 0),
+                Err(error) => assert_eq!((over, error.kind()), (1, ErrorKind::LimitExceeded)),
+            }
+        }
+        for open in ["[", "{\"a\":"] {
+            let record = format!("{{\"a\":{}", open.repeat(1_000_000));
+            assert_eq!(extract(record.as_bytes(), &[path]).unwrap_err().kind(), ErrorKind::LimitExceeded);
+        }
+    }
+}
+
+#[test]
+fn brackets_in_strings_do_not_nest() {
+    let text = format!(r#"{{"a":"{}\"[","b":[{}1]}}"#, "[{".repeat(300), "[],".repeat(300));
+    assert_eq!(one(&text, "b"), [Value::Int(1)]);
+}
+
+#[test]
+fn long_strings_are_taken_whole() {
+    let long = "x".repeat(1 << 20);
+    assert_eq!(one(&format!("{{\"a\":\"{long}\"}}"), "a"), [Value::from(long)]);
+}
+
+/// What a path finds in a parsed record, by the table in the module's head.
+fn find(json: &serde_json::Value, steps: &[Step], out: &mut Vec<Value>) {
+    match steps {
+        [] => match json {
+            serde_json::Value::Array(elements) => out.extend(elements.iter().filter_map(Value::from_json)),
+            scalar => out.extend(Value::from_json(scalar)),
+        },
+        [Step::Field(name), rest @ ..] => {
+            if let Some(value) = json.as_object().and_then(|object| object.get(name)) {
+                find(value, rest, out);
+            }
+        }
+        [Step::Elements, rest @ ..] => {
+            for element in json.as_array().into_iter().flatten() {
+                find(element, rest, out);
+            }
+        }
+    }
+}
+
+fn any_json() -> impl Strategy<Value = serde_json::Value> {
+    let leaf = prop_oneof![
+        Just(json!(null)),
+        any::<bool>().prop_map(|value| json!(value)),
+        (-3..3_i64).prop_map(|value| json!(value)),
+        (-2.0..2.0_f64).prop_map(|value| json!(value)),
+        "[ab\"\\\\\0é]{0,3}".prop_map(|value| json!(value)),
+    ];
+    leaf.prop_recursive(4, 32, 4, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(serde_json::Value::Array),
+            proptest::collection::btree_map("[ab]", inner, 0..3)
+                .prop_map(|fields| serde_json::Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn one_pass_finds_what_a_parsed_tree_holds(
+        fields in proptest::collection::btree_map("[ab]", any_json(), 0..3),
+        paths in proptest::collection::vec("[ab](\\[\\*\\]){0,2}(\\.[ab](\\[\\*\\])?){0,2}", 1..6),
+    ) {
+        let record = serde_json::Value::Object(fields.into_iter().collect());
+        let mut paths: Vec<AttributePath> = paths.iter().map(|path| path.parse().unwrap()).collect();
+        paths.sort();
+        paths.dedup();
+        let plan = AttributePlan::new(paths.iter().cloned());
+        let mut values = AttributeValues::new();
+        JsonExtractor.extract(record.to_string().as_bytes(), &plan, &mut values).unwrap();
+        for (slot, path) in paths.iter().enumerate() {
+            let mut expected = Vec::new();
+            find(&record, path.steps(), &mut expected);
+            expected.sort();
+            expected.dedup();
+            let found: Vec<Value> =
+                values.values(slot).map(|bytes| Value::decode(bytes).unwrap().0).collect();
+            prop_assert_eq!(found, expected, "{} of {}", path, record);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(record in proptest::collection::vec(any::<u8>(), 0..40)) {
+        let _ = extract(&record, &["a", "a[*].b"]);
+    }
+}

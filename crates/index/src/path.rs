@@ -1,0 +1,250 @@
+//! Attribute paths: where in a record a value lies.
+//!
+//! ```text
+//! path     field step*
+//! step     "." field | "[*]"
+//! field    one or more characters; a backslash takes the next character as it is
+//! ```
+//!
+//! `user.id` is the field `id` of the object in the field `user`; `tags[*]` is every element of the
+//! array `tags`; `items[*].price` the field `price` of every element. A dot, a bracket or a backslash
+//! inside a field name is written behind a backslash: `a\.b`. [`AttributePath`] prints itself with
+//! every character escaped that index specifications and predicates give a meaning to.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bolide_base::limits::MAX_JSON_DEPTH;
+use bolide_base::{Error, Result};
+
+/// Longest text of a path, in bytes.
+pub const MAX_PATH_BYTES: usize = 1_024;
+
+/// Characters that paths, index specifications or predicates read as syntax.
+const SYNTAX: &[char] = &['.', '[', ']', '\\', ':', '=', '+', '|', ',', '(', ')'];
+
+/// One step of a path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Step {
+    /// The field of this name of an object.
+    Field(String),
+    /// Every element of an array.
+    Elements,
+}
+
+/// Where in a record a value lies; see the [module](self) for the syntax.
+///
+/// ```
+/// use bolide_index::AttributePath;
+/// let path: AttributePath = "user.tags[*]".parse()?;
+/// assert_eq!(path.to_string(), "user.tags[*]");
+/// assert!("user..id".parse::<AttributePath>().is_err());
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AttributePath {
+    steps: Vec<Step>,
+}
+
+impl AttributePath {
+    /// The path of the top-level field `name`, whatever characters it has.
+    ///
+    /// ```
+    /// use bolide_index::AttributePath;
+    /// assert_eq!(AttributePath::field("a.b").to_string(), r"a\.b");
+    /// ```
+    pub fn field(name: impl Into<String>) -> Self {
+        Self { steps: vec![Step::Field(name.into())] }
+    }
+
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
+impl FromStr for AttributePath {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text.len() > MAX_PATH_BYTES {
+            return Err(Error::limit_exceeded(
+                "an attribute path in bytes",
+                text.len() as u64,
+                MAX_PATH_BYTES as u64,
+            ));
+        }
+        let refuse = |why: &str| Error::invalid_input(format!("attribute path `{text}`: {why}"));
+        let mut steps = Vec::new();
+        let mut rest = text;
+        loop {
+            let (field, behind) = take_field(rest).map_err(refuse)?;
+            steps.push(Step::Field(field));
+            rest = behind;
+            while let Some(behind) = rest.strip_prefix('[') {
+                rest = behind
+                    .strip_prefix("*]")
+                    .ok_or_else(|| refuse("only `[*]`, every element of an array, may stand in brackets"))?;
+                steps.push(Step::Elements);
+            }
+            if rest.is_empty() {
+                break;
+            }
+            rest = rest.strip_prefix('.').ok_or_else(|| refuse("a dot must follow `[*]`"))?;
+        }
+        if steps.len() > MAX_JSON_DEPTH {
+            return Err(refuse("it is deeper than a record may be"));
+        }
+        Ok(Self { steps })
+    }
+}
+
+/// Reads a field name up to the next step and returns it with what follows.
+fn take_field(text: &str) -> std::result::Result<(String, &str), &'static str> {
+    let mut field = String::new();
+    let mut characters = text.char_indices();
+    let mut end = text.len();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '.' | '[' => {
+                end = at;
+                break;
+            }
+            ']' => return Err("a bracket closes that was not opened; write `\\]` for the character"),
+            '\\' => match characters.next() {
+                Some((_, escaped)) => field.push(escaped),
+                None => return Err("nothing follows the last backslash"),
+            },
+            _ => field.push(character),
+        }
+    }
+    if field.is_empty() {
+        return Err("a field name is empty");
+    }
+    Ok((field, &text[end..]))
+}
+
+impl fmt::Display for AttributePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, step) in self.steps.iter().enumerate() {
+            match step {
+                Step::Elements => f.write_str("[*]")?,
+                Step::Field(name) => {
+                    if position > 0 {
+                        f.write_str(".")?;
+                    }
+                    for character in name.chars() {
+                        if SYNTAX.contains(&character) {
+                            f.write_str("\\")?;
+                        }
+                        write!(f, "{character}")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Splits `text` at the first `separator` that is not behind a backslash.
+pub(crate) fn split_once_unescaped(text: &str, separator: char) -> Option<(&str, &str)> {
+    let at = find_unescaped(text, separator)?;
+    Some((&text[..at], &text[at + separator.len_utf8()..]))
+}
+
+/// Splits `text` at every `separator` that is not behind a backslash.
+pub(crate) fn split_unescaped(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let (head, tail) = match split_once_unescaped(text, separator) {
+            Some((head, tail)) => (head, Some(tail)),
+            None => (text, None),
+        };
+        rest = tail;
+        Some(head)
+    })
+}
+
+fn find_unescaped(text: &str, wanted: char) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().find_map(|(at, character)| {
+        let found = !escaped && character == wanted;
+        escaped = !escaped && character == '\\';
+        found.then_some(at)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bolide_base::ErrorKind;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(text: &str) -> Vec<Step> {
+        text.parse::<AttributePath>().unwrap().steps
+    }
+
+    fn field(name: &str) -> Step {
+        Step::Field(name.to_owned())
+    }
+
+    #[test]
+    fn paths_are_read_step_by_step() {
+        assert_eq!(parse("a"), [field("a")]);
+        assert_eq!(parse("a.b"), [field("a"), field("b")]);
+        assert_eq!(parse("tags[*]"), [field("tags"), Step::Elements]);
+        assert_eq!(parse("a[*][*].b"), [field("a"), Step::Elements, Step::Elements, field("b")]);
+        assert_eq!(parse(r"a\.b\[\]\\"), [field(r"a.b[]\")]);
+        assert_eq!(parse("é ü"), [field("é ü")]);
+    }
+
+    #[test]
+    fn malformed_paths_say_why() {
+        for text in ["", ".", "a.", ".a", "a..b", "[*]", "a[0]", "a[*", "a[*]b", "a]", "a\\", "a[*].[*]"] {
+            let error = text.parse::<AttributePath>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}");
+            assert!(error.message().contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn length_and_depth_are_limited_at_their_edges() {
+        for over in [0, 1] {
+            let text = "x".repeat(MAX_PATH_BYTES + over);
+            assert_eq!(text.parse::<AttributePath>().is_ok(), over == 0);
+            let deep = vec!["a"; MAX_JSON_DEPTH + over].join(".");
+            assert_eq!(deep.parse::<AttributePath>().is_ok(), over == 0);
+        }
+    }
+
+    #[test]
+    fn separators_behind_a_backslash_do_not_split() {
+        assert_eq!(split_once_unescaped(r"a\=b=c", '='), Some((r"a\=b", "c")));
+        assert_eq!(split_once_unescaped(r"a\\=c", '='), Some((r"a\\", "c")));
+        assert_eq!(split_once_unescaped(r"a\=c", '='), None);
+        assert_eq!(split_unescaped(r"a+b\+c+", '+').collect::<Vec<_>>(), ["a", r"b\+c", ""]);
+    }
+
+    proptest! {
+        #[test]
+        fn text_round_trips(names in proptest::collection::vec("[a-c.:=+|,()\\[\\]\\\\*é ]{1,4}", 1..5)) {
+            let mut steps = Vec::new();
+            for (position, name) in names.into_iter().enumerate() {
+                steps.push(Step::Field(name));
+                if position % 2 == 1 {
+                    steps.push(Step::Elements);
+                }
+            }
+            let path = AttributePath { steps };
+            prop_assert_eq!(path.to_string().parse::<AttributePath>().unwrap(), path);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,20}") {
+            if let Ok(path) = text.parse::<AttributePath>() {
+                prop_assert_eq!(path.to_string().parse::<AttributePath>().unwrap(), path);
+            }
+        }
+    }
+}
