@@ -1,2 +1,214 @@
-//! Benchmarks of Bolide against its peers
-fn main() {}
+//! Benchmarks of Bolide against its peers.
+//!
+//! ```text
+//! cargo run --release -p bolide-bench -- store [--n 5000000] [--peers] [--threads 1,2]
+//! cargo run --release -p bolide-bench -- index [--n 1000000] [--updates 250000] [--peers]
+//! ```
+//!
+//! `--peers` needs the feature `peers` (see `engines` for the stores and their configuration).
+//! Each engine runs in a child process of its own, so that memory and CPU time are its alone; the
+//! child prints its figures as JSON and the parent takes medians over `--runs`.
+
+// A program has no outside: `pub` here says what a module offers to the others.
+#![allow(unreachable_pub)]
+
+mod child;
+mod engines;
+mod measure;
+mod report;
+mod workloads;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use engines::Layout;
+use workloads::index::IndexPlan;
+use workloads::rows::Row;
+use workloads::store::StorePlan;
+
+/// Any failure: it ends the bench with its message.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Result of anything here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Parser)]
+#[command(about = "Benchmarks of Bolide against its peers")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Load, gets, seeks, scans and YCSB A to F on a plain store
+    Store {
+        /// Records to load
+        #[arg(long, default_value_t = 5_000_000)]
+        n: u64,
+        /// Numbers of threads, each on a store of its own
+        #[arg(long, value_delimiter = ',', default_value = "1,2")]
+        threads: Vec<u64>,
+        /// Rows to run after the load (default: all)
+        #[arg(long, value_delimiter = ',')]
+        rows: Vec<String>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Inserts, updates and lookups with an index on one attribute
+    Index {
+        /// Records to insert
+        #[arg(long, default_value_t = 1_000_000)]
+        n: u64,
+        /// Updates after that, each of a random record
+        #[arg(long, default_value_t = 250_000)]
+        updates: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Runs one plan and prints its figures; the bench calls itself so
+    #[command(hide = true)]
+    Child {
+        /// The plan as JSON
+        plan: String,
+        /// The directory to make the store in
+        directory: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct Common {
+    /// Run the other stores too (needs the feature `peers`)
+    #[arg(long)]
+    peers: bool,
+    /// Run these engines alone
+    #[arg(long, value_delimiter = ',')]
+    engines: Vec<String>,
+    /// Runs to take the median of
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// How Bolide arranges its sorted runs
+    #[arg(long, value_enum, default_value = "leveled")]
+    layout: Layout,
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A row that takes longer than this many seconds stops early
+    #[arg(long, default_value_t = 60)]
+    row_limit: u64,
+    /// Where the stores are made (default: the system's directory for temporary files)
+    #[arg(long)]
+    directory: Option<PathBuf>,
+    /// Write all figures to this file as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bolide-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Child { plan, directory } => child::serve(&plan, &directory),
+        Command::Store { n, threads, rows, common } => store(n, &threads, rows, &common),
+        Command::Index { n, updates, common } => index(n, updates, &common),
+    }
+}
+
+fn store(n: u64, threads: &[u64], rows: Vec<String>, common: &Common) -> Result<()> {
+    if n == 0 || threads.contains(&0) {
+        return Err("--n and --threads must be at least 1".into());
+    }
+    if let Some(unknown) = rows.iter().find(|name| Row::named(name).is_none()) {
+        let known: Vec<_> = Row::ALL.iter().map(|row| row.name()).collect();
+        return Err(format!("no row `{unknown}`; there are {}", known.join(", ")).into());
+    }
+    let all = || Row::ALL.iter().map(|row| row.name().to_owned()).collect();
+    let rows: Vec<String> = if rows.is_empty() { all() } else { rows };
+    let mut jobs = Vec::new();
+    for threads in threads {
+        for engine in common.engines(engines::store_names)? {
+            let plan = StorePlan {
+                engine: engine.clone(),
+                records: n,
+                threads: *threads,
+                rows: rows.clone(),
+                tiered: common.layout == Layout::Tiered,
+                seed: common.seed,
+                row_limit_seconds: common.row_limit,
+            };
+            jobs.push((engine, *threads, child::Plan::Store(plan)));
+        }
+    }
+    measure_all("store", n, &jobs, common)
+}
+
+fn index(n: u64, updates: u64, common: &Common) -> Result<()> {
+    if n == 0 || n > u64::from(u32::MAX) || updates > u64::from(u32::MAX / 2) {
+        return Err("--n and --updates must be between 1 and two billion".into());
+    }
+    let mut jobs = Vec::new();
+    for engine in common.engines(engines::index_names)? {
+        let plan = IndexPlan {
+            engine: engine.clone(),
+            records: n,
+            updates,
+            tiered: common.layout == Layout::Tiered,
+            seed: common.seed,
+        };
+        jobs.push((engine, 1, child::Plan::Index(plan)));
+    }
+    measure_all("index", n, &jobs, common)
+}
+
+impl Common {
+    fn engines(&self, known: fn(bool) -> Vec<&'static str>) -> Result<Vec<String>> {
+        if self.peers && !cfg!(feature = "peers") {
+            return Err("this build has no peers; add `--features peers`".into());
+        }
+        if let Some(unknown) = self.engines.iter().find(|name| !known(true).contains(&name.as_str())) {
+            return Err(format!("no engine `{unknown}`; there are {}", known(true).join(", ")).into());
+        }
+        if self.engines.is_empty() {
+            return Ok(known(self.peers).into_iter().map(str::to_owned).collect());
+        }
+        Ok(self.engines.clone())
+    }
+}
+
+/// Runs every job `runs` times, engine by engine within each run, so that a noisy minute hits all.
+fn measure_all(workload: &str, n: u64, jobs: &[(String, u64, child::Plan)], common: &Common) -> Result<()> {
+    let runs = common.runs.max(1);
+    let mut results = vec![Vec::new(); jobs.len()];
+    for run in 1..=runs {
+        for ((engine, threads, plan), results) in jobs.iter().zip(&mut results) {
+            eprintln!("run {run} of {runs}: {engine}, {threads} thread(s)");
+            results.push(child::spawn(plan, common.directory.as_deref())?);
+        }
+    }
+    let engines = jobs.iter().zip(&results);
+    let engines: Vec<_> =
+        engines.map(|((engine, threads, _), runs)| report::median_of_runs(engine, *threads, runs)).collect();
+    let report = report::Report {
+        workload: workload.to_owned(),
+        records: n,
+        runs,
+        layout: format!("{:?}", common.layout).to_lowercase(),
+        machine: report::machine(),
+        engines,
+    };
+    if let Some(file) = &common.json {
+        std::fs::write(file, serde_json::to_vec_pretty(&report)?)?;
+    }
+    report::print_tables(&report);
+    report.check_answers()
+}

@@ -1,0 +1,60 @@
+//! One engine in a process of its own.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+use crate::report::RowFigures;
+use crate::workloads::index::{self, IndexPlan};
+use crate::workloads::store::{self, StorePlan};
+
+/// What a child is to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Plan {
+    /// The plain-store workload.
+    Store(StorePlan),
+    /// The index workload.
+    Index(IndexPlan),
+}
+
+/// Starts a child that runs `plan` in a fresh directory below `parent`, and reads its figures. The
+/// directory is removed when the child has ended.
+pub fn spawn(plan: &Plan, parent: Option<&Path>) -> Result<Vec<RowFigures>> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("bolide-bench-");
+    let directory = match parent {
+        Some(parent) => builder.tempdir_in(parent)?,
+        None => builder.tempdir()?,
+    };
+    let output = Command::new(std::env::current_exe()?)
+        .arg("child")
+        .arg(serde_json::to_string(plan)?)
+        .arg(directory.path())
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        return Err(format!("the run of {} failed", plan.engine()).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The child's side: runs the plan and prints the figures as JSON.
+pub fn serve(plan: &str, directory: &Path) -> Result<()> {
+    let figures = match serde_json::from_str(plan)? {
+        Plan::Store(plan) => store::run(&plan, directory)?,
+        Plan::Index(plan) => index::run(&plan, directory)?,
+    };
+    println!("{}", serde_json::to_string(&figures)?);
+    Ok(())
+}
+
+impl Plan {
+    fn engine(&self) -> &str {
+        match self {
+            Plan::Store(plan) => &plan.engine,
+            Plan::Index(plan) => &plan.engine,
+        }
+    }
+}

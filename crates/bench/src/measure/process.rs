@@ -1,0 +1,45 @@
+//! Bytes: handed to the operating system, on disk, resident.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Resident memory of this process, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Memory {
+    /// The most it ever had (`VmHWM`); counts mapped file pages too, which is how LMDB reads.
+    pub peak: u64,
+    /// Anonymous memory at this moment (`RssAnon`): heap and stacks, without mapped files.
+    pub anonymous: u64,
+}
+
+/// Bytes this process has handed to `write` calls so far (`wchar` of `/proc/self/io`); 0 where the
+/// system does not tell. Rewrites of a page that is still dirty in the page cache count each time,
+/// so this is what the store wrote, not what the disk happened to see.
+pub fn written_bytes() -> u64 {
+    field("/proc/self/io", "wchar:")
+}
+
+/// Resident memory as the system sees it; zeros where it does not tell.
+pub fn memory() -> Memory {
+    const STATUS: &str = "/proc/self/status";
+    Memory { peak: field(STATUS, "VmHWM:") * 1024, anonymous: field(STATUS, "RssAnon:") * 1024 }
+}
+
+fn field(file: &str, name: &str) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Bytes the files below `directory` occupy on disk (allocated blocks, so holes do not count).
+pub fn disk_bytes(directory: &Path) -> std::io::Result<u64> {
+    let mut total = 0;
+    for entry in fs::read_dir(directory)? {
+        // A compaction may remove a file between listing and asking.
+        let entry = entry?;
+        let Ok(metadata) = entry.metadata() else { continue };
+        total += if metadata.is_dir() { disk_bytes(&entry.path())? } else { metadata.blocks() * 512 };
+    }
+    Ok(total)
+}

@@ -1,0 +1,9 @@
+//! Figures of rows, their medians, and how they are shown.
+
+mod figures;
+mod machine;
+mod table;
+
+pub use figures::{EngineFigures, Report, RowFigures, median_of_runs};
+pub use machine::machine;
+pub use table::print_tables;

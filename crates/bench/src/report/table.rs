@@ -1,0 +1,103 @@
+//! Tables for the terminal; they are Markdown, so they go into `docs/PERFORMANCE.md` as they are.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::{EngineFigures, Report, RowFigures};
+
+/// Prints, for each number of threads, the times of every row with their ratios to Bolide's, and
+/// then space and memory.
+pub fn print_tables(report: &Report) {
+    println!(
+        "{} workload, {} records, median of {}, {}",
+        report.workload, report.records, report.runs, report.machine
+    );
+    let mut threads: Vec<u64> = report.engines.iter().map(|engine| engine.threads).collect();
+    threads.dedup();
+    for threads in threads {
+        let engines: Vec<&EngineFigures> =
+            report.engines.iter().filter(|engine| engine.threads == threads).collect();
+        let plural = if threads == 1 { "" } else { "s" };
+        for (title, figure) in TIMES {
+            println!("\n{title}, µs per operation, {threads} thread{plural} (× Bolide)\n");
+            println!("{}", times(&engines, figure));
+        }
+        println!("\nSpace and memory, {threads} thread{plural}\n");
+        println!("{}", space(&engines));
+    }
+}
+
+type Figure = fn(&RowFigures) -> f64;
+
+const TIMES: [(&str, Figure); 3] = [
+    ("CPU time of the calling thread", |row| row.thread_micros),
+    ("CPU time of the process", |row| row.process_micros),
+    ("Wall time", |row| row.wall_micros),
+];
+
+fn new_table(first: &str, engines: &[&EngineFigures]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    let names = engines.iter().map(|engine| Cell::new(&engine.engine));
+    table.set_header([Cell::new(first)].into_iter().chain(names));
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn times(engines: &[&EngineFigures], figure: Figure) -> Table {
+    let mut table = new_table("row", engines);
+    let Some(base) = engines.first() else { return table };
+    for row in &base.rows {
+        let own = figure(row);
+        let cells = engines.iter().map(|engine| {
+            let other = engine.rows.iter().find(|other| other.row == row.row);
+            other.map_or("-".to_owned(), |other| {
+                let time = short(figure(other));
+                let is_base = engine.engine == base.engine;
+                if is_base || own <= 0.0 { time } else { format!("{time} ({:.2})", figure(other) / own) }
+            })
+        });
+        table.add_row([row.row.clone()].into_iter().chain(cells));
+    }
+    table
+}
+
+fn space(engines: &[&EngineFigures]) -> Table {
+    let mut table = new_table("figure", engines);
+    let megabytes = |bytes: u64| format!("{:.0}", bytes as f64 / 1e6);
+    let Some(base) = engines.first() else { return table };
+    let writing = base.rows.iter().filter(|row| row.user_bytes > 0).map(|row| row.row.as_str());
+    for name in writing.filter(|name| !name.starts_with("ycsb")) {
+        let find = |engine: &&EngineFigures| engine.rows.iter().find(|row| row.row == name).cloned();
+        let mut line = |title: String, figure: &dyn Fn(&RowFigures) -> String| {
+            let cells = engines.iter().map(|engine| find(engine).map_or("-".to_owned(), |row| figure(&row)));
+            table.add_row([title].into_iter().chain(cells));
+        };
+        line(format!("{name}: write amplification"), &|row| {
+            row.write_amplification().map_or("-".to_owned(), |factor| format!("{factor:.2}"))
+        });
+        line(format!("{name}: MB on disk after"), &|row| megabytes(row.disk_bytes));
+        line(format!("{name}: background work after, s"), &|row| format!("{:.1}", row.settle_seconds));
+        line(format!("{name}: peak RSS, MB"), &|row| megabytes(row.peak_rss_bytes));
+    }
+    let mut last = |title: &str, figure: fn(&RowFigures) -> u64| {
+        let cells = engines
+            .iter()
+            .map(|engine| engine.rows.last().map_or("-".to_owned(), |row| megabytes(figure(row))));
+        table.add_row([title.to_owned()].into_iter().chain(cells));
+    };
+    last("MB on disk at the end", |row| row.disk_bytes);
+    last("peak RSS at the end, MB", |row| row.peak_rss_bytes);
+    last("anonymous memory at the end, MB", |row| row.anonymous_bytes);
+    table
+}
+
+/// Three significant digits.
+fn short(number: f64) -> String {
+    match number {
+        n if n < 10.0 => format!("{n:.2}"),
+        n if n < 100.0 => format!("{n:.1}"),
+        n => format!("{n:.0}"),
+    }
+}

@@ -1,0 +1,294 @@
+//! The index workload: records with a secondary key, inserted, updated and asked for, newest first.
+//!
+//! ```text
+//! record 300 bytes   secondary key u64 | version u64 | number u64 | filler | seal u64   (big-endian)
+//! ```
+//!
+//! A secondary key belongs to 25 records on average. Versions count the writes, so newest first
+//! means by falling version. A model of which record has which secondary key, built outside the
+//! measured time, says what every lookup must bring, and every one is compared.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::keys::{self, KEY_BYTES};
+use super::random::{Random, mix};
+use crate::Result;
+use crate::engines::{self, Access, Fetch, IndexEngine, IndexSession, Layout};
+use crate::measure;
+use crate::report::RowFigures;
+
+/// Length of every record in bytes.
+pub const RECORD_BYTES: usize = 300;
+
+/// Records of one secondary key, on average.
+pub const RECORDS_PER_SECONDARY: u64 = 25;
+
+/// More records than any secondary key has.
+const ALL: usize = 1_000;
+
+/// Writes or lookups in one batch.
+const BATCH: usize = 100;
+
+/// What one child process is to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct IndexPlan {
+    /// Engine name.
+    pub engine: String,
+    /// Records to insert.
+    pub records: u64,
+    /// Updates after that.
+    pub updates: u64,
+    /// Bolide's layout.
+    pub tiered: bool,
+    /// Seed of all random choices.
+    pub seed: u64,
+}
+
+/// The secondary key of a record; 0 if it is too short to have one.
+#[inline]
+pub fn secondary_of(record: &[u8]) -> u64 {
+    word(record, 0)
+}
+
+/// The version of a record; 0 if it is too short to have one.
+#[inline]
+pub fn version_of(record: &[u8]) -> u64 {
+    word(record, 8)
+}
+
+#[inline]
+fn word(record: &[u8], at: usize) -> u64 {
+    record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes)
+}
+
+/// Which record has which secondary key and version.
+struct Model {
+    secondaries: u64,
+    /// Per record: secondary key and version.
+    state: Vec<(u32, u32)>,
+    random: Random,
+    versions: u32,
+    record: Vec<u8>,
+}
+
+impl Model {
+    fn new(plan: &IndexPlan) -> Self {
+        Self {
+            secondaries: (plan.records / RECORDS_PER_SECONDARY).max(1),
+            state: Vec::with_capacity(plan.records as usize),
+            random: Random::new(plan.seed),
+            versions: 0,
+            record: (0..RECORD_BYTES as u64).map(|position| mix(position) as u8).collect(),
+        }
+    }
+
+    /// Writes the next version of record `number` with a random secondary key.
+    fn put(&mut self, session: &mut dyn IndexSession, number: u64) -> Result<()> {
+        let secondary = self.random.below(self.secondaries);
+        self.versions += 1;
+        let state = (secondary as u32, self.versions);
+        match self.state.get_mut(number as usize) {
+            Some(old) => *old = state,
+            None => self.state.push(state),
+        }
+        self.record[..8].copy_from_slice(&secondary.to_be_bytes());
+        self.record[8..16].copy_from_slice(&u64::from(self.versions).to_be_bytes());
+        self.record[16..24].copy_from_slice(&number.to_be_bytes());
+        self.record[RECORD_BYTES - 8..].copy_from_slice(&seal(number, self.versions).to_be_bytes());
+        session.put(&keys::key(number), &self.record)
+    }
+
+    /// Per secondary key, its records' numbers, newest first.
+    fn newest_first(&self) -> Vec<Vec<u32>> {
+        let mut by_secondary = vec![Vec::new(); self.secondaries as usize];
+        for (number, (secondary, _)) in self.state.iter().enumerate() {
+            by_secondary[*secondary as usize].push(number as u32);
+        }
+        for numbers in &mut by_secondary {
+            numbers.sort_by_key(|number| std::cmp::Reverse(self.state[*number as usize].1));
+        }
+        by_secondary
+    }
+}
+
+#[inline]
+fn seal(number: u64, version: u32) -> u64 {
+    mix(number) ^ u64::from(version)
+}
+
+#[inline]
+fn fold(checksum: u64, answer: u64) -> u64 {
+    (checksum.rotate_left(5) ^ answer).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Runs `plan` on a store in the empty directory `path`.
+pub fn run(plan: &IndexPlan, path: &Path) -> Result<Vec<RowFigures>> {
+    let layout = if plan.tiered { Layout::Tiered } else { Layout::Leveled };
+    let engine = engines::open_index(&plan.engine, path, layout)?;
+    let mut model = Model::new(plan);
+    let mut figures = Vec::new();
+
+    let inserts: Vec<u64> = (0..plan.records).collect();
+    figures.push(write_row(&*engine, "insert", &inserts, &mut model, path)?);
+    let updates: Vec<u64> = (0..plan.updates).map(|_| model.random.below(plan.records)).collect();
+    figures.push(write_row(&*engine, "update", &updates, &mut model, path)?);
+
+    let newest_first = model.newest_first();
+    for (row, limit, fetch) in [
+        ("warm-up", 10, Fetch::Records),
+        ("newest10-keys", 10, Fetch::Keys),
+        ("all25-keys", ALL, Fetch::Keys),
+        ("newest10-records", 10, Fetch::Records),
+        ("all25-records", ALL, Fetch::Records),
+    ] {
+        let lookup = Lookup { row, limit, fetch };
+        let found = lookup_row(&*engine, &lookup, &mut model, &newest_first, path)?;
+        if row != "warm-up" {
+            figures.push(found);
+        }
+    }
+    Ok(figures)
+}
+
+fn write_row(
+    engine: &dyn IndexEngine,
+    row: &str,
+    numbers: &[u64],
+    model: &mut Model,
+    path: &Path,
+) -> Result<RowFigures> {
+    let mut connection = engine.connect()?;
+    let meter = Meter::start();
+    for batch in numbers.chunks(BATCH) {
+        connection.batch(Access::Write, &mut |session| {
+            batch.iter().try_for_each(|number| model.put(session, *number))
+        })?;
+    }
+    let stopped = meter.stop();
+    let settled = measure::settle(Duration::from_secs(120));
+    let user_bytes = numbers.len() * (KEY_BYTES + RECORD_BYTES);
+    meter.figures(row, &stopped, numbers.len(), settled, user_bytes, path)
+}
+
+struct Lookup {
+    row: &'static str,
+    limit: usize,
+    fetch: Fetch,
+}
+
+fn lookup_row(
+    engine: &dyn IndexEngine,
+    lookup: &Lookup,
+    model: &mut Model,
+    newest_first: &[Vec<u32>],
+    path: &Path,
+) -> Result<RowFigures> {
+    let Lookup { row, limit, fetch } = *lookup;
+    let secondaries: Vec<u64> =
+        (0..(model.state.len() / 50).max(1_000)).map(|_| model.random.below(model.secondaries)).collect();
+    let mut answers = Vec::with_capacity(secondaries.len());
+    let mut connection = engine.connect()?;
+    let meter = Meter::start();
+    for batch in secondaries.chunks(BATCH) {
+        connection.batch(Access::Read, &mut |session| {
+            for secondary in batch {
+                let mut checksum = 0;
+                session.newest(*secondary, limit, fetch, &mut |primary, record| {
+                    checksum = fold(checksum, word(primary, 0) ^ word(primary, 8));
+                    if let Some(record) = record {
+                        checksum = fold(checksum, word(record, RECORD_BYTES - 8) ^ version_of(record));
+                    }
+                })?;
+                answers.push(checksum);
+            }
+            Ok(())
+        })?;
+    }
+    let stopped = meter.stop();
+    for (secondary, answer) in secondaries.iter().zip(answers) {
+        let mut expected = 0;
+        for number in newest_first[*secondary as usize].iter().take(limit) {
+            let number = u64::from(*number);
+            let primary = keys::key(number);
+            expected = fold(expected, word(&primary, 0) ^ word(&primary, 8));
+            if fetch == Fetch::Records {
+                let version = model.state[number as usize].1;
+                expected = fold(expected, seal(number, version) ^ u64::from(version));
+            }
+        }
+        if expected != answer {
+            return Err(format!("{row}: a wrong answer for secondary key {secondary}").into());
+        }
+    }
+    meter.figures(row, &stopped, secondaries.len(), Duration::ZERO, 0, path)
+}
+
+/// The clocks at the start of a row.
+struct Meter {
+    started: std::time::Instant,
+    thread_cpu: u64,
+    process_cpu: u64,
+    written: u64,
+}
+
+/// What the calling thread spent, up to the end of its operations.
+struct Stopped {
+    thread_cpu: u64,
+    process_cpu: u64,
+    wall: Duration,
+}
+
+impl Meter {
+    fn start() -> Self {
+        Self {
+            written: measure::written_bytes(),
+            process_cpu: measure::process_cpu_nanos(),
+            started: std::time::Instant::now(),
+            thread_cpu: measure::thread_cpu_nanos(),
+        }
+    }
+
+    fn stop(&self) -> Stopped {
+        Stopped {
+            thread_cpu: measure::thread_cpu_nanos() - self.thread_cpu,
+            process_cpu: measure::process_cpu_nanos() - self.process_cpu,
+            wall: self.started.elapsed(),
+        }
+    }
+
+    fn figures(
+        &self,
+        row: &str,
+        stopped: &Stopped,
+        operations: usize,
+        settled: Duration,
+        user_bytes: usize,
+        path: &Path,
+    ) -> Result<RowFigures> {
+        // Background work a write row left behind is its own; checking a lookup row's answers is not.
+        let process_cpu = match user_bytes {
+            0 => stopped.process_cpu,
+            _ => measure::process_cpu_nanos() - self.process_cpu,
+        };
+        let per_operation = |nanos: u64| nanos as f64 / 1_000.0 / operations.max(1) as f64;
+        let memory = measure::memory();
+        Ok(RowFigures {
+            row: row.to_owned(),
+            threads: 1,
+            operations: operations as u64,
+            thread_micros: per_operation(stopped.thread_cpu),
+            process_micros: per_operation(process_cpu),
+            wall_micros: stopped.wall.as_secs_f64() * 1e6 / operations.max(1) as f64,
+            settle_seconds: settled.as_secs_f64(),
+            written_bytes: measure::written_bytes() - self.written,
+            user_bytes: user_bytes as u64,
+            disk_bytes: measure::disk_bytes(path)?,
+            peak_rss_bytes: memory.peak,
+            anonymous_bytes: memory.anonymous,
+            checksum: None,
+        })
+    }
+}

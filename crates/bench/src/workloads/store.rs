@@ -1,0 +1,170 @@
+//! The plain-store workload: one engine, all rows, each measured.
+
+use std::path::Path;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::rows::{Popularity, Row};
+use super::worker::{Shared, Worker};
+use crate::Result;
+use crate::engines::{self, Access, Engine, Layout};
+use crate::measure;
+use crate::report::RowFigures;
+
+/// What one child process is to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StorePlan {
+    /// Engine name.
+    pub engine: String,
+    /// Records to load.
+    pub records: u64,
+    /// Threads of every row.
+    pub threads: u64,
+    /// Names of the rows to run; the load always runs.
+    pub rows: Vec<String>,
+    /// Bolide's layout.
+    pub tiered: bool,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// A row that takes longer stops early, in seconds.
+    pub row_limit_seconds: u64,
+}
+
+/// Runs `plan` on a store in the empty directory `path`.
+pub fn run(plan: &StorePlan, path: &Path) -> Result<Vec<RowFigures>> {
+    let layout = if plan.tiered { Layout::Tiered } else { Layout::Leveled };
+    let engine = engines::open_store(&plan.engine, path, layout)?;
+    let mut population = plan.records;
+    let mut figures = Vec::new();
+    let mut warm = false;
+    for row in Row::ALL {
+        if row != Row::Load && !plan.rows.iter().any(|name| name == row.name()) {
+            continue;
+        }
+        if row != Row::Load && !warm {
+            // Every store starts its reads with whatever it caches in its cache.
+            let shared = Shared::new(Row::Get(Popularity::Uniform), population, plan.threads);
+            drive(&*engine, &shared, plan, shared.row.operations(population))?;
+            warm = true;
+        }
+        let shared = Shared::new(row, population, plan.threads);
+        let (row_figures, inserted) = measure_row(&*engine, &shared, plan, path)?;
+        figures.push(row_figures);
+        if row != Row::Load {
+            population += inserted;
+        }
+    }
+    Ok(figures)
+}
+
+/// Runs one row and takes its figures; also says by how much the population grew.
+fn measure_row(
+    engine: &dyn Engine,
+    shared: &Shared,
+    plan: &StorePlan,
+    path: &Path,
+) -> Result<(RowFigures, u64)> {
+    let operations = shared.row.operations(plan.records);
+    let (cpu_before, written_before) = (measure::process_cpu_nanos(), measure::written_bytes());
+    let totals = drive(engine, shared, plan, operations)?;
+    let settled = match shared.row {
+        Row::Load => measure::settle(Duration::from_secs(120)),
+        _ => Duration::ZERO,
+    };
+    let process_cpu = measure::process_cpu_nanos() - cpu_before;
+    let written = measure::written_bytes() - written_before;
+    let memory = measure::memory();
+    let per_operation = |nanos: u64| nanos as f64 / 1_000.0 / totals.operations.max(1) as f64;
+    let figures = RowFigures {
+        row: shared.row.name().to_owned(),
+        threads: plan.threads,
+        operations: totals.operations,
+        thread_micros: per_operation(totals.thread_cpu),
+        process_micros: per_operation(process_cpu),
+        wall_micros: totals.wall.as_secs_f64() * 1e6 / totals.operations.max(1) as f64,
+        settle_seconds: settled.as_secs_f64(),
+        written_bytes: written,
+        user_bytes: if shared.row.access() == Access::Write { totals.user_bytes } else { 0 },
+        disk_bytes: measure::disk_bytes(path)?,
+        peak_rss_bytes: memory.peak,
+        anonymous_bytes: memory.anonymous,
+        checksum: (plan.threads == 1 && totals.operations == operations).then_some(totals.checksum),
+    };
+    Ok((figures, totals.inserted_by_all))
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    operations: u64,
+    thread_cpu: u64,
+    wall: Duration,
+    checksum: u64,
+    /// Records that every thread has reached: the population grows by these.
+    inserted_by_all: u64,
+    user_bytes: u64,
+}
+
+/// Runs `operations` operations of a row over its threads.
+fn drive(engine: &dyn Engine, shared: &Shared, plan: &StorePlan, operations: u64) -> Result<Totals> {
+    let limit = Duration::from_secs(plan.row_limit_seconds);
+    let barrier = Barrier::new(shared.threads as usize);
+    let started = Instant::now();
+    let results = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..shared.threads)
+            .map(|thread| {
+                let share = operations / shared.threads + u64::from(thread < operations % shared.threads);
+                let barrier = &barrier;
+                scope.spawn(move || run_thread(engine, shared, plan.seed, thread, share, limit, barrier))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")).collect::<Vec<_>>()
+    });
+    let mut totals = Totals { wall: started.elapsed(), inserted_by_all: u64::MAX, ..Totals::default() };
+    for result in results {
+        let one = result??;
+        totals.operations += one.operations;
+        totals.thread_cpu += one.thread_cpu;
+        totals.checksum ^= one.checksum;
+        totals.user_bytes += one.user_bytes;
+        totals.inserted_by_all = totals.inserted_by_all.min(one.inserted_by_all * shared.threads);
+    }
+    Ok(totals)
+}
+
+fn run_thread(
+    engine: &dyn Engine,
+    shared: &Shared,
+    seed: u64,
+    thread: u64,
+    operations: u64,
+    limit: Duration,
+    barrier: &Barrier,
+) -> Result<Totals> {
+    let connection = engine.connect();
+    let mut worker = Worker::new(shared, thread, seed);
+    barrier.wait();
+    let mut connection = connection?;
+    let (started, cpu_before) = (Instant::now(), measure::thread_cpu_nanos());
+    let mut done = 0;
+    while done < operations && started.elapsed() < limit {
+        let until = operations.min(done + shared.row.batch());
+        connection.batch(shared.row.access(), &mut |session| {
+            while done < until {
+                worker.step(session)?;
+                done += 1;
+            }
+            Ok(())
+        })?;
+    }
+    let thread_cpu = measure::thread_cpu_nanos() - cpu_before;
+    Ok(Totals {
+        operations: done,
+        thread_cpu,
+        wall: started.elapsed(),
+        checksum: worker.checksum(),
+        inserted_by_all: worker.inserted(),
+        user_bytes: worker.user_bytes(),
+    })
+}

@@ -1,0 +1,217 @@
+//! One thread of a plain-store row: draws operations, runs them, checks the answers.
+
+use super::keys::{self, FIRST_ABSENT, KEY_BYTES, VALUE_BYTES, ValueBuffer};
+use super::random::Random;
+use super::rows::{Popularity, Row, SCAN_RECORDS, YCSB_SCAN_RECORDS, Ycsb};
+use super::zipf::Zipf;
+use crate::Result;
+use crate::engines::Session;
+
+/// What a row's threads share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The row.
+    pub row: Row,
+    /// Records `0..population` are there when the row begins (at [`Row::Load`]: will be there).
+    pub population: u64,
+    /// Threads that run the row.
+    pub threads: u64,
+    /// Ranks for [`Popularity::Zipf`].
+    pub zipf: Zipf,
+    /// Ranks for [`Popularity::Latest`].
+    pub latest: Zipf,
+    /// From keys before this one a scan must find all it asks for. Keys are spread evenly, so
+    /// ten times the longest scan from the end of the key space is far enough.
+    pub last_full_start: [u8; KEY_BYTES],
+}
+
+impl Shared {
+    /// A row over records `0..population`.
+    pub fn new(row: Row, population: u64, threads: u64) -> Self {
+        let latest = if row.popularity() == Popularity::Latest { population } else { 2 };
+        let tail = u64::MAX / population.max(1);
+        let end = u64::MAX.saturating_sub(tail.saturating_mul(10 * YCSB_SCAN_RECORDS));
+        Self {
+            row,
+            population,
+            threads,
+            zipf: Zipf::scrambled(),
+            latest: Zipf::new(latest),
+            last_full_start: keys::hexadecimal(end),
+        }
+    }
+}
+
+/// One thread of a row.
+pub struct Worker<'s> {
+    shared: &'s Shared,
+    thread: u64,
+    random: Random,
+    value: ValueBuffer,
+    done: u64,
+    inserted: u64,
+    puts: u64,
+    checksum: u64,
+}
+
+impl<'s> Worker<'s> {
+    /// Thread number `thread`; its operations depend on `seed`, the row and the thread alone.
+    pub fn new(shared: &'s Shared, thread: u64, seed: u64) -> Self {
+        let row_seed = shared.row.name().bytes().fold(seed, |hash, byte| hash * 31 + u64::from(byte));
+        Self {
+            shared,
+            thread,
+            random: Random::new(row_seed + (thread << 32)),
+            value: ValueBuffer::new(),
+            done: 0,
+            inserted: 0,
+            puts: 0,
+            checksum: 0,
+        }
+    }
+
+    /// New records this thread has put: numbers `population + k * threads + thread`.
+    pub fn inserted(&self) -> u64 {
+        self.inserted
+    }
+
+    /// Bytes of all keys and values this thread has put.
+    pub fn user_bytes(&self) -> u64 {
+        self.puts * (KEY_BYTES + VALUE_BYTES) as u64
+    }
+
+    /// A hash of every answer so far.
+    pub fn checksum(&self) -> u64 {
+        self.checksum
+    }
+
+    /// Runs one operation. An answer that cannot be right is an error.
+    #[inline]
+    pub fn step(&mut self, session: &mut dyn Session) -> Result<()> {
+        self.done += 1;
+        match self.shared.row {
+            Row::Load => self.insert(session, 0),
+            Row::Get(_) => self.get(session),
+            Row::MissingGet => self.missing(session),
+            Row::Seek(_) => self.scan(session, 1),
+            Row::Scan(_) => self.scan(session, SCAN_RECORDS),
+            Row::Ycsb(ycsb) => self.ycsb(session, ycsb),
+        }
+    }
+
+    fn ycsb(&mut self, session: &mut dyn Session, ycsb: Ycsb) -> Result<()> {
+        let percent = self.random.below(100);
+        match ycsb {
+            Ycsb::A if percent < 50 => self.update(session),
+            Ycsb::B if percent < 5 => self.update(session),
+            Ycsb::D | Ycsb::E if percent < 5 => self.insert(session, self.shared.population),
+            Ycsb::E => {
+                let records = 1 + self.random.below(YCSB_SCAN_RECORDS) as usize;
+                self.scan(session, records)
+            }
+            Ycsb::F if percent < 50 => self.modify(session),
+            _ => self.get(session),
+        }
+    }
+
+    /// The number of a record that is there.
+    fn choose(&mut self) -> u64 {
+        let Shared { population, threads, .. } = *self.shared;
+        match self.shared.row.popularity() {
+            Popularity::Uniform => self.random.below(population),
+            Popularity::Zipf => self.shared.zipf.scattered(&mut self.random, population),
+            Popularity::Latest => {
+                // The newest are those this thread has put itself; another thread's may not be
+                // there yet.
+                let rank = self.shared.latest.rank(&mut self.random);
+                if rank < self.inserted {
+                    population + (self.inserted - 1 - rank) * threads + self.thread
+                } else {
+                    population - 1 - (rank - self.inserted).min(population - 1)
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, session: &mut dyn Session, first: u64) -> Result<()> {
+        let number = first + self.inserted * self.shared.threads + self.thread;
+        self.inserted += 1;
+        self.put(session, number, 0)
+    }
+
+    fn put(&mut self, session: &mut dyn Session, number: u64, version: u64) -> Result<()> {
+        self.puts += 1;
+        session.put(&keys::key(number), self.value.fill(number, version))
+    }
+
+    fn update(&mut self, session: &mut dyn Session) -> Result<()> {
+        let number = self.choose();
+        self.put(session, number, self.done)
+    }
+
+    fn modify(&mut self, session: &mut dyn Session) -> Result<()> {
+        let number = self.choose();
+        let version = read_record(session, number)?;
+        self.checksum = fold(self.checksum, version);
+        self.put(session, number, version + 1)
+    }
+
+    fn get(&mut self, session: &mut dyn Session) -> Result<()> {
+        let number = self.choose();
+        let version = read_record(session, number)?;
+        self.checksum = fold(self.checksum, number ^ version);
+        Ok(())
+    }
+
+    fn missing(&mut self, session: &mut dyn Session) -> Result<()> {
+        let number = FIRST_ABSENT + self.random.below(FIRST_ABSENT);
+        if session.get(&keys::key(number), &mut |_| ())? {
+            return Err(format!("record {number} was never put, and is there").into());
+        }
+        Ok(())
+    }
+
+    /// Reads `limit` records from one that is there on: the first is that one, keys rise, each
+    /// value is whole and has its own key, and there are `limit` unless the key space ends.
+    fn scan(&mut self, session: &mut dyn Session, limit: usize) -> Result<()> {
+        let number = self.choose();
+        let start = keys::key(number);
+        let mut last = [0; KEY_BYTES];
+        let (mut wrong, mut first) = (false, true);
+        let mut checksum = self.checksum;
+        let count = session.scan(&start, limit, &mut |key, value| {
+            wrong |= if first { key != start } else { key <= &last[..] };
+            first = false;
+            match (keys::read_value(value), <[u8; KEY_BYTES]>::try_from(key)) {
+                (Some((number, version)), Ok(key)) => {
+                    checksum = fold(checksum, number ^ version);
+                    last = key;
+                }
+                _ => wrong = true,
+            }
+        })?;
+        self.checksum = checksum;
+        let short = count < limit && start < self.shared.last_full_start;
+        if wrong || first || count > limit || short {
+            return Err(
+                format!("a scan of {limit} from record {number} brought {count} that do not fit").into()
+            );
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn read_record(session: &mut dyn Session, number: u64) -> Result<u64> {
+    let mut answer = None;
+    let found = session.get(&keys::key(number), &mut |value| answer = keys::read_value(value))?;
+    match answer {
+        Some((read, version)) if found && read == number => Ok(version),
+        _ => Err(format!("record {number} is missing or not whole").into()),
+    }
+}
+
+#[inline]
+fn fold(checksum: u64, answer: u64) -> u64 {
+    (checksum.rotate_left(5) ^ answer).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
