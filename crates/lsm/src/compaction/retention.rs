@@ -1,0 +1,202 @@
+//! Which entries a flush or a compaction keeps.
+//!
+//! # Algorithm
+//! The sequence numbers in use (those of live views, and the published one) cut time into stripes. Two
+//! versions of a key in one stripe look the same to every reader from now on but for the newer one, so
+//! of each key the newest version of each stripe is kept. It is dropped all the same where
+//! * a range tombstone of the same stripe covers it,
+//! * it is a tombstone of the oldest stripe, and nothing older of its key can lie outside the inputs,
+//! * the tree's filter says that its owner has no use for it.
+//!
+//! Sequence numbers are never changed: validators compare them.
+//!
+//! # Invariants
+//! * Entries come in tree order. Entries in = entries kept + entries dropped.
+//! * A decision depends on the numbers in use when the work started. Views that came later read at or
+//!   above the newest of them.
+
+use std::sync::Arc;
+
+use bolide_base::{EntryKind, Result, SequenceNumber, Trailer};
+
+use crate::version::RangeTombstones;
+
+/// Drops entries that are dead by a rule that the tree itself does not know: an index entry whose
+/// record has changed since.
+///
+/// Only for trees in which every key is written at most once and perhaps deleted later, as index
+/// entries are whose keys hold a sequence number: with one version of a key gone, no older one may come
+/// to light.
+pub trait CompactionFilter: Send + Sync + std::fmt::Debug {
+    /// True if no reader at or above `oldest_in_use` can have a use for this entry. Called for puts with
+    /// `sequence` at or below `oldest_in_use` only.
+    ///
+    /// # Errors
+    /// An error fails the compaction; nothing is lost.
+    fn drops(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        value: &[u8],
+        oldest_in_use: SequenceNumber,
+    ) -> Result<bool>;
+}
+
+/// Decides entry by entry, in tree order.
+#[derive(Debug)]
+pub struct Retention {
+    /// Sequence numbers in use, ascending.
+    in_use: Vec<SequenceNumber>,
+    ranges: Arc<RangeTombstones>,
+    filter: Option<Arc<dyn CompactionFilter>>,
+    /// True if no older version of any key of the inputs can lie outside of them.
+    bottom: bool,
+    last_key: Vec<u8>,
+    /// The stripe of the newest version of `last_key` met so far; `None` before the first entry.
+    last_stripe: Option<usize>,
+    dropped: u64,
+}
+
+impl Retention {
+    /// For a flush or compaction that starts now.
+    ///
+    /// `in_use` was read before `ranges`, so that no range tombstone at or below its first number is
+    /// missing.
+    pub fn new(
+        in_use: Vec<SequenceNumber>,
+        ranges: Arc<RangeTombstones>,
+        filter: Option<Arc<dyn CompactionFilter>>,
+        bottom: bool,
+    ) -> Self {
+        Self { in_use, ranges, filter, bottom, last_key: Vec::new(), last_stripe: None, dropped: 0 }
+    }
+
+    /// All range tombstones up to this number are applied to what is kept.
+    pub fn filtered_through(&self) -> SequenceNumber {
+        self.oldest_in_use()
+    }
+
+    /// How many entries were dropped so far.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// True if the entry is kept.
+    ///
+    /// # Errors
+    /// What the filter returned.
+    pub fn keeps(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<bool> {
+        let stripe = self.stripe(trailer.sequence());
+        let shadowed = match self.last_stripe {
+            Some(last) if self.last_key == key => last == stripe,
+            _ => {
+                self.last_key.clear();
+                self.last_key.extend_from_slice(key);
+                false
+            }
+        };
+        self.last_stripe = Some(stripe);
+        let drops = shadowed || self.is_dead(key, trailer, value, stripe)?;
+        self.dropped += u64::from(drops);
+        Ok(!drops)
+    }
+
+    fn is_dead(&self, key: &[u8], trailer: Trailer, value: &[u8], stripe: usize) -> Result<bool> {
+        let sequence = trailer.sequence();
+        // Entries above the newest number in use are not published yet: nothing is known of them.
+        let Some(&end_of_stripe) = self.in_use.get(stripe) else { return Ok(false) };
+        if !self.ranges.is_empty() && self.ranges.newest_covering(key, end_of_stripe) > sequence {
+            return Ok(true);
+        }
+        if stripe > 0 {
+            return Ok(false);
+        }
+        match (trailer.kind(), &self.filter) {
+            (Some(EntryKind::Delete), _) => Ok(self.bottom),
+            (Some(EntryKind::Put), Some(filter)) => {
+                filter.drops(key, sequence, value, self.oldest_in_use())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The position of the smallest number in use at or above `sequence`.
+    fn stripe(&self, sequence: SequenceNumber) -> usize {
+        match self.in_use.as_slice() {
+            [only] => usize::from(sequence > *only),
+            in_use => in_use.partition_point(|&number| number < sequence),
+        }
+    }
+
+    fn oldest_in_use(&self) -> SequenceNumber {
+        self.in_use.first().copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct DropsValue(&'static [u8]);
+
+    impl CompactionFilter for DropsValue {
+        fn drops(&self, _: &[u8], sequence: u64, value: &[u8], oldest: u64) -> Result<bool> {
+            assert!(sequence <= oldest);
+            Ok(value == self.0)
+        }
+    }
+
+    fn kept(mut retention: Retention, entries: &[(&str, u64, EntryKind)]) -> Vec<(String, u64)> {
+        let mut kept = Vec::new();
+        for &(key, sequence, kind) in entries {
+            if retention.keeps(key.as_bytes(), Trailer::new(sequence, kind), b"v").unwrap() {
+                kept.push((key.to_owned(), sequence));
+            }
+        }
+        assert_eq!(kept.len() as u64 + retention.dropped(), entries.len() as u64);
+        kept
+    }
+
+    fn no_ranges() -> Arc<RangeTombstones> {
+        Arc::new(RangeTombstones::default())
+    }
+
+    const PUT: EntryKind = EntryKind::Put;
+    const DELETE: EntryKind = EntryKind::Delete;
+
+    #[test]
+    fn the_newest_version_of_each_stripe_stays() {
+        let retention = Retention::new(vec![5, 9], no_ranges(), None, false);
+        let entries = [("a", 8, PUT), ("a", 7, PUT), ("a", 5, PUT), ("a", 3, DELETE), ("b", 3, DELETE)];
+        assert_eq!(kept(retention, &entries), [("a".into(), 8), ("a".into(), 5), ("b".into(), 3)]);
+    }
+
+    #[test]
+    fn unpublished_entries_stay() {
+        let retention = Retention::new(vec![5], no_ranges(), None, true);
+        assert_eq!(kept(retention, &[("a", 7, DELETE), ("a", 4, PUT)]).len(), 2);
+    }
+
+    #[test]
+    fn tombstones_go_at_the_bottom_once_every_view_sees_them() {
+        let entries = [("a", 8, DELETE), ("a", 2, PUT), ("b", 4, DELETE), ("b", 1, PUT)];
+        let at_bottom = Retention::new(vec![5, 9], no_ranges(), None, true);
+        assert_eq!(kept(at_bottom, &entries), [("a".into(), 8), ("a".into(), 2)]);
+        let above = Retention::new(vec![5, 9], no_ranges(), None, false);
+        assert_eq!(kept(above, &entries), [("a".into(), 8), ("a".into(), 2), ("b".into(), 4)]);
+    }
+
+    #[test]
+    fn equal_entries_are_kept_once() {
+        let retention = Retention::new(vec![9], no_ranges(), None, false);
+        assert_eq!(kept(retention, &[("a", 3, PUT), ("a", 3, PUT)]).len(), 1);
+    }
+
+    #[test]
+    fn the_filter_sees_only_what_every_view_sees() {
+        let filter: Arc<dyn CompactionFilter> = Arc::new(DropsValue(b"v"));
+        let retention = Retention::new(vec![5, 9], no_ranges(), Some(filter), false);
+        assert_eq!(kept(retention, &[("a", 7, PUT), ("b", 4, PUT)]), [("a".into(), 7)]);
+    }
+}
