@@ -1,6 +1,43 @@
-//! The immutable sstable of Bolide: blocks, filters, builder, reader, cursor, block cache
+//! The immutable sstable of Bolide: a sorted file of entries `(user key, trailer, value)`.
+//!
+//! [`TableBuilder`] writes one in a single pass. [`TableReader`] answers point reads;
+//! [`TableCursor`] walks in both directions. Blocks are verified, decompressed and kept in a
+//! [`BlockCache`]; a [`FilePool`] bounds the open files. The crate knows nothing of trees above it:
+//! a [`MetaCollector`] may add bytes of its own to a table. The byte layout is told at the head of each
+//! codec module and in `docs/formats/sstable.md`.
 #![forbid(unsafe_code)]
 
+mod block;
+mod block_builder;
+mod block_cache;
+mod bloom;
+mod describe;
+mod file_pool;
+mod footer;
+mod index_block;
 mod internal_cursor;
+mod meta_collector;
+mod options;
+mod properties;
+mod readahead;
+mod stored_block;
+mod table_builder;
+mod table_cursor;
+mod table_reader;
+mod value_ref;
+mod verify;
 
+pub use block_cache::{BlockCache, BlockCacheStats};
+pub use describe::TableDetail;
+pub use file_pool::{FilePool, FileSource, table_file_name};
+pub use footer::{TABLE_FORMAT_VERSION, read_identity};
 pub use internal_cursor::InternalCursor;
+pub use meta_collector::MetaCollector;
+pub use options::{Compression, MAX_META_BLOCK_BYTES, TableOptions};
+pub use properties::TableProperties;
+pub use stored_block::BlockHandle;
+pub use table_builder::TableBuilder;
+pub use table_cursor::{TableCursor, TablePosition};
+pub use table_reader::TableReader;
+pub use value_ref::ValueRef;
+pub use verify::TableVerification;

@@ -1,0 +1,354 @@
+//! Data blocks: sorted entries with an offset table and one shared key prefix.
+//!
+//! ```text
+//! base          u64        the smallest trailer of the block
+//! count         u32        n entries, at least one
+//! shape         u32        bits  0..17 prefix length, 24..27 trailer width w (0..8),
+//!                          bit  28 offsets are u32 (else u16); all other bits zero
+//! prefix        bytes      what all keys of the block start with
+//! heads         n × u32    the first 4 bytes of each key behind the prefix, as a big-endian
+//!                          number, zeros where the key is shorter (stored little-endian)
+//! offsets       n+1 × u16  where each entry starts, counted from the first one; the last is the
+//!               or   u32   end of the last entry, which is the end of the payload
+//! entries       n × {
+//!     suffix length  varint     bytes of the key behind the prefix
+//!     trailer        w bytes    little-endian difference to `base`
+//!     rest           bytes      the suffix without its first 4 bytes (nothing if it is shorter)
+//!     value          bytes      up to the start of the next entry
+//! }
+//! ```
+//!
+//! The heads hold what tells neighbouring keys apart, densely: a binary search touches one or two cache
+//! lines and then, as a rule, a single entry. Nothing is stored twice, every entry is reached in one
+//! step from its number, and a cursor steps backwards as fast as forwards.
+//!
+//! Order: `head(a) < head(b)` implies `a < b`. Between equal heads the rests decide if both suffixes have
+//! 4 bytes or more; otherwise the shorter one is a prefix of the other and comes first.
+//!
+//! A block is only parsed after its checksum was verified. Still, no access trusts the offsets: each one
+//! is bounded, and answers [`Malformed`] where the block contradicts itself.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bolide_base::{EntryKind, SequenceNumber, Trailer};
+
+use crate::stored_block::{PADDING, Payload};
+
+/// Bytes of the fixed fields in front of the prefix.
+pub(crate) const HEADER_BYTES: usize = 16;
+/// Bytes of a suffix that the heads hold.
+pub(crate) const HEAD_BYTES: usize = 4;
+/// Bits of `shape` that hold the prefix length.
+pub(crate) const PREFIX_MASK: u32 = (1 << 18) - 1;
+/// Position of the trailer width in `shape`.
+pub(crate) const WIDTH_SHIFT: u32 = 24;
+/// The bit of `shape` for offsets of four bytes.
+pub(crate) const WIDE_OFFSETS: u32 = 1 << 28;
+const WIDTH_MASK: u32 = 0xf;
+const UNUSED_SHAPE: u32 = !(PREFIX_MASK | WIDTH_MASK << WIDTH_SHIFT | WIDE_OFFSETS);
+
+/// What is wrong with a block; the caller knows its file and offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+/// A parsed data block. Cloning it is one reference count.
+#[derive(Debug, Clone)]
+pub(crate) struct Block {
+    bytes: Arc<[u8]>,
+    base: u64,
+    count: u32,
+    heads_at: u32,
+    offsets_at: u32,
+    entries_at: u32,
+    end: u32,
+    trailer_bytes: u8,
+    wide: bool,
+}
+
+/// One entry of a [`Block`]: positions in its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    /// Sequence number and kind; the kind is known.
+    pub(crate) trailer: Trailer,
+    suffix_len: u32,
+    rest_at: u32,
+    value_at: u32,
+    end: u32,
+}
+
+impl Entry {
+    /// Where the value lies in [`Block::bytes`].
+    #[inline]
+    pub(crate) fn value(&self) -> Range<usize> {
+        self.value_at as usize..self.end as usize
+    }
+}
+
+/// The first bytes of a suffix as a number that orders like them.
+#[inline]
+pub(crate) fn head_of(suffix: &[u8]) -> u32 {
+    match suffix.first_chunk::<HEAD_BYTES>() {
+        Some(head) => u32::from_be_bytes(*head),
+        None => {
+            suffix.iter().zip([24, 16, 8]).fold(0, |head, (&byte, shift)| head | u32::from(byte) << shift)
+        }
+    }
+}
+
+impl Block {
+    /// Parses a payload: its fixed fields and the bounds of its tables. Constant time.
+    pub(crate) fn new(payload: Payload) -> Result<Self, Malformed> {
+        let Payload { bytes, len } = payload;
+        let header = bytes.first_chunk::<HEADER_BYTES>().filter(|_| len >= HEADER_BYTES);
+        let header = header.ok_or(Malformed("a data block is too short"))?;
+        let [b0, b1, b2, b3, b4, b5, b6, b7, c0, c1, c2, c3, s0, s1, s2, s3] = *header;
+        let base = u64::from_le_bytes([b0, b1, b2, b3, b4, b5, b6, b7]);
+        let count = u32::from_le_bytes([c0, c1, c2, c3]);
+        let shape = u32::from_le_bytes([s0, s1, s2, s3]);
+        let trailer_bytes = (shape >> WIDTH_SHIFT & WIDTH_MASK) as u8;
+        if shape & UNUSED_SHAPE != 0 || trailer_bytes > 8 || count == 0 {
+            return Err(Malformed("a data block has impossible fields"));
+        }
+        let wide = shape & WIDE_OFFSETS != 0;
+        let offset_bytes = if wide { 4 } else { 2 };
+        let heads_at = HEADER_BYTES as u64 + u64::from(shape & PREFIX_MASK);
+        let offsets_at = heads_at + u64::from(count) * HEAD_BYTES as u64;
+        let entries_at = offsets_at + (u64::from(count) + 1) * offset_bytes;
+        let end = len as u64;
+        if entries_at > end || end + PADDING as u64 > bytes.len() as u64 || end > u64::from(u32::MAX) {
+            return Err(Malformed("the tables of a data block reach past its end"));
+        }
+        Ok(Self {
+            bytes,
+            base,
+            count,
+            heads_at: heads_at as u32,
+            offsets_at: offsets_at as u32,
+            entries_at: entries_at as u32,
+            end: end as u32,
+            trailer_bytes,
+            wide,
+        })
+    }
+
+    /// How many entries the block has; at least one.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// The bytes that the block keeps in memory.
+    #[inline]
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The bytes that the ranges of an [`Entry`] point into.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
+    /// As [`bytes`](Self::bytes), without another reference count.
+    #[inline]
+    pub(crate) fn into_bytes(self) -> Arc<[u8]> {
+        self.bytes
+    }
+
+    /// What all keys of the block start with.
+    #[inline]
+    pub(crate) fn prefix(&self) -> &[u8] {
+        self.bytes.get(HEADER_BYTES..self.heads_at as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    fn heads(&self) -> &[[u8; HEAD_BYTES]] {
+        let heads = self.bytes.get(self.heads_at as usize..self.offsets_at as usize).unwrap_or_default();
+        heads.as_chunks().0
+    }
+
+    /// Decodes entry number `index`.
+    #[inline]
+    pub(crate) fn entry(&self, index: usize) -> Result<Entry, Malformed> {
+        self.decode(index).ok_or(Malformed("an entry of a data block reaches past its end"))
+    }
+
+    #[inline]
+    fn decode(&self, index: usize) -> Option<Entry> {
+        if index >= self.count() {
+            return None;
+        }
+        let (start, end) = if self.wide {
+            let at = self.offsets_at as usize + 4 * index;
+            let pair = u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?);
+            (pair as u32, (pair >> 32) as u32)
+        } else {
+            let at = self.offsets_at as usize + 2 * index;
+            let pair = u32::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?);
+            (pair & 0xffff, pair >> 16)
+        };
+        let start = self.entries_at.checked_add(start)?;
+        let end = self.entries_at.checked_add(end)?;
+        if end > self.end {
+            return None;
+        }
+        let (suffix_len, trailer_at) = self.suffix_len(start as usize)?;
+        // The padding makes these eight bytes readable even at the end of the last entry.
+        let word = u64::from_le_bytes(*self.bytes.get(trailer_at..)?.first_chunk()?);
+        let unused = 64 - 8 * u32::from(self.trailer_bytes);
+        let difference = word & u64::MAX.checked_shr(unused).unwrap_or(0);
+        let trailer = Trailer::from_bits(self.base.wrapping_add(difference));
+        let rest_at = trailer_at + usize::from(self.trailer_bytes);
+        let value_at = rest_at + (suffix_len as usize).saturating_sub(HEAD_BYTES);
+        if value_at > end as usize || trailer.bits() as u8 > EntryKind::Merge as u8 {
+            return None;
+        }
+        Some(Entry { trailer, suffix_len, rest_at: rest_at as u32, value_at: value_at as u32, end })
+    }
+
+    /// Reads the varint at `at`; answers it and the position behind it.
+    #[inline]
+    fn suffix_len(&self, at: usize) -> Option<(u32, usize)> {
+        let &first = self.bytes.get(at)?;
+        if first < 0x80 {
+            return Some((first.into(), at + 1));
+        }
+        self.long_suffix_len(at)
+    }
+
+    /// Lengths of 128 and more. Keys have at most 18 bits of length: three bytes of varint.
+    #[cold]
+    fn long_suffix_len(&self, at: usize) -> Option<(u32, usize)> {
+        let &[first, second, third] = self.bytes.get(at..)?.first_chunk()?;
+        let two = u32::from(first & 0x7f) | u32::from(second & 0x7f) << 7;
+        match (second < 0x80, third < 0x80) {
+            (true, _) => Some((two, at + 2)),
+            (false, true) => Some((two | u32::from(third) << 14, at + 3)),
+            (false, false) => None,
+        }
+    }
+
+    /// Where entry number `index` starts in [`bytes`](Self::bytes).
+    pub(crate) fn entry_start(&self, index: usize) -> Option<usize> {
+        let width = if self.wide { 4 } else { 2 };
+        let at = self.offsets_at as usize + width * index;
+        let offset = self.bytes.get(at..at + width).filter(|_| index < self.count())?;
+        let offset = offset.iter().rev().fold(0, |offset, &byte| offset << 8 | usize::from(byte));
+        Some(self.entries_at as usize + offset)
+    }
+
+    /// Whether the entries fill their space: the first starts where the tables end, and the last ends,
+    /// at `last_end`, where the payload ends.
+    pub(crate) fn is_canonical(&self, last_end: Option<usize>) -> bool {
+        self.entry_start(0) == Some(self.entries_at as usize) && last_end == Some(self.end as usize)
+    }
+
+    #[inline]
+    fn head(&self, index: usize) -> u32 {
+        self.heads().get(index).map_or(0, |head| u32::from_le_bytes(*head))
+    }
+
+    #[inline]
+    fn rest(&self, entry: &Entry) -> &[u8] {
+        self.bytes.get(entry.rest_at as usize..entry.value_at as usize).unwrap_or_default()
+    }
+
+    /// Makes `key`, which starts with this block's prefix, the key of entry number `index`.
+    #[inline]
+    pub(crate) fn complete_key(&self, index: usize, entry: &Entry, key: &mut Vec<u8>) {
+        let prefix_len = self.heads_at as usize - HEADER_BYTES;
+        key.truncate(prefix_len);
+        key.extend_from_slice(&self.head(index).to_be_bytes());
+        if entry.suffix_len < HEAD_BYTES as u32 {
+            key.truncate(prefix_len + entry.suffix_len as usize);
+        } else {
+            key.extend_from_slice(self.rest(entry));
+        }
+    }
+
+    /// Compares the suffix of `entry` with `suffix`, given that their heads are equal.
+    #[inline]
+    fn compare_rest(&self, entry: &Entry, suffix: &[u8]) -> Ordering {
+        let len = entry.suffix_len as usize;
+        match suffix.get(HEAD_BYTES..) {
+            Some(rest) if len >= HEAD_BYTES => self.rest(entry).cmp(rest),
+            _ => len.cmp(&suffix.len()),
+        }
+    }
+
+    /// The number of the first entry at or after `(key, sequence)`; [`count`](Self::count) if there is
+    /// none.
+    #[inline]
+    pub(crate) fn lower_bound(&self, key: &[u8], sequence: SequenceNumber) -> Result<usize, Malformed> {
+        let prefix = self.prefix();
+        let Some(suffix) = key.strip_prefix(prefix) else {
+            return Ok(if key < prefix { 0 } else { self.count() });
+        };
+        let head = head_of(suffix);
+        let heads = self.heads();
+        let low = heads.partition_point(|stored| u32::from_le_bytes(*stored) < head);
+        let run = heads.get(low..).unwrap_or_default();
+        let equal = |stored: &[u8; HEAD_BYTES]| u32::from_le_bytes(*stored) == head;
+        let run_len = match run {
+            [] => 0,
+            [first, ..] if !equal(first) => 0,
+            [_] => 1,
+            [_, second, ..] if !equal(second) => 1,
+            _ => run.partition_point(equal),
+        };
+        self.lower_bound_in_run(low, low + run_len, suffix, sequence)
+    }
+
+    /// Binary search by whole keys between `low` and `high`, whose heads all equal that of `suffix`.
+    #[inline]
+    fn lower_bound_in_run(
+        &self,
+        mut low: usize,
+        mut high: usize,
+        suffix: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<usize, Malformed> {
+        while low < high {
+            let middle = low.midpoint(high);
+            let entry = self.entry(middle)?;
+            let order =
+                self.compare_rest(&entry, suffix).then_with(|| sequence.cmp(&entry.trailer.sequence()));
+            if order == Ordering::Less { low = middle + 1 } else { high = middle }
+        }
+        Ok(low)
+    }
+
+    /// The newest entry of `key` with at most this sequence number, or how the search ended without one.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<Found, Malformed> {
+        let index = self.lower_bound(key, sequence)?;
+        if index >= self.count() {
+            return Ok(Found::PastTheEnd);
+        }
+        let Some(suffix) = key.strip_prefix(self.prefix()) else {
+            return Ok(Found::Absent);
+        };
+        if self.head(index) != head_of(suffix) {
+            return Ok(Found::Absent);
+        }
+        let entry = self.entry(index)?;
+        if self.compare_rest(&entry, suffix) == Ordering::Equal {
+            Ok(Found::Entry(entry))
+        } else {
+            Ok(Found::Absent)
+        }
+    }
+}
+
+/// How [`Block::find`] ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Found {
+    /// The entry.
+    Entry(Entry),
+    /// No such entry, here or in any other block.
+    Absent,
+    /// All entries of the block come before it: it may be in the next block.
+    PastTheEnd,
+}

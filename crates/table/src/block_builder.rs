@@ -1,0 +1,159 @@
+//! Writes data blocks; the layout is at the head of `block.rs`.
+
+use bolide_base::Trailer;
+use bolide_base::coding::{put_u32, put_u64, put_varint, varint_len};
+
+use crate::block::{HEAD_BYTES, HEADER_BYTES, WIDE_OFFSETS, WIDTH_SHIFT, head_of};
+
+/// Collects the entries of one block. Its buffers are reused for the next block.
+///
+/// Entries are staged as they come, because the shared prefix and the width of the trailers are known
+/// only when the block is complete; encoding copies each entry once more.
+#[derive(Debug, Default)]
+pub(crate) struct BlockBuilder {
+    /// Keys and values of the staged entries, one after the other.
+    staged: Vec<u8>,
+    entries: Vec<StagedEntry>,
+    smallest_trailer: u64,
+    largest_trailer: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct StagedEntry {
+    trailer: u64,
+    key_at: u32,
+    value_at: u32,
+}
+
+/// How many first bytes `left` and `right` share.
+#[inline]
+pub(crate) fn shared_prefix_len(left: &[u8], right: &[u8]) -> usize {
+    // Eight bytes at a time: composite keys share long prefixes.
+    let (left_words, _) = left.as_chunks::<8>();
+    let (right_words, _) = right.as_chunks::<8>();
+    let mut len = 0;
+    for (left_word, right_word) in left_words.iter().zip(right_words) {
+        let difference = u64::from_le_bytes(*left_word) ^ u64::from_le_bytes(*right_word);
+        if difference != 0 {
+            return len + difference.trailing_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    let tails = left.get(len..).unwrap_or_default().iter().zip(right.get(len..).unwrap_or_default());
+    len + tails.take_while(|(left, right)| left == right).count()
+}
+
+impl BlockBuilder {
+    /// True while no entry is staged.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Keys and values staged, in bytes: close to what the block takes if its keys share nothing.
+    pub(crate) fn staged_bytes(&self) -> usize {
+        self.staged.len()
+    }
+
+    /// The key that was added last; empty before the first.
+    #[inline]
+    pub(crate) fn last_key(&self) -> &[u8] {
+        self.entries.last().map_or(&[], |entry| self.key(entry))
+    }
+
+    fn first_key(&self) -> &[u8] {
+        self.entries.first().map_or(&[], |entry| self.key(entry))
+    }
+
+    #[inline]
+    fn key(&self, entry: &StagedEntry) -> &[u8] {
+        self.staged.get(entry.key_at as usize..entry.value_at as usize).unwrap_or_default()
+    }
+
+    /// Whether the block, with one more entry of this key and value length, would be larger than
+    /// `limit`. Never says no to an upper bound that fits; cheap while far from the limit.
+    #[inline]
+    pub(crate) fn would_exceed(&self, limit: usize, key: &[u8], value_len: usize) -> bool {
+        // Per entry: head is part of the key; offset, suffix length and trailer.
+        let count = self.entries.len() + 1;
+        let staged = self.staged.len() + key.len() + value_len;
+        let upper = HEADER_BYTES + staged + count * 16;
+        upper > limit && self.exact_bytes(key, staged, count) > limit
+    }
+
+    /// What the block takes with one more entry, up to the varints' and trailers' last byte.
+    fn exact_bytes(&self, key: &[u8], staged: usize, count: usize) -> usize {
+        let prefix = shared_prefix_len(self.first_key(), key);
+        let suffix_bytes = varint_len(key.len().saturating_sub(prefix) as u64);
+        let width = byte_width(self.largest_trailer.saturating_sub(self.smallest_trailer));
+        HEADER_BYTES + prefix + staged - count * prefix + count * (2 + suffix_bytes + width) + 2
+    }
+
+    /// Stages an entry. The caller keeps the order and the limits of keys and values.
+    #[inline]
+    pub(crate) fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        let bits = trailer.bits();
+        if self.entries.is_empty() {
+            self.smallest_trailer = bits;
+            self.largest_trailer = bits;
+        } else {
+            self.smallest_trailer = self.smallest_trailer.min(bits);
+            self.largest_trailer = self.largest_trailer.max(bits);
+        }
+        let key_at = self.staged.len() as u32;
+        self.staged.extend_from_slice(key);
+        let value_at = self.staged.len() as u32;
+        self.staged.extend_from_slice(value);
+        self.entries.push(StagedEntry { trailer: bits, key_at, value_at });
+    }
+
+    /// Writes the payload of the staged entries to `out` (which it clears first), and forgets them.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
+        out.clear();
+        let prefix_len = shared_prefix_len(self.first_key(), self.last_key());
+        let width = byte_width(self.largest_trailer - self.smallest_trailer);
+        let count = self.entries.len();
+        // An upper bound of the entries: suffix length (3 bytes at most), trailer, key and value.
+        let wide = self.staged.len() + count * (3 + width) > usize::from(u16::MAX);
+        put_u64(out, self.smallest_trailer);
+        put_u32(out, count as u32);
+        let wide_bit = if wide { WIDE_OFFSETS } else { 0 };
+        put_u32(out, prefix_len as u32 | (width as u32) << WIDTH_SHIFT | wide_bit);
+        out.extend_from_slice(self.first_key().get(..prefix_len).unwrap_or_default());
+        for entry in &self.entries {
+            put_u32(out, head_of(self.key(entry).get(prefix_len..).unwrap_or_default()));
+        }
+        let offsets_at = out.len();
+        let offset_bytes = if wide { 4 } else { 2 };
+        out.resize(offsets_at + offset_bytes * (count + 1), 0);
+        self.put_entries(out, offsets_at, prefix_len, width, wide);
+        self.staged.clear();
+        self.entries.clear();
+    }
+
+    fn put_entries(&self, out: &mut Vec<u8>, offsets_at: usize, prefix_len: usize, width: usize, wide: bool) {
+        let entries_at = out.len();
+        let value_ends = self.entries.iter().skip(1).map(|next| next.key_at as usize);
+        let value_ends = value_ends.chain([self.staged.len()]);
+        let offset_bytes = if wide { 4 } else { 2 };
+        for (number, (entry, value_end)) in self.entries.iter().zip(value_ends).enumerate() {
+            let suffix_at = entry.key_at as usize + prefix_len;
+            let suffix_len = entry.value_at as usize - suffix_at;
+            put_varint(out, suffix_len as u64);
+            let difference = (entry.trailer - self.smallest_trailer).to_le_bytes();
+            out.extend_from_slice(difference.get(..width).unwrap_or_default());
+            // The rest of the suffix and the value lie side by side.
+            let rest_at = suffix_at + suffix_len.min(HEAD_BYTES);
+            out.extend_from_slice(self.staged.get(rest_at..value_end).unwrap_or_default());
+            let offset = (out.len() - entries_at) as u32;
+            let slot = offsets_at + offset_bytes * (number + 1);
+            if let Some(slot) = out.get_mut(slot..slot + offset_bytes) {
+                slot.copy_from_slice(offset.to_le_bytes().get(..offset_bytes).unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// How many bytes hold `value`; 0 for 0.
+fn byte_width(value: u64) -> usize {
+    (64 - value.leading_zeros() as usize).div_ceil(8)
+}

@@ -1,0 +1,165 @@
+//! Tells people what is in an sstable.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use bolide_base::{Error, Result, SequenceNumber};
+
+use crate::footer::{IndexLevelCount, TABLE_FORMAT_VERSION};
+use crate::index_block::IndexBlock;
+use crate::internal_cursor::InternalCursor;
+use crate::stored_block::BlockHandle;
+use crate::table_reader::TableReader;
+
+/// How much [`TableReader::describe`] tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum TableDetail {
+    /// Identity, properties, and where the parts lie.
+    #[default]
+    Summary,
+    /// Also each data block, with the separator in front of it.
+    Blocks,
+    /// Also each entry: key, sequence number, kind, and the first bytes of the value.
+    Entries,
+}
+
+/// Bytes of a value that are shown.
+const SHOWN_VALUE_BYTES: usize = 64;
+
+impl TableReader {
+    /// Writes a description of the table to `out`, for people: its form may change. Keys and values are
+    /// shown as ASCII with escapes.
+    ///
+    /// Costs nothing but output for a summary; blocks are read for [`TableDetail::Entries`] alone.
+    pub fn describe(self: &Arc<Self>, detail: TableDetail, out: &mut dyn Write) -> Result<()> {
+        self.write_summary(out).map_err(printing)?;
+        if detail >= TableDetail::Blocks {
+            self.write_index(out)?;
+        }
+        if detail >= TableDetail::Entries {
+            self.write_entries(out)?;
+        }
+        Ok(())
+    }
+
+    fn write_summary(&self, out: &mut dyn Write) -> io::Result<()> {
+        let identity = self.identity();
+        let p = self.properties();
+        writeln!(out, "sstable          {}", self.source().name())?;
+        writeln!(out, "format           version {TABLE_FORMAT_VERSION}")?;
+        writeln!(out, "database         {:016x}", identity.database_id)?;
+        writeln!(out, "file number      {}", identity.file_number)?;
+        writeln!(out, "file bytes       {}", p.file_bytes)?;
+        writeln!(
+            out,
+            "entries          {} ({} tombstones, {} merges) of {} keys",
+            p.entries, p.tombstones, p.merges, p.distinct_keys
+        )?;
+        writeln!(out, "smallest key     \"{}\"", p.smallest_key.escape_ascii())?;
+        writeln!(out, "largest key      \"{}\"", p.largest_key.escape_ascii())?;
+        writeln!(out, "sequences        {}..={}", p.smallest_sequence, p.largest_sequence)?;
+        writeln!(out, "raw bytes        {} of keys, {} of values", p.raw_key_bytes, p.raw_value_bytes)?;
+        writeln!(
+            out,
+            "data             {} bytes in {} blocks, {:?}",
+            p.data_bytes, p.data_blocks, p.compression
+        )?;
+        self.write_parts(out)
+    }
+
+    fn write_parts(&self, out: &mut dyn Write) -> io::Result<()> {
+        let p = self.properties();
+        match (self.filter(), self.footer().filter) {
+            (Some(filter), Some(handle)) => writeln!(
+                out,
+                "filter           {}, {} bits per key, {} probes",
+                place(handle),
+                p.bloom_bits_per_key,
+                filter.probes()
+            )?,
+            _ => writeln!(out, "filter           none")?,
+        }
+        if let Some((handle, levels)) = self.footer().index {
+            let partitions = if levels == IndexLevelCount::Two { p.index_partitions } else { 0 };
+            writeln!(
+                out,
+                "index            {}, {partitions} partitions, {} bytes in all",
+                place(handle),
+                p.index_bytes
+            )?;
+        }
+        for (name, handle) in self.meta_index() {
+            writeln!(out, "meta block       {}, \"{}\"", place(*handle), name.escape_default())?;
+        }
+        writeln!(out, "meta index       {}", place(self.footer().meta_index))?;
+        writeln!(out, "properties       {}", place(self.footer().properties))
+    }
+
+    fn write_index(&self, out: &mut dyn Write) -> Result<()> {
+        let Some(top) = self.top_index() else {
+            return Ok(());
+        };
+        match top.levels {
+            IndexLevelCount::One => write_blocks(&top.block, None, out).map_err(printing),
+            IndexLevelCount::Two => {
+                for partition in 0..top.block.len() {
+                    let handle = self.child_handle(&top.block, partition)?;
+                    writeln!(out, "partition {partition:<6} {}", place(handle)).map_err(printing)?;
+                    let leaf = self.partition(&top.block, partition)?;
+                    write_blocks(&leaf, top.block.separator(partition), out).map_err(printing)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn write_entries(self: &Arc<Self>, out: &mut dyn Write) -> Result<()> {
+        let mut cursor = self.cursor(false);
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            let value = cursor.value();
+            let shown = value.get(..SHOWN_VALUE_BYTES).unwrap_or(value);
+            let more = if shown.len() < value.len() { "..." } else { "" };
+            let position = cursor.position().map_or((0, 0), |position| (position.block, position.entry));
+            writeln!(
+                out,
+                "entry {}/{} \"{}\" {:?} {} bytes \"{}\"{more}",
+                position.0,
+                position.1,
+                cursor.key().escape_ascii(),
+                cursor.trailer(),
+                value.len(),
+                shown.escape_ascii()
+            )
+            .map_err(printing)?;
+            cursor.next()?;
+        }
+        Ok(())
+    }
+}
+
+fn write_blocks(
+    leaf: &IndexBlock,
+    first: Option<(Vec<u8>, Option<SequenceNumber>)>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for child in 0..leaf.len() {
+        let handle = leaf.handle(child).unwrap_or_default();
+        write!(out, "block {:<10} {}", leaf.ordinal(child), place(handle))?;
+        let separator = if child == 0 { first.clone() } else { leaf.separator(child) };
+        match separator {
+            Some((key, Some(sequence))) => writeln!(out, ", from \"{}\" #{sequence}", key.escape_ascii())?,
+            Some((key, None)) => writeln!(out, ", from \"{}\"", key.escape_ascii())?,
+            None => writeln!(out)?,
+        }
+    }
+    Ok(())
+}
+
+fn place(handle: BlockHandle) -> String {
+    format!("{} bytes at {}", handle.bytes, handle.offset)
+}
+
+fn printing(error: io::Error) -> Error {
+    Error::io("print an sstable", error)
+}

@@ -1,0 +1,258 @@
+//! The first and the last bytes of an sstable: what it is, whose it is, and where its parts lie.
+//!
+//! ```text
+//! header, at offset 0, 48 bytes
+//!    0  magic         8 bytes   "BOLIDSST"
+//!    8  version       u32       1
+//!   12  zero          u32
+//!   16  features      u64       bits that a reader must know; none are defined yet
+//!   24  database id   u64
+//!   32  file number   u64
+//!   40  checksum      u64       of bytes 0..40, seeded with the id and number that stand in them
+//!
+//! footer, in the last 128 bytes
+//!    0  properties    handle    offset u64, stored bytes u32
+//!   12  meta index    handle
+//!   24  filter        handle    all zero if there is none
+//!   36  index         handle    all zero if the table is empty
+//!   48  index levels  u32       0 (empty), 1 or 2
+//!   52  zero          u32
+//!   56  data end      u64       offset behind the last data block
+//!   64  zero          u64
+//!   72  file bytes    u64       the length of the file, this footer included
+//!   80  version       u32
+//!   84  zero          u32
+//!   88  features      u64
+//!   96  database id   u64
+//!  104  file number   u64
+//!  112  checksum      u64       of bytes 0..112, as in the header, at its offset in the file
+//!  120  magic         8 bytes   "TSSDILOB"
+//! ```
+//!
+//! Header and footer keep this layout in all versions up to the fields named here, so that every
+//! version can tell a file that is too new, foreign or damaged apart.
+
+use bolide_base::coding::{put_u32, put_u64};
+use bolide_base::{Error, FileIdentity, Result};
+
+use crate::file_pool::FileSource;
+use crate::index_block::IndexLevel;
+use crate::stored_block::BlockHandle;
+
+/// The version of the sstable format that this code writes, and the newest one that it reads.
+pub const TABLE_FORMAT_VERSION: u32 = 1;
+/// The feature bits that this code knows.
+const KNOWN_FEATURES: u64 = 0;
+const HEADER_MAGIC: &[u8; 8] = b"BOLIDSST";
+const FOOTER_MAGIC: &[u8; 8] = b"TSSDILOB";
+/// Length of the header.
+pub(crate) const HEADER_BYTES: usize = 48;
+/// Length of the footer.
+pub(crate) const FOOTER_BYTES: usize = 128;
+
+/// Where the parts of an sstable lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Footer {
+    pub(crate) properties: BlockHandle,
+    pub(crate) meta_index: BlockHandle,
+    pub(crate) filter: Option<BlockHandle>,
+    /// The index block on the highest level, and that level.
+    pub(crate) index: Option<(BlockHandle, IndexLevelCount)>,
+    pub(crate) data_end: u64,
+    pub(crate) file_bytes: u64,
+}
+
+/// How many levels the index has, one or two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexLevelCount {
+    /// The index is one block.
+    One = 1,
+    /// A top block points to partitions.
+    Two = 2,
+}
+
+impl IndexLevelCount {
+    /// The level of the highest index block.
+    pub(crate) fn highest(self) -> IndexLevel {
+        match self {
+            Self::One => IndexLevel::Leaf,
+            Self::Two => IndexLevel::Top,
+        }
+    }
+}
+
+/// The header of a file.
+pub(crate) fn encode_header(identity: &FileIdentity) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER_BYTES);
+    out.extend_from_slice(HEADER_MAGIC);
+    put_identification(&mut out, identity);
+    let checksum = identity.checksum(0, &out);
+    put_u64(&mut out, checksum);
+    out
+}
+
+fn put_identification(out: &mut Vec<u8>, identity: &FileIdentity) {
+    put_u32(out, TABLE_FORMAT_VERSION);
+    put_u32(out, 0);
+    put_u64(out, KNOWN_FEATURES);
+    put_u64(out, identity.database_id);
+    put_u64(out, identity.file_number);
+}
+
+fn put_handle(out: &mut Vec<u8>, handle: BlockHandle) {
+    put_u64(out, handle.offset);
+    put_u32(out, handle.bytes);
+}
+
+impl Footer {
+    /// The footer's bytes; it ends the file.
+    pub(crate) fn encode(&self, identity: &FileIdentity) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FOOTER_BYTES);
+        put_handle(&mut out, self.properties);
+        put_handle(&mut out, self.meta_index);
+        put_handle(&mut out, self.filter.unwrap_or_default());
+        put_handle(&mut out, self.index.map(|(handle, _)| handle).unwrap_or_default());
+        put_u32(&mut out, self.index.map_or(0, |(_, levels)| levels as u32));
+        put_u32(&mut out, 0);
+        put_u64(&mut out, self.data_end);
+        put_u64(&mut out, 0);
+        put_u64(&mut out, self.file_bytes);
+        put_identification(&mut out, identity);
+        let checksum = identity.checksum(self.file_bytes - FOOTER_BYTES as u64, &out);
+        put_u64(&mut out, checksum);
+        out.extend_from_slice(FOOTER_MAGIC);
+        out
+    }
+}
+
+/// Little-endian fields at fixed positions; a position past the end reads as zero.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn u32(&self, at: usize) -> u32 {
+        let chunk = self.0.get(at..).and_then(|rest| rest.first_chunk());
+        chunk.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        let chunk = self.0.get(at..).and_then(|rest| rest.first_chunk());
+        chunk.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn handle(&self, at: usize) -> BlockHandle {
+        BlockHandle { offset: self.u64(at), bytes: self.u32(at + 8) }
+    }
+}
+
+/// Reads the identity that a file claims to have, after checking that it is an sstable whose header is
+/// intact. For tools that look at a file without its database.
+pub fn read_identity(source: &FileSource) -> Result<FileIdentity> {
+    let file_bytes = source.len()?;
+    let mut header = [0; HEADER_BYTES];
+    let available = usize::try_from(file_bytes).unwrap_or(usize::MAX).min(HEADER_BYTES);
+    source.read_exact_at(0, header.get_mut(..available).unwrap_or_default())?;
+    if !header.starts_with(HEADER_MAGIC) {
+        if available < HEADER_MAGIC.len() {
+            return Err(source.corruption(file_bytes, "the file is too short for an sstable"));
+        }
+        return Err(Error::unsupported(source.name(), "this is not an sstable of Bolide"));
+    }
+    if available < HEADER_BYTES {
+        return Err(source.corruption(file_bytes, "the file ends inside its header"));
+    }
+    let fields = Fields(&header);
+    let identity = FileIdentity { database_id: fields.u64(24), file_number: fields.u64(32) };
+    let (covered, _) = header.split_at(HEADER_BYTES - 8);
+    if identity.checksum(0, covered) != fields.u64(HEADER_BYTES - 8) {
+        return Err(source.corruption(0, "the checksum of the header does not match"));
+    }
+    check_version(source, fields.u32(8), fields.u32(12), fields.u64(16))?;
+    Ok(identity)
+}
+
+fn check_version(source: &FileSource, version: u32, zero: u32, features: u64) -> Result<()> {
+    if version == 0 || version > TABLE_FORMAT_VERSION || zero != 0 {
+        let what = format!("format version {version}; this program knows up to {TABLE_FORMAT_VERSION}");
+        return Err(Error::unsupported(source.name(), what));
+    }
+    let unknown = features & !KNOWN_FEATURES;
+    if unknown != 0 {
+        let what = format!("the file needs features {unknown:#x}, which this program does not know");
+        return Err(Error::unsupported(source.name(), what));
+    }
+    Ok(())
+}
+
+/// Checks that the file is the sstable `expected` and was written to its end; answers its footer.
+pub(crate) fn read_footer(source: &FileSource, expected: &FileIdentity) -> Result<Footer> {
+    let identity = read_identity(source)?;
+    check_identity(source, 24, &identity, expected)?;
+    let file_bytes = source.len()?;
+    if file_bytes < (HEADER_BYTES + FOOTER_BYTES) as u64 {
+        return Err(source.corruption(file_bytes, "the file is cut off: it has no footer"));
+    }
+    let at = file_bytes - FOOTER_BYTES as u64;
+    let mut footer = [0; FOOTER_BYTES];
+    source.read_exact_at(at, &mut footer)?;
+    if !footer.ends_with(FOOTER_MAGIC) {
+        return Err(source.corruption(at, "the file is cut off or its end is damaged: it has no footer"));
+    }
+    let (covered, _) = footer.split_at(FOOTER_BYTES - 16);
+    let fields = Fields(&footer);
+    if expected.checksum(at, covered) != fields.u64(FOOTER_BYTES - 16) {
+        return Err(source.corruption(at, "the checksum of the footer does not match"));
+    }
+    check_version(source, fields.u32(80), fields.u32(84), fields.u64(88))?;
+    let claimed = FileIdentity { database_id: fields.u64(96), file_number: fields.u64(104) };
+    check_identity(source, at + 96, &claimed, expected)?;
+    parse_footer(source, at, file_bytes, &fields)
+}
+
+fn check_identity(
+    source: &FileSource,
+    offset: u64,
+    found: &FileIdentity,
+    expected: &FileIdentity,
+) -> Result<()> {
+    let (wanted, is) = if found.database_id != expected.database_id {
+        ("database", (found.database_id, expected.database_id))
+    } else if found.file_number != expected.file_number {
+        ("file", (found.file_number, expected.file_number))
+    } else {
+        return Ok(());
+    };
+    let what = format!("it belongs to another {wanted} (number {} instead of {})", is.0, is.1);
+    Err(source.corruption(offset, what))
+}
+
+fn parse_footer(source: &FileSource, at: u64, file_bytes: u64, fields: &Fields<'_>) -> Result<Footer> {
+    let none = BlockHandle::default();
+    let index = fields.handle(36);
+    let footer = Footer {
+        properties: fields.handle(0),
+        meta_index: fields.handle(12),
+        filter: Some(fields.handle(24)).filter(|filter| *filter != none),
+        index: match (fields.u32(48), index == none) {
+            (0, true) => None,
+            (1, false) => Some((index, IndexLevelCount::One)),
+            (2, false) => Some((index, IndexLevelCount::Two)),
+            _ => return Err(source.corruption(at + 48, "the footer has an impossible index")),
+        },
+        data_end: fields.u64(56),
+        file_bytes: fields.u64(72),
+    };
+    if footer.file_bytes != file_bytes {
+        let what = format!("the file has {file_bytes} bytes instead of {}", footer.file_bytes);
+        return Err(source.corruption(at + 72, what));
+    }
+    let handles =
+        [Some(footer.properties), Some(footer.meta_index), footer.filter, footer.index.map(|i| i.0)];
+    let outside = |handle: &BlockHandle| handle.offset < footer.data_end || handle.end() > at;
+    if footer.data_end < HEADER_BYTES as u64 || handles.iter().flatten().any(outside) {
+        return Err(source.corruption(at, "the footer points outside the file"));
+    }
+    if fields.u32(52) != 0 || fields.u64(64) != 0 {
+        return Err(source.corruption(at + 52, "reserved fields of the footer are not zero"));
+    }
+    Ok(footer)
+}

@@ -1,0 +1,95 @@
+//! Reads ahead of a cursor that goes forward.
+
+use bolide_base::Result;
+
+use crate::block::Block;
+use crate::options::MAX_BLOCK_BYTES;
+use crate::stored_block::{BlockHandle, decode_block};
+use crate::table_reader::TableReader;
+
+/// Blocks read one by one before the first read ahead.
+const PATIENCE: u32 = 2;
+/// The first read ahead; each later one doubles.
+const FIRST_BYTES: u64 = 16 << 10;
+/// Largest read ahead.
+const MAX_BYTES: u64 = 256 << 10;
+
+/// Where the blocks of a cursor come from: the cache, a buffer that was read ahead, or the file.
+#[derive(Debug)]
+pub(crate) struct Readahead {
+    fill_cache: bool,
+    /// Bytes of the file from offset `start`.
+    buffer: Vec<u8>,
+    start: u64,
+    /// The end of the block that was asked for last.
+    last_end: u64,
+    /// Blocks in a row that were neither cached nor in the buffer.
+    in_a_row: u32,
+    next_bytes: u64,
+}
+
+impl Readahead {
+    pub(crate) fn new(fill_cache: bool) -> Self {
+        Self { fill_cache, buffer: Vec::new(), start: 0, last_end: 0, in_a_row: 0, next_bytes: FIRST_BYTES }
+    }
+
+    /// The data block at `handle`.
+    pub(crate) fn block(&mut self, table: &TableReader, handle: BlockHandle) -> Result<Block> {
+        let sequential = handle.offset == self.last_end;
+        self.last_end = handle.end();
+        if self.holds(handle) {
+            return self.decode_buffered(table, handle);
+        }
+        let cached =
+            if self.fill_cache { table.cached_data_block(handle) } else { table.peek_data_block(handle) };
+        if let Some(block) = cached {
+            return Ok(block);
+        }
+        if !sequential {
+            self.in_a_row = 0;
+            self.next_bytes = FIRST_BYTES;
+        }
+        self.in_a_row += 1;
+        if self.in_a_row > PATIENCE && self.read_ahead(table, handle)? {
+            return self.decode_buffered(table, handle);
+        }
+        let block = table.parse_data_block(handle, table.read_raw(handle, MAX_BLOCK_BYTES)?)?;
+        self.keep(table, handle, &block);
+        Ok(block)
+    }
+
+    fn holds(&self, handle: BlockHandle) -> bool {
+        handle.offset >= self.start && handle.end() <= self.start + self.buffer.len() as u64
+    }
+
+    fn decode_buffered(&self, table: &TableReader, handle: BlockHandle) -> Result<Block> {
+        let framed = self.buffer.get((handle.offset - self.start) as usize..).unwrap_or_default();
+        let payload = decode_block(table.source(), table.identity(), handle, framed, MAX_BLOCK_BYTES)?;
+        let block = table.parse_data_block(handle, payload)?;
+        self.keep(table, handle, &block);
+        Ok(block)
+    }
+
+    fn keep(&self, table: &TableReader, handle: BlockHandle, block: &Block) {
+        if self.fill_cache {
+            table.cache_data_block(handle, block);
+        }
+    }
+
+    /// Fills the buffer from `handle` on. False where the block is larger than what is read ahead, or
+    /// the last one.
+    fn read_ahead(&mut self, table: &TableReader, handle: BlockHandle) -> Result<bool> {
+        let bytes = self.next_bytes.min(table.footer().data_end.saturating_sub(handle.offset));
+        if handle.end() > handle.offset + bytes {
+            return Ok(false);
+        }
+        self.next_bytes = (self.next_bytes * 2).min(MAX_BYTES);
+        self.buffer.resize(bytes as usize, 0);
+        self.start = handle.offset;
+        let read = table.source().read_exact_at(handle.offset, &mut self.buffer);
+        if read.is_err() {
+            self.buffer.clear();
+        }
+        read.map(|()| true)
+    }
+}

@@ -1,0 +1,327 @@
+//! An ordered walk through an sstable, in both directions.
+
+use std::sync::Arc;
+
+use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber, Trailer};
+
+use crate::block::{Block, Entry, Malformed};
+use crate::footer::IndexLevelCount;
+use crate::index_block::IndexBlock;
+use crate::internal_cursor::InternalCursor;
+use crate::readahead::Readahead;
+use crate::table_reader::TableReader;
+use crate::value_ref::ValueRef;
+
+/// Where an entry stands in its sstable: positions ascend in tree order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TablePosition {
+    /// Number of the data block, from 0.
+    pub block: u64,
+    /// Number of the entry in its block, from 0.
+    pub entry: u32,
+}
+
+/// A cursor over the entries of one sstable. See [`InternalCursor`] for what its positions mean.
+///
+/// It holds one data block and, where the index is large, one index partition. A step inside a block
+/// does no I/O and, once the key buffer has grown, allocates nothing.
+#[derive(Debug)]
+pub struct TableCursor {
+    table: Arc<TableReader>,
+    readahead: Readahead,
+    /// The index partition that the block is under; the whole index if it has one level.
+    leaf: Option<Arc<IndexBlock>>,
+    /// Number of `leaf` in the top index; 0 if the index has one level.
+    partition: usize,
+    /// Number of the block in `leaf`.
+    child: usize,
+    block: Option<Block>,
+    /// The current entry and its number in the block; `None` while the cursor is invalid.
+    entry: Option<Entry>,
+    index: usize,
+    /// The current key. Starts with the prefix of the current block.
+    key: Vec<u8>,
+}
+
+impl TableCursor {
+    pub(crate) fn new(table: Arc<TableReader>, fill_cache: bool) -> Self {
+        Self {
+            table,
+            readahead: Readahead::new(fill_cache),
+            leaf: None,
+            partition: 0,
+            child: 0,
+            block: None,
+            entry: None,
+            index: 0,
+            key: Vec::new(),
+        }
+    }
+
+    /// The table that the cursor walks through.
+    pub fn table(&self) -> &Arc<TableReader> {
+        &self.table
+    }
+
+    /// Where the current entry stands; `None` while the cursor is invalid.
+    pub fn position(&self) -> Option<TablePosition> {
+        self.entry?;
+        let block = self.leaf.as_ref()?.ordinal(self.child);
+        Some(TablePosition { block, entry: self.index as u32 })
+    }
+
+    /// Moves to the entry at `position`; invalid if there is no such block or entry. Costs at most two
+    /// block reads.
+    pub fn seek_position(&mut self, position: TablePosition) -> Result<()> {
+        self.entry = None;
+        let Some(top) = self.table.top_index() else {
+            return Ok(());
+        };
+        let Some(mut child) = top.block.child_of_ordinal(position.block) else {
+            return Ok(());
+        };
+        let mut partition = 0;
+        if top.levels == IndexLevelCount::Two {
+            partition = child;
+            self.enter_partition(partition)?;
+            match self.leaf.as_ref().and_then(|leaf| leaf.child_of_ordinal(position.block)) {
+                Some(found) => child = found,
+                None => return Ok(()),
+            }
+        }
+        self.enter_partition(partition)?;
+        self.enter_block(child)?;
+        let entries = self.block.as_ref().map_or(0, Block::count);
+        if (position.entry as usize) < entries { self.set_entry(position.entry as usize) } else { Ok(()) }
+    }
+
+    /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
+    pub fn value_ref(&self) -> ValueRef {
+        match (&self.block, &self.entry) {
+            (Some(block), Some(entry)) => ValueRef::pinned(Arc::clone(block.bytes()), entry.value()),
+            _ => ValueRef::from(Vec::new()),
+        }
+    }
+
+    /// How many index partitions there are; 1 for an index of one level, 0 for an empty table.
+    fn partitions(&self) -> usize {
+        match self.table.top_index() {
+            Some(top) if top.levels == IndexLevelCount::Two => top.block.len(),
+            Some(_) => 1,
+            None => 0,
+        }
+    }
+
+    /// Makes `partition` the current index partition.
+    fn enter_partition(&mut self, partition: usize) -> Result<()> {
+        let Some(top) = self.table.top_index() else {
+            return Ok(());
+        };
+        if self.leaf.is_some() && self.partition == partition {
+            return Ok(());
+        }
+        self.block = None;
+        self.entry = None;
+        self.leaf = None;
+        self.leaf = Some(match top.levels {
+            IndexLevelCount::One => Arc::clone(&top.block),
+            IndexLevelCount::Two => self.table.partition(&top.block, partition)?,
+        });
+        self.partition = partition;
+        Ok(())
+    }
+
+    /// Makes data block number `child` of the current partition the current block.
+    fn enter_block(&mut self, child: usize) -> Result<()> {
+        self.entry = None;
+        if self.block.is_some() && self.child == child {
+            return Ok(());
+        }
+        self.block = None;
+        let Some(leaf) = &self.leaf else {
+            return Ok(());
+        };
+        let handle = self.table.child_handle(leaf, child)?;
+        let block = self.readahead.block(&self.table, handle)?;
+        self.key.clear();
+        self.key.extend_from_slice(block.prefix());
+        self.block = Some(block);
+        self.child = child;
+        Ok(())
+    }
+
+    /// Goes to the data block that may hold `(key, sequence)`. False for an empty table.
+    fn enter_block_of(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<bool> {
+        self.entry = None;
+        let Some(top) = self.table.top_index() else {
+            return Ok(false);
+        };
+        let mut child = top.block.find(key, sequence);
+        let mut partition = 0;
+        if top.levels == IndexLevelCount::Two {
+            partition = child;
+            self.enter_partition(partition)?;
+            child = self.leaf.as_ref().map_or(0, |leaf| leaf.find(key, sequence));
+        }
+        self.enter_partition(partition)?;
+        self.enter_block(child)?;
+        Ok(true)
+    }
+
+    /// Goes to the first entry of the next block; invalid behind the last one.
+    #[cold]
+    fn enter_next_block(&mut self) -> Result<()> {
+        self.entry = None;
+        let children = self.leaf.as_ref().map_or(0, |leaf| leaf.len());
+        if self.child + 1 < children {
+            self.enter_block(self.child + 1)?;
+        } else if self.partition + 1 < self.partitions() {
+            self.enter_partition(self.partition + 1)?;
+            self.enter_block(0)?;
+        } else {
+            return Ok(());
+        }
+        self.set_entry(0)
+    }
+
+    /// Goes to the last entry of the block before; invalid before the first one.
+    #[cold]
+    fn enter_block_before(&mut self) -> Result<()> {
+        self.entry = None;
+        if self.child > 0 {
+            self.enter_block(self.child - 1)?;
+        } else if self.partition > 0 {
+            self.enter_partition(self.partition - 1)?;
+            let children = self.leaf.as_ref().map_or(0, |leaf| leaf.len());
+            self.enter_block(children.saturating_sub(1))?;
+        } else {
+            return Ok(());
+        }
+        self.set_last_entry()
+    }
+
+    fn set_last_entry(&mut self) -> Result<()> {
+        match self.block.as_ref().map_or(0, Block::count).checked_sub(1) {
+            Some(last) => self.set_entry(last),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes entry number `index` of the current block the current entry.
+    #[inline]
+    fn set_entry(&mut self, index: usize) -> Result<()> {
+        let Some(block) = &self.block else {
+            return Ok(());
+        };
+        match block.entry(index) {
+            Ok(entry) => {
+                block.complete_key(index, &entry, &mut self.key);
+                self.entry = Some(entry);
+                self.index = index;
+                Ok(())
+            }
+            Err(malformed) => Err(self.damaged(malformed)),
+        }
+    }
+
+    #[cold]
+    fn damaged(&mut self, malformed: Malformed) -> bolide_base::Error {
+        self.entry = None;
+        let handle = self.leaf.as_ref().and_then(|leaf| leaf.handle(self.child));
+        self.table.damaged(handle.unwrap_or_default().offset, malformed)
+    }
+
+    /// The number of the first entry of the current block at or after `(key, sequence)`.
+    #[inline]
+    fn lower_bound(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<usize> {
+        match self.block.as_ref().map_or(Ok(0), |block| block.lower_bound(key, sequence)) {
+            Ok(index) => Ok(index),
+            Err(malformed) => Err(self.damaged(malformed)),
+        }
+    }
+}
+
+impl InternalCursor for TableCursor {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.entry.is_some()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        if self.entry.is_some() { &self.key } else { &[] }
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.entry.map_or(Trailer::from_bits(0), |entry| entry.trailer)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        match (&self.block, &self.entry) {
+            (Some(block), Some(entry)) => block.bytes().get(entry.value()).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.entry = None;
+        if self.partitions() == 0 {
+            return Ok(());
+        }
+        self.enter_partition(0)?;
+        self.enter_block(0)?;
+        self.set_entry(0)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.entry = None;
+        let Some(last) = self.partitions().checked_sub(1) else {
+            return Ok(());
+        };
+        self.enter_partition(last)?;
+        let children = self.leaf.as_ref().map_or(0, |leaf| leaf.len());
+        self.enter_block(children.saturating_sub(1))?;
+        self.set_last_entry()
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        if !self.enter_block_of(key, sequence)? {
+            return Ok(());
+        }
+        let index = self.lower_bound(key, sequence)?;
+        let entries = self.block.as_ref().map_or(0, Block::count);
+        if index < entries { self.set_entry(index) } else { self.enter_next_block() }
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        // No entry is newer than the largest sequence number: this is the first place of the key.
+        if !self.enter_block_of(key, MAX_SEQUENCE)? {
+            return Ok(());
+        }
+        match self.lower_bound(key, MAX_SEQUENCE)?.checked_sub(1) {
+            Some(index) => self.set_entry(index),
+            None => self.enter_block_before(),
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        let (Some(block), Some(_)) = (&self.block, &self.entry) else {
+            return Ok(());
+        };
+        if self.index + 1 < block.count() { self.set_entry(self.index + 1) } else { self.enter_next_block() }
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        if self.entry.is_none() {
+            return Ok(());
+        }
+        match self.index.checked_sub(1) {
+            Some(index) => self.set_entry(index),
+            None => self.enter_block_before(),
+        }
+    }
+}

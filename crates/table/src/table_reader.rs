@@ -1,0 +1,391 @@
+//! Reads an sstable: point reads here, ordered reads through its cursor.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::checksum::hash_key;
+use bolide_base::limits::MAX_TREE_KEY_BYTES;
+use bolide_base::{FileIdentity, Result, SequenceNumber, Trailer};
+
+use crate::block::{Block, Entry, Found, Malformed};
+use crate::block_cache::{BlockCache, CacheKey, CachedBlock};
+use crate::bloom::BloomFilter;
+use crate::file_pool::FileSource;
+use crate::footer::{Footer, IndexLevelCount, read_footer};
+use crate::index_block::{IndexBlock, IndexLevel};
+use crate::meta_collector::{MetaIndex, decode_meta_index};
+use crate::options::{MAX_BLOCK_BYTES, MAX_META_BLOCK_BYTES};
+use crate::properties::TableProperties;
+use crate::stored_block::{BlockHandle, Payload, read_block};
+use crate::table_cursor::TableCursor;
+use crate::value_ref::ValueRef;
+
+/// Largest properties: two keys and some numbers.
+const MAX_PROPERTIES_BYTES: usize = 2 * MAX_TREE_KEY_BYTES + 4096;
+
+/// An open sstable.
+///
+/// Its filter and its index (the top of it, where it is large) stay in memory; data blocks and index
+/// partitions come through the [`BlockCache`]. Safe to share between threads, and immutable like its
+/// file.
+pub struct TableReader {
+    source: FileSource,
+    identity: FileIdentity,
+    cache: Arc<BlockCache>,
+    footer: Footer,
+    properties: TableProperties,
+    filter: Option<BloomFilter>,
+    /// `None` for a table without entries.
+    index: Option<TopIndex>,
+    meta_index: MetaIndex,
+}
+
+/// The resident part of the index.
+#[derive(Debug)]
+pub(crate) struct TopIndex {
+    pub(crate) block: Arc<IndexBlock>,
+    pub(crate) levels: IndexLevelCount,
+}
+
+impl TableReader {
+    /// Opens the sstable `identity`. Reads header, footer, properties, index and filter.
+    ///
+    /// Fails with [`ErrorKind::Unsupported`](bolide_base::ErrorKind::Unsupported) for a foreign file or
+    /// a newer format, with [`ErrorKind::Corruption`](bolide_base::ErrorKind::Corruption) for a
+    /// truncated or damaged file or that of another database or number, and with the errors of reading.
+    pub fn open(source: FileSource, identity: FileIdentity, cache: Arc<BlockCache>) -> Result<Self> {
+        let footer = read_footer(&source, &identity)?;
+        let mut reader = Self {
+            source,
+            identity,
+            cache,
+            footer,
+            properties: TableProperties::default(),
+            filter: None,
+            index: None,
+            meta_index: MetaIndex::new(),
+        };
+        let payload = reader.read_raw(footer.properties, MAX_PROPERTIES_BYTES)?;
+        reader.properties = TableProperties::decode(payload.as_slice(), footer.file_bytes)
+            .map_err(|malformed| reader.damaged(footer.properties.offset, malformed))?;
+        let payload = reader.read_raw(footer.meta_index, MAX_META_BLOCK_BYTES)?;
+        reader.meta_index = decode_meta_index(payload.as_slice(), footer.data_end, footer.file_bytes)
+            .map_err(|malformed| reader.damaged(footer.meta_index.offset, malformed))?;
+        reader.filter = reader.read_filter()?;
+        reader.index = reader.read_top_index()?;
+        Ok(reader)
+    }
+
+    fn read_filter(&self) -> Result<Option<BloomFilter>> {
+        let Some(handle) = self.footer.filter else {
+            return Ok(None);
+        };
+        let payload = self.read_raw(handle, usize::try_from(self.footer.file_bytes).unwrap_or(usize::MAX))?;
+        match BloomFilter::decode(payload.as_slice()) {
+            Some(filter) => Ok(Some(filter)),
+            None => Err(self.source.corruption(handle.offset, "the filter does not decode")),
+        }
+    }
+
+    fn read_top_index(&self) -> Result<Option<TopIndex>> {
+        let Some((handle, levels)) = self.footer.index else {
+            if self.properties.entries == 0 && self.properties.data_blocks == 0 {
+                return Ok(None);
+            }
+            return Err(self.source.corruption(self.footer.file_bytes, "a table with entries has no index"));
+        };
+        let block = self.read_index_block(handle, levels.highest())?;
+        let blocks = block.end_ordinal() - block.ordinal(0);
+        if block.ordinal(0) != 0 || blocks != self.properties.data_blocks {
+            return Err(self.source.corruption(handle.offset, "the index has another number of data blocks"));
+        }
+        Ok(Some(TopIndex { block: Arc::new(block), levels }))
+    }
+
+    fn read_index_block(&self, handle: BlockHandle, level: IndexLevel) -> Result<IndexBlock> {
+        let payload = self.read_raw(handle, MAX_META_BLOCK_BYTES)?;
+        // Data blocks end where the data does; index blocks may lie anywhere behind.
+        let end = match level {
+            IndexLevel::Leaf => self.footer.data_end,
+            IndexLevel::Top => self.footer.file_bytes,
+        };
+        IndexBlock::decode(payload.as_slice(), level, end)
+            .map_err(|malformed| self.damaged(handle.offset, malformed))
+    }
+
+    /// Reads and verifies a block without the cache.
+    pub(crate) fn read_raw(&self, handle: BlockHandle, limit: usize) -> Result<Payload> {
+        read_block(&self.source, &self.identity, self.footer.file_bytes, handle, limit)
+    }
+
+    #[cold]
+    pub(crate) fn damaged(&self, offset: u64, malformed: Malformed) -> bolide_base::Error {
+        self.source.corruption(offset, malformed.0)
+    }
+
+    /// The newest version of `key` with a sequence number of at most `sequence`, tombstones included,
+    /// with its value.
+    ///
+    /// Costs no I/O where the filter knows that the key is absent or the block is cached, else one
+    /// read. Allocates nothing but blocks; the value stays in its block.
+    pub fn get(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
+        self.get_hashed(key, hash_key(key), sequence)
+    }
+
+    /// As [`get`](Self::get), for a caller that asks several tables: `hash` is
+    /// [`hash_key`](bolide_base::checksum::hash_key) of `key`.
+    pub fn get_hashed(
+        &self,
+        key: &[u8],
+        hash: u64,
+        sequence: SequenceNumber,
+    ) -> Result<Option<(Trailer, ValueRef)>> {
+        let found = self.find(key, hash, sequence)?;
+        Ok(found.map(|(block, entry)| (entry.trailer, ValueRef::pinned(block.into_bytes(), entry.value()))))
+    }
+
+    /// The sequence number and kind of the newest version of `key` with a sequence number of at most
+    /// `sequence`, tombstones included. Costs what [`get`](Self::get) costs.
+    pub fn newest(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Trailer>> {
+        self.newest_hashed(key, hash_key(key), sequence)
+    }
+
+    /// As [`newest`](Self::newest); for `hash` see [`get_hashed`](Self::get_hashed).
+    pub fn newest_hashed(&self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Result<Option<Trailer>> {
+        Ok(self.find(key, hash, sequence)?.map(|(_, entry)| entry.trailer))
+    }
+
+    /// False if the filter says that no version of a key with this hash is in the table. No I/O.
+    #[inline]
+    pub fn may_contain_hash(&self, hash: u64) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+    }
+
+    #[inline]
+    fn find(&self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Result<Option<(Block, Entry)>> {
+        let Some(top) = &self.index else {
+            return Ok(None);
+        };
+        if !self.may_contain_hash(hash) {
+            return Ok(None);
+        }
+        let child = top.block.find(key, sequence);
+        match top.levels {
+            IndexLevelCount::One => self.find_below(top, 0, &top.block, child, key, sequence),
+            IndexLevelCount::Two => {
+                let leaf = self.partition(&top.block, child)?;
+                self.find_below(top, child, &leaf, leaf.find(key, sequence), key, sequence)
+            }
+        }
+    }
+
+    /// Looks into data block number `child` of index partition number `partition`, which is `leaf`.
+    #[inline]
+    fn find_below(
+        &self,
+        top: &TopIndex,
+        partition: usize,
+        leaf: &IndexBlock,
+        child: usize,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<Option<(Block, Entry)>> {
+        let handle = self.child_handle(leaf, child)?;
+        let block = self.data_block(handle)?;
+        match block.find(key, sequence) {
+            Ok(Found::Entry(entry)) => Ok(Some((block, entry))),
+            Ok(Found::Absent) => Ok(None),
+            Ok(Found::PastTheEnd) => self.find_in_next(top, partition, leaf, child, key, sequence),
+            Err(malformed) => Err(self.damaged(handle.offset, malformed)),
+        }
+    }
+
+    /// The versions of a key may run on into the next block; its separator says so.
+    #[cold]
+    fn find_in_next(
+        &self,
+        top: &TopIndex,
+        partition: usize,
+        leaf: &IndexBlock,
+        child: usize,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<Option<(Block, Entry)>> {
+        let handle = if child + 1 < leaf.len() {
+            if !leaf.continues(child + 1, key) {
+                return Ok(None);
+            }
+            self.child_handle(leaf, child + 1)?
+        } else {
+            let next = partition + 1;
+            if top.levels == IndexLevelCount::One || !top.block.continues(next, key) {
+                return Ok(None);
+            }
+            self.child_handle(&*self.partition(&top.block, next)?, 0)?
+        };
+        let block = self.data_block(handle)?;
+        match block.find(key, sequence) {
+            Ok(Found::Entry(entry)) => Ok(Some((block, entry))),
+            Ok(Found::Absent | Found::PastTheEnd) => Ok(None),
+            Err(malformed) => Err(self.damaged(handle.offset, malformed)),
+        }
+    }
+
+    pub(crate) fn child_handle(&self, index: &IndexBlock, child: usize) -> Result<BlockHandle> {
+        index.handle(child).ok_or_else(|| {
+            self.source.corruption(index.end_offset(), "an index points behind its last block")
+        })
+    }
+
+    /// Index partition number `partition`, through the cache.
+    pub(crate) fn partition(&self, top: &IndexBlock, partition: usize) -> Result<Arc<IndexBlock>> {
+        let handle = self.child_handle(top, partition)?;
+        let cache_key = self.cache_key(handle);
+        match self.cache.get(&cache_key) {
+            Some(CachedBlock::Index(index)) => return Ok(index),
+            Some(CachedBlock::Data(_)) => return Err(self.mixed_up(handle)),
+            None => {}
+        }
+        let index = self.read_index_block(handle, IndexLevel::Leaf)?;
+        let blocks = index.end_ordinal() - index.ordinal(0);
+        let next = if partition + 1 < top.len() { top.ordinal(partition + 1) } else { top.end_ordinal() };
+        if index.ordinal(0) != top.ordinal(partition) || blocks != next - index.ordinal(0) {
+            return Err(self.source.corruption(handle.offset, "an index partition has other data blocks"));
+        }
+        let index = Arc::new(index);
+        self.cache.insert(cache_key, CachedBlock::Index(Arc::clone(&index)));
+        Ok(index)
+    }
+
+    /// A data block, through the cache.
+    #[inline]
+    pub(crate) fn data_block(&self, handle: BlockHandle) -> Result<Block> {
+        match self.cache.get(&self.cache_key(handle)) {
+            Some(CachedBlock::Data(block)) => Ok(block),
+            Some(CachedBlock::Index(_)) => Err(self.mixed_up(handle)),
+            None => self.load_data_block(handle),
+        }
+    }
+
+    #[cold]
+    fn load_data_block(&self, handle: BlockHandle) -> Result<Block> {
+        let block = self.parse_data_block(handle, self.read_raw(handle, MAX_BLOCK_BYTES)?)?;
+        self.cache_data_block(handle, &block);
+        Ok(block)
+    }
+
+    pub(crate) fn cache_data_block(&self, handle: BlockHandle, block: &Block) {
+        self.cache.insert(self.cache_key(handle), CachedBlock::Data(block.clone()));
+    }
+
+    /// A data block if it is cached, without marking it as used.
+    pub(crate) fn peek_data_block(&self, handle: BlockHandle) -> Option<Block> {
+        match self.cache.peek(&self.cache_key(handle)) {
+            Some(CachedBlock::Data(block)) => Some(block),
+            _ => None,
+        }
+    }
+
+    /// As [`peek_data_block`](Self::peek_data_block), and marks it as used.
+    pub(crate) fn cached_data_block(&self, handle: BlockHandle) -> Option<Block> {
+        match self.cache.get(&self.cache_key(handle)) {
+            Some(CachedBlock::Data(block)) => Some(block),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn parse_data_block(&self, handle: BlockHandle, payload: Payload) -> Result<Block> {
+        Block::new(payload).map_err(|malformed| self.damaged(handle.offset, malformed))
+    }
+
+    #[inline]
+    fn cache_key(&self, handle: BlockHandle) -> CacheKey {
+        CacheKey {
+            owner: self.source.cache_owner(),
+            file_number: self.identity.file_number,
+            offset: handle.offset,
+        }
+    }
+
+    /// Two parts of the index say different things about one block.
+    #[cold]
+    fn mixed_up(&self, handle: BlockHandle) -> bolide_base::Error {
+        self.source.corruption(handle.offset, "a block is used both as data and as index")
+    }
+
+    /// A cursor over all entries. With `fill_cache`, blocks that it reads stay in the cache; without,
+    /// as for a compaction, they do not, and the cache's idea of what is useful is not disturbed.
+    ///
+    /// Either way it reads ahead, up to 256 KiB at a time, once it has read several blocks in a row.
+    pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
+        TableCursor::new(Arc::clone(self), fill_cache)
+    }
+
+    /// What the table says about itself.
+    pub fn properties(&self) -> &TableProperties {
+        &self.properties
+    }
+
+    /// Which database and file the table belongs to.
+    pub fn identity(&self) -> &FileIdentity {
+        &self.identity
+    }
+
+    /// Where the table is read from.
+    pub fn source(&self) -> &FileSource {
+        &self.source
+    }
+
+    /// The bytes of the caller-defined meta block `name`; `None` if there is none. One read; not cached.
+    pub fn meta_block(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let found = self.meta_index.binary_search_by(|(stored, _)| stored.as_str().cmp(name));
+        let Some((_, handle)) = found.ok().and_then(|found| self.meta_index.get(found)) else {
+            return Ok(None);
+        };
+        Ok(Some(self.read_raw(*handle, MAX_META_BLOCK_BYTES)?.as_slice().to_vec()))
+    }
+
+    /// The names of the caller-defined meta blocks, sorted.
+    pub fn meta_block_names(&self) -> impl Iterator<Item = &str> {
+        self.meta_index.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The bytes that the open table keeps in memory outside the cache: filter, index, properties.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.filter.as_ref().map_or(0, BloomFilter::memory_bytes)
+            + self.index.as_ref().map_or(0, |top| top.block.memory_bytes())
+            + self.properties.smallest_key.len()
+            + self.properties.largest_key.len()
+            + self
+                .meta_index
+                .iter()
+                .map(|(name, _)| name.len() + size_of::<(String, BlockHandle)>())
+                .sum::<usize>()
+    }
+
+    pub(crate) fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    pub(crate) fn filter(&self) -> Option<&BloomFilter> {
+        self.filter.as_ref()
+    }
+
+    pub(crate) fn top_index(&self) -> Option<&TopIndex> {
+        self.index.as_ref()
+    }
+
+    pub(crate) fn meta_index(&self) -> &MetaIndex {
+        &self.meta_index
+    }
+}
+
+impl fmt::Debug for TableReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableReader")
+            .field("source", &self.source.name())
+            .field("identity", &self.identity)
+            .finish()
+    }
+}
