@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
+use crate::error::Result;
 use crate::report::RowFigures;
 use crate::workloads::index::{self, IndexPlan};
 use crate::workloads::store::{self, StorePlan};

@@ -13,7 +13,10 @@
 #![allow(unreachable_pub)]
 
 mod child;
+mod data;
+mod engine;
 mod engines;
+mod error;
 mod measure;
 mod report;
 mod workloads;
@@ -23,16 +26,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use engines::Layout;
+use engine::Layout;
+use error::Result;
 use workloads::index::IndexPlan;
 use workloads::rows::Row;
 use workloads::store::StorePlan;
-
-/// Any failure: it ends the bench with its message.
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
-
-/// Result of anything here.
-pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Parser)]
 #[command(about = "Benchmarks of Bolide against its peers")]

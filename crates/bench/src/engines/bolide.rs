@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::{Engine, IndexEngine, Layout};
-use crate::Result;
+use crate::engine::{Engine, IndexEngine, Layout};
+use crate::error::Result;
 
 /// What happens to the index entry of a record that is overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

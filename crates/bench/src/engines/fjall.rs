@@ -6,11 +6,11 @@ use fjall::config::CompressionPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 
 use super::handmade::{entry, primary_of};
-use super::{
+use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
     IndexSession, MEMTABLE_BYTES, Session, Visit,
 };
-use crate::Result;
+use crate::error::Result;
 
 fn open(path: &Path) -> Result<Database> {
     Ok(Database::builder(path).cache_size(CACHE_BYTES as u64).open()?)

@@ -7,8 +7,8 @@
 //!
 //! Inverting the version puts the newest records of a secondary key first.
 
-use crate::workloads::index::{secondary_of, version_of};
-use crate::workloads::keys::KEY_BYTES;
+use crate::data::indexed_record::{secondary_of, version_of};
+use crate::data::keys::KEY_BYTES;
 
 /// Length of an index key in bytes.
 pub const ENTRY_BYTES: usize = 16 + KEY_BYTES;

@@ -9,11 +9,11 @@ use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn};
 
 use super::handmade::{entry, primary_of};
-use super::{
+use crate::engine::{
     Access, Batch, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine, IndexSession,
     MAP_BYTES, Session, Visit,
 };
-use crate::Result;
+use crate::error::Result;
 
 type Tree = Database<Bytes, Bytes>;
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition};
 
 use super::handmade::{ENTRY_BYTES, entry, primary_of};
-use super::{
+use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
     IndexSession, Session, Visit,
 };
-use crate::Result;
+use crate::error::Result;
 
 const RECORDS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("records");
 const ENTRIES: TableDefinition<'static, &[u8], ()> = TableDefinition::new("entries");

@@ -7,11 +7,11 @@ use rocksdb::{
 };
 
 use super::handmade::{Removal, entry, is_current, primary_of};
-use super::{
+use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
     IndexSession, MEMTABLE_BYTES, Session, Visit,
 };
-use crate::Result;
+use crate::error::Result;
 
 const RECORDS: &str = "records";
 const ENTRIES: &str = "entries";

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rusqlite::{Connection as Sqlite, params};
 
-use super::{
+use crate::data::indexed_record::{secondary_of, version_of};
+use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
     IndexSession, Session, Visit,
 };
-use crate::Result;
-use crate::workloads::index::{secondary_of, version_of};
+use crate::error::Result;
 
 const STORE_SCHEMA: &str = "CREATE TABLE records (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID";
 
@@ -165,8 +165,8 @@ impl IndexSession for Open<'_> {
         let mut rows = statement.query(params![secondary as i64, limit as i64])?;
         let mut count = 0;
         while let Some(row) = rows.next()? {
-            let record =
-                (fetch == Fetch::Records).then(|| row.get_ref(1)?.as_blob().map_err(crate::Error::from));
+            let record = (fetch == Fetch::Records)
+                .then(|| row.get_ref(1)?.as_blob().map_err(crate::error::Error::from));
             visit(row.get_ref(0)?.as_blob()?, record.transpose()?);
             count += 1;
         }

@@ -73,7 +73,7 @@ pub struct Report {
 
 impl Report {
     /// An error if two engines answered the same questions differently.
-    pub fn check_answers(&self) -> crate::Result<()> {
+    pub fn check_answers(&self) -> crate::error::Result<()> {
         let Some(first) = self.engines.first() else { return Ok(()) };
         for engine in self.engines.iter().filter(|engine| engine.threads == first.threads) {
             for (one, other) in first.rows.iter().zip(&engine.rows) {

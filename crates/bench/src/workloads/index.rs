@@ -1,9 +1,5 @@
 //! The index workload: records with a secondary key, inserted, updated and asked for, newest first.
 //!
-//! ```text
-//! record 300 bytes   secondary key u64 | version u64 | number u64 | filler | seal u64   (big-endian)
-//! ```
-//!
 //! A secondary key belongs to 25 records on average. Versions count the writes, so newest first
 //! means by falling version. A model of which record has which secondary key, built outside the
 //! measured time, says what every lookup must bring, and every one is compared.
@@ -13,15 +9,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::keys::{self, KEY_BYTES};
-use super::random::{Random, mix};
-use crate::Result;
-use crate::engines::{self, Access, Fetch, IndexEngine, IndexSession, Layout};
+use crate::data::indexed_record::{RECORD_BYTES, RecordBuffer, seal, seal_of};
+use crate::data::keys::{self, KEY_BYTES};
+use crate::data::random::Random;
+use crate::engine::{Access, Fetch, IndexEngine, IndexSession, Layout};
+use crate::engines;
+use crate::error::Result;
 use crate::measure;
 use crate::report::RowFigures;
-
-/// Length of every record in bytes.
-pub const RECORD_BYTES: usize = 300;
 
 /// Records of one secondary key, on average.
 pub const RECORDS_PER_SECONDARY: u64 = 25;
@@ -47,23 +42,6 @@ pub struct IndexPlan {
     pub seed: u64,
 }
 
-/// The secondary key of a record; 0 if it is too short to have one.
-#[inline]
-pub fn secondary_of(record: &[u8]) -> u64 {
-    word(record, 0)
-}
-
-/// The version of a record; 0 if it is too short to have one.
-#[inline]
-pub fn version_of(record: &[u8]) -> u64 {
-    word(record, 8)
-}
-
-#[inline]
-fn word(record: &[u8], at: usize) -> u64 {
-    record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes)
-}
-
 /// Which record has which secondary key and version.
 struct Model {
     secondaries: u64,
@@ -71,7 +49,7 @@ struct Model {
     state: Vec<(u32, u32)>,
     random: Random,
     versions: u32,
-    record: Vec<u8>,
+    record: RecordBuffer,
 }
 
 impl Model {
@@ -81,7 +59,7 @@ impl Model {
             state: Vec::with_capacity(plan.records as usize),
             random: Random::new(plan.seed),
             versions: 0,
-            record: (0..RECORD_BYTES as u64).map(|position| mix(position) as u8).collect(),
+            record: RecordBuffer::new(),
         }
     }
 
@@ -94,11 +72,7 @@ impl Model {
             Some(old) => *old = state,
             None => self.state.push(state),
         }
-        self.record[..8].copy_from_slice(&secondary.to_be_bytes());
-        self.record[8..16].copy_from_slice(&u64::from(self.versions).to_be_bytes());
-        self.record[16..24].copy_from_slice(&number.to_be_bytes());
-        self.record[RECORD_BYTES - 8..].copy_from_slice(&seal(number, self.versions).to_be_bytes());
-        session.put(&keys::key(number), &self.record)
+        session.put(&keys::key(number), self.record.fill(number, secondary, self.versions))
     }
 
     /// Per secondary key, its records' numbers, newest first.
@@ -114,9 +88,11 @@ impl Model {
     }
 }
 
+/// A primary key as one number.
 #[inline]
-fn seal(number: u64, version: u32) -> u64 {
-    mix(number) ^ u64::from(version)
+fn key_word(primary: &[u8]) -> u64 {
+    let half = |at: usize| primary.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    half(0).map_or(0, u64::from_be_bytes) ^ half(8).map_or(0, u64::from_be_bytes)
 }
 
 #[inline]
@@ -197,9 +173,9 @@ fn lookup_row(
             for secondary in batch {
                 let mut checksum = 0;
                 session.newest(*secondary, limit, fetch, &mut |primary, record| {
-                    checksum = fold(checksum, word(primary, 0) ^ word(primary, 8));
+                    checksum = fold(checksum, key_word(primary));
                     if let Some(record) = record {
-                        checksum = fold(checksum, word(record, RECORD_BYTES - 8) ^ version_of(record));
+                        checksum = fold(checksum, seal_of(record));
                     }
                 })?;
                 answers.push(checksum);
@@ -213,10 +189,10 @@ fn lookup_row(
         for number in newest_first[*secondary as usize].iter().take(limit) {
             let number = u64::from(*number);
             let primary = keys::key(number);
-            expected = fold(expected, word(&primary, 0) ^ word(&primary, 8));
+            expected = fold(expected, key_word(&primary));
             if fetch == Fetch::Records {
                 let version = model.state[number as usize].1;
-                expected = fold(expected, seal(number, version) ^ u64::from(version));
+                expected = fold(expected, seal(number, version));
             }
         }
         if expected != answer {

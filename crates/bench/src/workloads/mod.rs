@@ -6,9 +6,6 @@
 //! of operations depends on the seed alone.
 
 pub mod index;
-pub mod keys;
-pub mod random;
 pub mod rows;
 pub mod store;
 mod worker;
-pub mod zipf;

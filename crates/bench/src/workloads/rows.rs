@@ -1,6 +1,6 @@
 //! The rows of the plain-store workload: what each does, how often, in which batches.
 
-use crate::engines::Access;
+use crate::engine::Access;
 
 /// Which records a row asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

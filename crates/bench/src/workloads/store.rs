@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::{Popularity, Row};
 use super::worker::{Shared, Worker};
-use crate::Result;
-use crate::engines::{self, Access, Engine, Layout};
+use crate::engine::{Access, Engine, Layout};
+use crate::engines;
+use crate::error::Result;
 use crate::measure;
 use crate::report::RowFigures;
 

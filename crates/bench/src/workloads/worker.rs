@@ -1,11 +1,11 @@
 //! One thread of a plain-store row: draws operations, runs them, checks the answers.
 
-use super::keys::{self, FIRST_ABSENT, KEY_BYTES, VALUE_BYTES, ValueBuffer};
-use super::random::Random;
 use super::rows::{Popularity, Row, SCAN_RECORDS, YCSB_SCAN_RECORDS, Ycsb};
-use super::zipf::Zipf;
-use crate::Result;
-use crate::engines::Session;
+use crate::data::keys::{self, FIRST_ABSENT, KEY_BYTES, VALUE_BYTES, ValueBuffer};
+use crate::data::random::Random;
+use crate::data::zipf::Zipf;
+use crate::engine::Session;
+use crate::error::Result;
 
 /// What a row's threads share.
 #[derive(Debug)]

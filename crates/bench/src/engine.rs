@@ -1,0 +1,105 @@
+//! What a store must offer to be measured: two small traits, and the figures all are configured with.
+//!
+//! A workload opens one [`Connection`] per thread and hands it batches of operations. A store
+//! that writes records one by one (Bolide, RocksDB, fjall) just runs them; a store that lives by
+//! transactions (LMDB, redb, SQLite) wraps each batch in one. The workload chooses the batches so
+//! that a transaction holds about 100 writes.
+
+use crate::error::Result;
+
+/// Block or page cache of every store, in bytes.
+pub const CACHE_BYTES: usize = 1 << 30;
+
+/// Memtable or write buffer of every LSM store, in bytes.
+pub const MEMTABLE_BYTES: usize = 64 << 20;
+
+/// Most the memory map of LMDB may grow to, in bytes.
+#[cfg(feature = "peers")]
+pub const MAP_BYTES: usize = 64 << 30;
+
+/// Whether a batch of operations writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Gets and scans alone.
+    Read,
+    /// Anything.
+    Write,
+}
+
+/// How Bolide arranges its sorted runs; the peers have no such choice here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Layout {
+    /// Few runs, more rewriting.
+    Leveled,
+    /// More runs, less rewriting.
+    Tiered,
+}
+
+/// What a row asks of a plain store, inside one batch.
+pub trait Session {
+    /// Sets `key` to `value`.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Calls `read` with the value of `key`, if there is one, and says whether there was.
+    fn get(&mut self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Visits at most `limit` records from the first key at or after `start` on, in key order.
+    /// Returns how many there were. A seek is a scan of one.
+    fn scan(&mut self, start: &[u8], limit: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
+}
+
+/// A body of operations to run inside one batch.
+pub type Batch<'b> = &'b mut dyn FnMut(&mut dyn Session) -> Result<()>;
+
+/// One thread's access to a plain store.
+pub trait Connection {
+    /// Runs `body`, inside a transaction if the store works by transactions.
+    fn batch(&mut self, access: Access, body: Batch<'_>) -> Result<()>;
+}
+
+/// A plain store, open.
+pub trait Engine: Sync {
+    /// Access for the calling thread.
+    fn connect(&self) -> Result<Box<dyn Connection + '_>>;
+}
+
+/// What a lookup by secondary key brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fetch {
+    /// Primary keys alone.
+    Keys,
+    /// Primary keys and whole records.
+    Records,
+}
+
+/// Called with a primary key and, if asked for, its record.
+pub type Visit<'v> = &'v mut dyn FnMut(&[u8], Option<&[u8]>);
+
+/// What a row asks of a store with an index on one attribute, inside one batch.
+///
+/// A record's first eight bytes are its secondary key, big-endian; the next eight its version,
+/// which grows with every write ([`crate::data::indexed_record`]).
+pub trait IndexSession {
+    /// Sets `primary` to `record`, which may or may not replace an older one. Table and index
+    /// change together.
+    fn put(&mut self, primary: &[u8], record: &[u8]) -> Result<()>;
+
+    /// Visits the newest `limit` records whose secondary key is `secondary`, newest first.
+    /// Returns how many there were.
+    fn newest(&mut self, secondary: u64, limit: usize, fetch: Fetch, visit: Visit<'_>) -> Result<usize>;
+}
+
+/// A body of operations on a store with an index to run inside one batch.
+pub type IndexBatch<'b> = &'b mut dyn FnMut(&mut dyn IndexSession) -> Result<()>;
+
+/// One thread's access to a store with an index.
+pub trait IndexConnection {
+    /// Runs `body`, inside a transaction if the store works by transactions.
+    fn batch(&mut self, access: Access, body: IndexBatch<'_>) -> Result<()>;
+}
+
+/// A store with an index on one attribute, open.
+pub trait IndexEngine: Sync {
+    /// Access for the calling thread.
+    fn connect(&self) -> Result<Box<dyn IndexConnection + '_>>;
+}
