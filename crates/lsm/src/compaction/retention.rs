@@ -88,7 +88,7 @@ impl Retention {
     pub fn keeps(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<bool> {
         let stripe = self.stripe(trailer.sequence());
         let shadowed = match self.last_stripe {
-            Some(last) if self.last_key == key => last == stripe,
+            Some(last) if self.last_key == key => last == stripe && stripe < self.in_use.len(),
             _ => {
                 self.last_key.clear();
                 self.last_key.extend_from_slice(key);
