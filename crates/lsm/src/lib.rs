@@ -6,6 +6,7 @@
 
 mod batch;
 pub mod file_name;
+pub mod memtable;
 pub mod options;
 pub mod record_log;
 pub mod wal;

@@ -1,0 +1,241 @@
+//! The cursor over a memtable.
+//!
+//! It copies the slots of one leaf at a time, which is 32 pointers, checks that the leaf did not change
+//! meanwhile, and then walks over its copy without looking at the tree. It goes on by the leaf's link to
+//! the right, and back by a descent to what is below the leaf. Entries are asked for a few ahead, so
+//! that a scan does not wait for memory at each of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::{Result, SequenceNumber, Trailer};
+use bolide_table::InternalCursor;
+
+use super::Memtable;
+use super::entry::{EntryRef, VersionRef};
+use super::node::LeafCopy;
+use super::sync::prefetch;
+
+/// How many entries ahead of a scan are asked for.
+const AHEAD: usize = 6;
+/// Cache lines of an entry that are asked for: its key, its first version, and the start of the value.
+const AHEAD_LINES: usize = 2;
+
+/// Which versions a [`MemtableCursor`] shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visibility {
+    /// Of each key only the newest version with a sequence number of at most this one, tombstones
+    /// included. Keys without such a version are passed over.
+    At(SequenceNumber),
+    /// All versions.
+    All,
+}
+
+/// A cursor over a [`Memtable`]. It never fails, and keeps the memtable alive.
+///
+/// Under [`Visibility::At`] it shows at least all that was inserted before it was positioned and is
+/// visible. Under [`Visibility::All`] what is inserted meanwhile may or may not be shown.
+pub struct MemtableCursor {
+    // The `'static` places below point into this memtable's arenas.
+    memtable: Arc<Memtable>,
+    visibility: Visibility,
+    leaf: LeafCopy<'static>,
+    /// Slot of the current entry.
+    slot: usize,
+    current: Option<Current>,
+}
+
+#[derive(Clone, Copy)]
+struct Current {
+    entry: EntryRef<'static>,
+    version: VersionRef<'static>,
+}
+
+impl MemtableCursor {
+    pub(super) fn new(memtable: Arc<Memtable>, visibility: Visibility) -> Self {
+        Self { memtable, visibility, leaf: LeafCopy::default(), slot: 0, current: None }
+    }
+
+    /// The newest version that is shown of `entry`.
+    #[inline]
+    fn shown(&self, entry: EntryRef<'static>) -> Option<VersionRef<'static>> {
+        match self.visibility {
+            Visibility::At(sequence) => entry.newest(sequence),
+            Visibility::All => Some(entry.head()),
+        }
+    }
+
+    /// The oldest version that is shown of `entry`: the last one in tree order.
+    fn last_shown(&self, entry: EntryRef<'static>) -> Option<VersionRef<'static>> {
+        match self.visibility {
+            Visibility::At(sequence) => entry.newest(sequence),
+            Visibility::All => entry.newest(0).or_else(|| entry.oldest_above(0)),
+        }
+    }
+
+    /// Calls `read` with the memtable, and keeps the leaf that it copies.
+    fn load<T>(&mut self, read: impl FnOnce(&'static Memtable) -> (LeafCopy<'static>, T)) -> T {
+        // SAFETY: what `read` answers is kept in `self.leaf` and `self.current`, beside the `Arc` that
+        // keeps the memtable, and handed out for no longer than `self` is borrowed.
+        let memtable = unsafe { &*Arc::as_ptr(&self.memtable) };
+        let (leaf, rest) = read(memtable);
+        self.leaf = leaf;
+        rest
+    }
+
+    #[inline]
+    fn prefetch(&self, slot: usize) {
+        if let Some(Some(entry)) = self.leaf.entries.get(slot) {
+            prefetch(entry.address().as_ptr(), AHEAD_LINES);
+        }
+    }
+
+    /// Goes to the first shown entry from slot `slot` on.
+    #[inline]
+    fn forward_from(&mut self, mut slot: usize) {
+        loop {
+            while let Some(Some(entry)) = self.leaf.entries.get(slot) {
+                self.prefetch(slot + AHEAD);
+                if let Some(version) = self.shown(*entry) {
+                    self.slot = slot;
+                    self.current = Some(Current { entry: *entry, version });
+                    return;
+                }
+                slot += 1;
+            }
+            let Some(right) = self.leaf.right else {
+                self.current = None;
+                return;
+            };
+            self.load(|memtable| (memtable.tree.copy_of(right), ()));
+            self.enter_leaf();
+            slot = 0;
+        }
+    }
+
+    fn enter_leaf(&self) {
+        for slot in 0..AHEAD {
+            self.prefetch(slot);
+        }
+        if let Some(right) = self.leaf.right {
+            right.prefetch_entries();
+        }
+    }
+
+    /// Goes to the last shown entry before slot `slot`.
+    fn backward_from(&mut self, mut slot: usize) {
+        loop {
+            while slot > 0 {
+                slot -= 1;
+                let Some(Some(entry)) = self.leaf.entries.get(slot) else { continue };
+                if let Some(version) = self.last_shown(*entry) {
+                    self.slot = slot;
+                    self.current = Some(Current { entry: *entry, version });
+                    return;
+                }
+            }
+            let Some(low) = self.leaf.low else {
+                self.current = None;
+                return;
+            };
+            slot = self.load(|memtable| memtable.tree.copy_before(low.key()));
+        }
+    }
+}
+
+impl InternalCursor for MemtableCursor {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.current.is_some()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.current.map_or(&[], |current| current.entry.key())
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.current.map_or(Trailer::from_bits(0), |current| current.version.trailer())
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.current.map_or(&[], |current| current.version.value())
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        let slot = self.load(|memtable| memtable.tree.copy_at(&[]));
+        self.enter_leaf();
+        self.forward_from(slot);
+        Ok(())
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.load(|memtable| (memtable.tree.copy_last(), ()));
+        self.backward_from(self.leaf.count);
+        Ok(())
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        let slot = self.load(|memtable| memtable.tree.copy_at(key));
+        if let Some(Some(entry)) = self.leaf.entries.get(slot)
+            && entry.key() == key
+        {
+            let version = match self.visibility {
+                Visibility::At(at) => entry.newest(at).filter(|version| version.sequence() <= sequence),
+                Visibility::All => entry.newest(sequence),
+            };
+            if let Some(version) = version {
+                self.slot = slot;
+                self.current = Some(Current { entry: *entry, version });
+            } else {
+                self.forward_from(slot + 1);
+            }
+            return Ok(());
+        }
+        self.forward_from(slot);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        let slot = self.load(|memtable| memtable.tree.copy_before(key));
+        self.backward_from(slot);
+        Ok(())
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        let Some(current) = self.current else { return Ok(()) };
+        if self.visibility == Visibility::All
+            && let Some(version) = current.version.older()
+        {
+            self.current = Some(Current { version, ..current });
+            return Ok(());
+        }
+        self.forward_from(self.slot + 1);
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let Some(current) = self.current else { return Ok(()) };
+        if self.visibility == Visibility::All
+            && let Some(version) = current.entry.oldest_above(current.version.sequence())
+        {
+            self.current = Some(Current { version, ..current });
+            return Ok(());
+        }
+        self.backward_from(self.slot);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for MemtableCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemtableCursor")
+            .field("visibility", &self.visibility)
+            .field("key", &self.key())
+            .field("trailer", &self.trailer())
+            .finish_non_exhaustive()
+    }
+}

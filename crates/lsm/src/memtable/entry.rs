@@ -1,0 +1,295 @@
+//! One key of a memtable with all its versions.
+//!
+//! ```text
+//! entry      head        8   link to the newest version
+//!            key length  4
+//!            (spare)     4
+//!            key         n   padded to 8
+//!            first version   embedded: the one that came with the key
+//!
+//! version    next        8   link to the next older version
+//!            trailer     8   sequence number and kind
+//!            value info  4   value length in bits 0..30; bit 31: linked, not embedded
+//!   embedded value       n
+//!   linked   depth       4   0: no jump
+//!            jump        8   link to some older version (null: none)
+//!            value       n
+//! ```
+//!
+//! Versions hang newest first. They are added without a lock and never removed. A version with the
+//! sequence number of one that is there goes before it and hides it: the last writer wins, and redoing a
+//! log changes nothing.
+//!
+//! **Jumps.** A snapshot that looks at a key which was overwritten ten thousand times since must not walk
+//! over all of these. A version put at the head jumps to an older one by the rule of skew-binary numbers
+//! (Myers 1983): its predecessor's jump target's jump target where both jumps are equally long, else its
+//! predecessor. Any version is then found in O(log n) steps. A version that comes late, and goes below
+//! the head, has no jump; jumps may pass over it, which does not matter as a jump is only taken to a
+//! version that is itself still too new.
+
+use std::ptr::NonNull;
+use std::slice;
+
+use bolide_base::{SequenceNumber, Trailer};
+
+use super::arena::{Arena, Link, Place};
+
+/// The head of an entry; its key and first version follow in memory.
+#[repr(C)]
+pub(super) struct Entry {
+    head: Link<Version>,
+    key_bytes: u32,
+}
+
+/// The head of a version; its value follows in memory.
+#[repr(C)]
+pub(super) struct Version {
+    next: Link<Version>,
+    trailer: Trailer,
+}
+
+const VALUE_INFO: usize = 16;
+const EMBEDDED_VALUE: usize = 20;
+const DEPTH: usize = 20;
+const JUMP: usize = 24;
+const LINKED_VALUE: usize = 32;
+const LINKED: u32 = 1 << 31;
+
+const _: () = assert!(size_of::<usize>() == 8, "the layouts of the memtable are for 64-bit machines");
+const _: () = assert!(size_of::<Entry>() == 16 || cfg!(bolide_shuttle));
+
+/// Where the key of an entry starts.
+const KEY: usize = size_of::<Entry>();
+/// Where the fields behind `next` and `trailer` start; more than 16 only under the model checker.
+const SHIFT: usize = size_of::<Version>() - VALUE_INFO;
+
+/// A reference to an entry.
+pub(super) type EntryRef<'a> = Place<'a, Entry>;
+/// A reference to a version.
+pub(super) type VersionRef<'a> = Place<'a, Version>;
+
+impl<'a> Place<'a, Entry> {
+    /// Builds an entry with its first version in `arena`. The value has less than 2 GiB, the key less
+    /// than 4 GiB.
+    pub(super) fn create(arena: &'a Arena, key: &[u8], trailer: Trailer, value: &[u8]) -> Self {
+        let version_at = (KEY + key.len()).next_multiple_of(8);
+        let base = arena.allocate(version_at + SHIFT + EMBEDDED_VALUE + value.len());
+        // SAFETY: the memory holds `version_at` bytes and an embedded version behind them, both aligned.
+        unsafe {
+            let version = base.add(version_at);
+            let first = VersionRef::write_version(version, trailer, length(value), EMBEDDED_VALUE, value);
+            base.add(KEY).copy_from_nonoverlapping(start(key), key.len());
+            base.cast().write(Entry { head: Link::new(Some(first)), key_bytes: length(key) });
+            Place::new(base.cast())
+        }
+    }
+
+    /// The user key.
+    #[inline]
+    pub(super) fn key(self) -> &'a [u8] {
+        let bytes = self.get().key_bytes as usize;
+        // SAFETY: `create` put that many bytes there, and nobody writes them again.
+        unsafe { slice::from_raw_parts(self.address().add(KEY).as_ptr(), bytes) }
+    }
+
+    /// The newest version.
+    #[inline]
+    pub(super) fn head(self) -> VersionRef<'a> {
+        match self.get().head.load() {
+            Some(version) => version,
+            None => unreachable!("an entry is created with a version"),
+        }
+    }
+
+    /// The version that was created with the entry.
+    pub(super) fn first(self) -> VersionRef<'a> {
+        let version_at = (KEY + self.get().key_bytes as usize).next_multiple_of(8);
+        // SAFETY: `create` put a version there.
+        unsafe { Place::new(self.address().add(version_at).cast()) }
+    }
+
+    /// The newest version with a sequence number of at most `at_most`.
+    #[inline]
+    pub(super) fn newest(self, at_most: SequenceNumber) -> Option<VersionRef<'a>> {
+        let head = self.head();
+        if head.sequence() <= at_most {
+            return Some(head);
+        }
+        // A version may come late, right behind the one found: hence the walk.
+        let mut version = head.last_above(at_most);
+        loop {
+            version = version.next()?;
+            if version.sequence() <= at_most {
+                return Some(version);
+            }
+        }
+    }
+
+    /// The oldest version newer than `sequence`: the neighbour of that version on the newer side.
+    pub(super) fn oldest_above(self, sequence: SequenceNumber) -> Option<VersionRef<'a>> {
+        let head = self.head();
+        if head.sequence() <= sequence {
+            return None;
+        }
+        // Of versions with one sequence number, only the first counts.
+        let neighbour = head.last_above(sequence).sequence();
+        self.newest(neighbour)
+    }
+
+    /// Hangs `new` (fresh, seen by nobody) at its place among the versions. False where a version with
+    /// its sequence number was there already, which it hides from now on.
+    pub(super) fn add(self, new: VersionRef<'a>) -> bool {
+        let sequence = new.sequence();
+        loop {
+            let head = self.head();
+            let (link, older) = if head.sequence() <= sequence {
+                new.set_jump(Some(head));
+                (&self.get().head, Some(head))
+            } else {
+                let newer = head.last_above(sequence);
+                new.set_jump(None);
+                (&newer.get().next, newer.next())
+            };
+            // Between the two loads above, `older` may have become newer than `new`: look again then.
+            if older.is_some_and(|older| older.sequence() > sequence) {
+                continue;
+            }
+            new.get().next.store(older);
+            if link.replace(older, new) {
+                return older.is_none_or(|older| older.sequence() != sequence);
+            }
+        }
+    }
+}
+
+impl<'a> Place<'a, Version> {
+    /// Builds a version for an entry that exists. The value has less than 2 GiB.
+    pub(super) fn create(arena: &'a Arena, trailer: Trailer, value: &[u8]) -> Self {
+        let base = arena.allocate(SHIFT + LINKED_VALUE + value.len());
+        // SAFETY: the memory holds a linked version and its value.
+        unsafe {
+            let version = Self::write_version(base, trailer, length(value) | LINKED, LINKED_VALUE, value);
+            version.set_jump(None);
+            version
+        }
+    }
+
+    /// # Safety
+    /// `base` is fresh, aligned to 8, and has room up to the end of the value.
+    unsafe fn write_version(base: NonNull<u8>, trailer: Trailer, info: u32, at: usize, value: &[u8]) -> Self {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            base.cast().write(Version { next: Link::new(None), trailer });
+            base.add(SHIFT + VALUE_INFO).cast().write(info);
+            base.add(SHIFT + at).copy_from_nonoverlapping(start(value), value.len());
+            Self::new(base.cast())
+        }
+    }
+
+    /// Gives a fresh version its jump, as the successor of `head` or as one that came late.
+    fn set_jump(self, head: Option<VersionRef<'a>>) {
+        if self.info() & LINKED == 0 {
+            return;
+        }
+        let (depth, jump) = match head {
+            None => (0, None),
+            Some(head) => match head.jump() {
+                Some((depth, target)) => {
+                    let (target_depth, beyond) = match target.jump() {
+                        Some((target_depth, beyond)) => (target_depth, beyond),
+                        None => (0, target),
+                    };
+                    let beyond_depth = beyond.jump().map_or(0, |(depth, _)| depth);
+                    let equally_long = depth - target_depth == target_depth - beyond_depth;
+                    (depth + 1, Some(if equally_long { beyond } else { head }))
+                }
+                None => (1, Some(head)),
+            },
+        };
+        // SAFETY: a linked version has both fields, and nobody else has seen this one yet.
+        unsafe {
+            self.address().add(SHIFT + DEPTH).cast().write(depth);
+            self.address().add(SHIFT + JUMP).cast().write(jump);
+        }
+    }
+
+    /// The depth of this version and the older version it jumps to.
+    #[inline]
+    fn jump(self) -> Option<(u32, VersionRef<'a>)> {
+        if self.info() & LINKED == 0 {
+            return None;
+        }
+        // SAFETY: a linked version has both fields, written before it could be seen, and never again.
+        let (depth, target) = unsafe {
+            (
+                self.address().add(SHIFT + DEPTH).cast::<u32>().read(),
+                self.address().add(SHIFT + JUMP).cast::<Option<VersionRef<'a>>>().read(),
+            )
+        };
+        target.map(|target| (depth, target))
+    }
+
+    #[inline]
+    fn info(self) -> u32 {
+        // SAFETY: every version has this field, written before it could be seen, and never again.
+        unsafe { self.address().add(SHIFT + VALUE_INFO).cast().read() }
+    }
+
+    /// The sequence number and kind.
+    #[inline]
+    pub(super) fn trailer(self) -> Trailer {
+        self.get().trailer
+    }
+
+    #[inline]
+    pub(super) fn sequence(self) -> SequenceNumber {
+        self.get().trailer.sequence()
+    }
+
+    /// The value.
+    #[inline]
+    pub(super) fn value(self) -> &'a [u8] {
+        let info = self.info();
+        let at = if info & LINKED == 0 { EMBEDDED_VALUE } else { LINKED_VALUE };
+        // SAFETY: a value of that length stands there, and nobody writes it again.
+        unsafe { slice::from_raw_parts(self.address().add(SHIFT + at).as_ptr(), (info & !LINKED) as usize) }
+    }
+
+    #[inline]
+    fn next(self) -> Option<VersionRef<'a>> {
+        self.get().next.load()
+    }
+
+    /// The next version with a smaller sequence number.
+    #[inline]
+    pub(super) fn older(self) -> Option<VersionRef<'a>> {
+        let mut version = self.next()?;
+        while version.sequence() == self.sequence() {
+            version = version.next()?;
+        }
+        Some(version)
+    }
+
+    /// The last version from here on with a sequence number above `sequence`. This one has such.
+    fn last_above(self, sequence: SequenceNumber) -> Self {
+        let mut version = self;
+        loop {
+            match version.jump() {
+                Some((_, target)) if target.sequence() > sequence => version = target,
+                _ => match version.next() {
+                    Some(next) if next.sequence() > sequence => version = next,
+                    _ => return version,
+                },
+            }
+        }
+    }
+}
+
+fn length(bytes: &[u8]) -> u32 {
+    assert!(bytes.len() < LINKED as usize, "{} bytes are over every limit", bytes.len());
+    bytes.len() as u32
+}
+
+fn start(bytes: &[u8]) -> NonNull<u8> {
+    NonNull::from_ref(bytes).cast()
+}

@@ -1,0 +1,379 @@
+//! A node of the tree: its fields, how they are read without a lock, and how a lock holder changes them.
+//!
+//! ```text
+//! node   version   8   bit 0 locked, bit 1 changing, bits 2.. count of changes
+//!        right     8   link to the next node of this level
+//!        low       8   link to the entry whose key is the smallest this node may hold (null: none)
+//!        high      8   link to the entry whose key is the smallest beyond it (null: none)
+//!        children  8   link to the array of children (null: a leaf)
+//!        skip      4   bytes that every key of this node shares
+//!        count     4   slots in use
+//!        prefixes  8 x FANOUT   bytes skip .. skip + 8 of each slot's key, big-endian, padded with 0
+//!        entries   8 x FANOUT   link to the entry of each slot
+//! ```
+//!
+//! **Slots** are in key order. In a leaf they are its entries; in an inner node slot `i` is the smallest
+//! key below child `i + 1`. Keys differ in a prefix almost always, so that a search stays inside the node;
+//! only a tie goes to the entries.
+//!
+//! **Skip.** Every key that this node can ever hold lies between its fences `low` and `high` and so
+//! starts with what these have in common. Prefixes begin behind that: long common beginnings, such as the
+//! secondary key of a composite index, cost nothing.
+//!
+//! **Reading** takes no lock: note the version, read, and check that the version is the same (a sequence
+//! lock). All that changes is atomic, so a reader that overlaps a writer reads a mixture, which is not
+//! undefined and is thrown away. A link is never wild: even a mixture points to true entries and nodes.
+//!
+//! **Writing** takes the lock by raising bit 0 of exactly the version that the writer has read before, so
+//! that whatever it found there still holds. Readers go on until bit 1 says that fields are changing.
+//!
+//! `low` and `children` never change. The keys of a node never become more than its fences allow; a split
+//! takes the upper half away and lowers `high`.
+
+use super::arena::{Arena, Link, Place};
+use super::entry::{Entry, EntryRef};
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence, prefetch, wait};
+
+/// Slots of a node.
+#[cfg(not(bolide_shuttle))]
+pub(super) const FANOUT: usize = 32;
+/// Slots of a node: few, so that short runs of the model checker split nodes on three levels.
+#[cfg(bolide_shuttle)]
+pub(super) const FANOUT: usize = 4;
+
+const LOCKED: u64 = 1;
+const CHANGING: u64 = 2;
+const ONE_CHANGE: u64 = 4;
+
+/// A node of the tree.
+#[repr(C, align(64))]
+pub(super) struct Node {
+    version: AtomicU64,
+    right: Link<Node>,
+    low: Link<Entry>,
+    high: Link<Entry>,
+    children: Link<Children>,
+    skip: AtomicU32,
+    count: AtomicU32,
+    prefixes: [AtomicU64; FANOUT],
+    entries: [Link<Entry>; FANOUT],
+}
+
+/// The children of an inner node, one more than its slots.
+pub(super) struct Children([Link<Node>; FANOUT + 1]);
+
+/// A reference to a node.
+pub(super) type NodeRef<'a> = Place<'a, Node>;
+
+/// Where a key is, or belongs, among the slots of a node.
+pub(super) struct Found<'a> {
+    /// How many slots have a smaller key.
+    pub(super) position: usize,
+    /// The slot's entry, where its key is the sought one.
+    pub(super) entry: Option<EntryRef<'a>>,
+}
+
+/// A copy of a leaf's slots.
+pub(super) struct LeafCopy<'a> {
+    pub(super) entries: [Option<EntryRef<'a>>; FANOUT],
+    pub(super) count: usize,
+    pub(super) low: Option<EntryRef<'a>>,
+    pub(super) right: Option<NodeRef<'a>>,
+}
+
+impl Default for LeafCopy<'_> {
+    fn default() -> Self {
+        Self { entries: [None; FANOUT], count: 0, low: None, right: None }
+    }
+}
+
+impl<'a> Place<'a, Node> {
+    /// An empty node for the keys from `low` to before `high`.
+    pub(super) fn create(
+        arena: &'a Arena,
+        low: Option<EntryRef<'a>>,
+        high: Option<EntryRef<'a>>,
+        leaf: bool,
+    ) -> Self {
+        let children = (!leaf).then(|| arena.place(Children(std::array::from_fn(|_| Link::new(None)))));
+        arena.place(Node {
+            version: AtomicU64::new(0),
+            right: Link::new(None),
+            low: Link::new(low),
+            high: Link::new(high),
+            children: Link::new(children),
+            skip: AtomicU32::new(shared_bytes(low, high)),
+            count: AtomicU32::new(0),
+            prefixes: std::array::from_fn(|_| AtomicU64::new(0)),
+            entries: std::array::from_fn(|_| Link::new(None)),
+        })
+    }
+
+    /// Starts reading: waits while fields are changing and returns the version to check afterwards.
+    #[inline]
+    pub(super) fn begin(self) -> u64 {
+        let mut turns = 0;
+        loop {
+            let version = self.get().version.load(Ordering::Acquire);
+            if version & CHANGING == 0 {
+                return version & !LOCKED;
+            }
+            wait(&mut turns);
+        }
+    }
+
+    /// True where nothing has changed since [`begin`](Self::begin) returned `version`.
+    #[inline]
+    pub(super) fn unchanged(self, version: u64) -> bool {
+        fence(Ordering::Acquire);
+        self.get().version.load(Ordering::Relaxed) & !LOCKED == version
+    }
+
+    /// Takes the writers' lock, if nothing has changed since `version` and nobody has it.
+    pub(super) fn try_lock(self, version: u64) -> bool {
+        // The fence: what was read before came from `version`, if the exchange still finds that.
+        fence(Ordering::Acquire);
+        let locked = version | LOCKED;
+        self.get().version.compare_exchange(version, locked, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives the lock back; nothing was changed.
+    pub(super) fn unlock(self) {
+        let version = self.get().version.load(Ordering::Relaxed);
+        self.get().version.store(version & !(LOCKED | CHANGING), Ordering::Release);
+    }
+
+    /// Makes readers wait. The caller holds the lock and is about to change fields.
+    pub(super) fn begin_change(self) {
+        let version = self.get().version.load(Ordering::Relaxed);
+        self.get().version.store(version | CHANGING, Ordering::Relaxed);
+        fence(Ordering::Release);
+    }
+
+    /// Ends a change and gives the lock back.
+    pub(super) fn end_change(self) {
+        let version = self.get().version.load(Ordering::Relaxed);
+        self.get().version.store((version & !(LOCKED | CHANGING)) + ONE_CHANGE, Ordering::Release);
+    }
+
+    /// The children; `None` in a leaf.
+    #[inline]
+    pub(super) fn children(self) -> Option<Place<'a, Children>> {
+        self.get().children.load()
+    }
+
+    /// Slots in use, at most [`FANOUT`].
+    #[inline]
+    pub(super) fn count(self) -> usize {
+        (self.get().count.load(Ordering::Relaxed) as usize).min(FANOUT)
+    }
+
+    /// True for the last node of its level.
+    pub(super) fn is_last(self) -> bool {
+        self.get().high.load().is_none()
+    }
+
+    /// The entry of slot `index`.
+    #[inline]
+    pub(super) fn entry(self, index: usize) -> Option<EntryRef<'a>> {
+        self.get().entries.get(index)?.load()
+    }
+
+    #[inline]
+    fn prefix(self, index: usize) -> u64 {
+        self.get().prefixes[index].load(Ordering::Relaxed)
+    }
+
+    /// Asks for the lines that a search reads first.
+    #[inline]
+    pub(super) fn prefetch(self) {
+        prefetch(self.address().as_ptr(), 5);
+    }
+
+    /// Asks for the lines that [`copy`](Self::copy) reads.
+    #[inline]
+    pub(super) fn prefetch_entries(self) {
+        prefetch(self.address().as_ptr(), 1);
+        prefetch(&raw const self.get().entries, 4);
+    }
+
+    /// Finds `key` among the slots. The answer holds if the node is unchanged afterwards; a found entry
+    /// is right in any case, because a key has one entry and keeps it.
+    #[inline]
+    pub(super) fn search(self, key: &[u8]) -> Found<'a> {
+        let skip = self.get().skip.load(Ordering::Relaxed) as usize;
+        let prefix = prefix_at(key, skip);
+        let count = self.count();
+        let start = self.first_at_least(prefix, 0, count);
+        if start == count || self.prefix(start) != prefix {
+            return Found { position: start, entry: None };
+        }
+        let end = match prefix.checked_add(1) {
+            Some(after) => self.first_at_least(after, start + 1, count),
+            None => count,
+        };
+        self.search_ties(key, start, end, end == count)
+    }
+
+    /// The first of the slots `start .. end` whose prefix is at least `prefix`, else `end`.
+    #[inline]
+    fn first_at_least(self, prefix: u64, start: usize, end: usize) -> usize {
+        let mut base = start;
+        let mut length = end - start;
+        while length > 1 {
+            let half = length / 2;
+            // Compiled to a conditional move: branches would be mispredicted half the time.
+            base += if self.prefix(base + half - 1) < prefix { half } else { 0 };
+            length -= half;
+        }
+        base + usize::from(length == 1 && self.prefix(base) < prefix)
+    }
+
+    /// Finds `key` among the slots `start .. end`, by whole keys. `try_last`: look at the last one first,
+    /// where an ascending load of keys with a long common beginning always ends.
+    fn search_ties(self, key: &[u8], mut start: usize, mut end: usize, try_last: bool) -> Found<'a> {
+        let mut middle = if try_last && self.is_last() { end - 1 } else { (start + end) / 2 };
+        while start < end {
+            // No entry: a mixture of two states, which the caller throws away.
+            let Some(entry) = self.entry(middle) else { break };
+            match entry.key().cmp(key) {
+                std::cmp::Ordering::Less => start = middle + 1,
+                std::cmp::Ordering::Equal => return Found { position: middle, entry: Some(entry) },
+                std::cmp::Ordering::Greater => end = middle,
+            }
+            middle = (start + end) / 2;
+        }
+        Found { position: start, entry: None }
+    }
+
+    /// Copies a leaf's slots. The copy holds if the leaf is unchanged afterwards.
+    pub(super) fn copy(self) -> LeafCopy<'a> {
+        let count = self.count();
+        let mut entries = [None; FANOUT];
+        for (index, entry) in entries.iter_mut().enumerate().take(count) {
+            *entry = self.entry(index);
+        }
+        LeafCopy { entries, count, low: self.get().low.load(), right: self.get().right.load() }
+    }
+
+    /// Puts `entry` into a new slot at `position`, and `child` behind it. The caller has announced the
+    /// change, and the node is not full.
+    pub(super) fn insert(self, position: usize, entry: EntryRef<'a>, child: Option<NodeRef<'a>>) {
+        let node = self.get();
+        let count = self.count();
+        debug_assert!(count < FANOUT && position <= count);
+        for index in (position..count).rev() {
+            node.prefixes[index + 1].store(self.prefix(index), Ordering::Relaxed);
+            node.entries[index + 1].store(self.entry(index));
+        }
+        self.set(position, entry);
+        if let (Some(children), Some(child)) = (self.children(), child) {
+            for index in (position + 1..=count).rev() {
+                children.get().0[index + 1].store(children.child(index));
+            }
+            children.get().0[position + 1].store(Some(child));
+        }
+        node.count.store(count as u32 + 1, Ordering::Relaxed);
+    }
+
+    fn set(self, position: usize, entry: EntryRef<'a>) {
+        let skip = self.get().skip.load(Ordering::Relaxed) as usize;
+        self.get().prefixes[position].store(prefix_at(entry.key(), skip), Ordering::Relaxed);
+        self.get().entries[position].store(Some(entry));
+    }
+
+    /// Builds the right half of a split at slot `middle`, whose key becomes the fence between the halves.
+    /// The caller holds the lock; nothing changes here yet.
+    pub(super) fn upper_half(self, arena: &'a Arena, middle: usize) -> Option<(EntryRef<'a>, NodeRef<'a>)> {
+        let fence = self.entry(middle)?;
+        let right = Self::create(arena, Some(fence), self.get().high.load(), self.children().is_none());
+        right.get().right.store(self.get().right.load());
+        // An inner node's middle key goes up; it stays in neither half.
+        let first = middle + usize::from(self.children().is_some());
+        for index in first..self.count() {
+            right.set(index - first, self.entry(index)?);
+        }
+        right.get().count.store((self.count() - first) as u32, Ordering::Relaxed);
+        if let (Some(from), Some(to)) = (self.children(), right.children()) {
+            for index in first..=self.count() {
+                to.get().0[index - first].store(from.child(index));
+            }
+        }
+        Some((fence, right))
+    }
+
+    /// Gives up what [`upper_half`](Self::upper_half) took over. The caller has announced the change.
+    pub(super) fn truncate(self, middle: usize, fence: EntryRef<'a>, right: NodeRef<'a>) {
+        let node = self.get();
+        node.count.store(middle as u32, Ordering::Relaxed);
+        node.high.store(Some(fence));
+        node.right.store(Some(right));
+        let skip = shared_bytes(node.low.load(), Some(fence));
+        if skip != node.skip.load(Ordering::Relaxed) {
+            node.skip.store(skip, Ordering::Relaxed);
+            for index in 0..middle {
+                if let Some(entry) = self.entry(index) {
+                    self.set(index, entry);
+                }
+            }
+        }
+    }
+
+    /// Makes `child` the first child of a fresh inner node.
+    pub(super) fn set_first_child(self, child: NodeRef<'a>) {
+        if let Some(children) = self.children() {
+            children.get().0[0].store(Some(child));
+        }
+    }
+}
+
+impl<'a> Place<'a, Children> {
+    /// Child `index`; `None` only in a mixture of two states.
+    #[inline]
+    pub(super) fn child(self, index: usize) -> Option<NodeRef<'a>> {
+        self.get().0.get(index)?.load()
+    }
+}
+
+/// How many bytes all keys from `low` to `high` have in common at their start.
+fn shared_bytes(low: Option<EntryRef<'_>>, high: Option<EntryRef<'_>>) -> u32 {
+    match (low, high) {
+        (Some(low), Some(high)) => {
+            low.key().iter().zip(high.key()).take_while(|(left, right)| left == right).count() as u32
+        }
+        _ => 0,
+    }
+}
+
+/// Eight bytes of `key` from `skip` on, padded with zeros. Prefixes that differ are ordered as their keys.
+#[inline]
+fn prefix_at(key: &[u8], skip: usize) -> u64 {
+    let rest = key.get(skip..).unwrap_or_default();
+    if let Some(bytes) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*bytes);
+    }
+    let mut padded = [0; 8];
+    padded[..rest.len()].copy_from_slice(rest);
+    u64::from_be_bytes(padded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_ordered_as_their_keys() {
+        let keys: [&[u8]; 7] = [b"", b"\0", b"\0\0", b"a", b"a\0", b"ab", b"abcdefghij"];
+        for pair in keys.windows(2) {
+            assert!(prefix_at(pair[0], 0) <= prefix_at(pair[1], 0));
+        }
+        assert_eq!(prefix_at(b"xxabc", 2), prefix_at(b"abc", 0));
+        assert_eq!(prefix_at(b"x", 2), 0);
+    }
+
+    #[test]
+    #[cfg(not(bolide_shuttle))]
+    fn a_node_fills_whole_cache_lines() {
+        assert_eq!(size_of::<Node>(), 64 + 16 * FANOUT);
+    }
+}

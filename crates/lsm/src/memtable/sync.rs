@@ -1,0 +1,36 @@
+//! The atomics of the memtable: the standard library's, or those of the model checker `shuttle` under
+//! `--cfg bolide_shuttle`, which explores how threads interleave.
+
+#[cfg(bolide_shuttle)]
+pub(super) use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#[cfg(not(bolide_shuttle))]
+pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Waits for another thread to leave a section of a few dozen instructions. `turns` counts the waits of
+/// one caller: after some of them the processor is given away, since that thread may not be running.
+pub(super) fn wait(turns: &mut u32) {
+    *turns += 1;
+    #[cfg(bolide_shuttle)]
+    shuttle::thread::yield_now();
+    #[cfg(not(bolide_shuttle))]
+    if *turns < 64 {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+/// Asks for the `lines` cache lines from `address` on, ahead of their use. Any address is fine.
+#[inline]
+pub(super) fn prefetch<T>(address: *const T, lines: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in 0..lines {
+        // SAFETY: a prefetch reads nothing and cannot fault, whatever its address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(address.cast::<i8>().wrapping_add(64 * line));
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = (address, lines);
+}

@@ -1,0 +1,255 @@
+//! The tree: descent, insertion, split.
+//!
+//! It is a B+-tree whose levels are linked to the right. Nothing is ever removed, so nodes only split.
+//!
+//! 1. **Descent.** Read a node's version, find the child, read the *child's* version, then check that the
+//!    node is unchanged; else start again at the root. A split changes the parent before and after it
+//!    changes the child, so a child whose version was read under an unchanged parent covers the key, and
+//!    goes on to cover it for as long as its own version stays the same.
+//! 2. **Insertion.** If the key is there, its entry takes the new version without any lock. Else lock the
+//!    leaf at the version of the search, and shift the slots.
+//! 3. **Split.** A full node met on the way down by an insertion is split at once, under its own lock and
+//!    its parent's, at the versions of the descent; then the insertion starts again at the root. Thus a
+//!    parent always has a free slot, two locks are enough, and they are taken by trying, never by
+//!    waiting: no deadlock.
+//! 4. A split halves a node, except the last one of its level when it is appended to: then an eighth goes
+//!    to the right, so that ascending loads fill their leaves.
+//!
+//! The root link changes only while the old root is locked and marked as changing.
+
+use bolide_base::Trailer;
+
+use super::arena::{Arena, Link};
+use super::entry::{EntryRef, VersionRef};
+use super::node::{FANOUT, Found, LeafCopy, Node, NodeRef};
+use super::sync::wait;
+
+/// Keys with their versions, in order.
+pub(super) struct Tree {
+    root: Link<Node>,
+    nodes: Arena,
+    entries: Arena,
+}
+
+/// Which leaf a descent looks for.
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    /// The one that holds the key, or would.
+    At,
+    /// The one that holds the greatest keys before the key.
+    Before,
+}
+
+/// A leaf and how it was reached.
+struct Reached<'a> {
+    leaf: NodeRef<'a>,
+    version: u64,
+    parent: Option<Parent<'a>>,
+}
+
+/// A node at a version, and which of its children was taken.
+#[derive(Clone, Copy)]
+struct Parent<'a> {
+    node: NodeRef<'a>,
+    version: u64,
+    child: usize,
+}
+
+impl Tree {
+    /// An empty tree whose arenas grow by chunks of at most `largest_chunk_bytes`.
+    pub(super) fn new(largest_chunk_bytes: usize) -> Self {
+        let nodes = Arena::new(64, 4 << 10, largest_chunk_bytes / 4);
+        let entries = Arena::new(8, 8 << 10, largest_chunk_bytes);
+        let root = Link::new(None);
+        root.store(Some(NodeRef::create(&nodes, None, None, true)));
+        Self { root, nodes, entries }
+    }
+
+    /// Bytes taken from the allocator.
+    pub(super) fn reserved_bytes(&self) -> usize {
+        self.nodes.reserved_bytes() + self.entries.reserved_bytes()
+    }
+
+    /// The entry of `key`.
+    #[inline]
+    pub(super) fn get(&self, key: &[u8]) -> Option<EntryRef<'_>> {
+        loop {
+            let Reached { leaf, version, .. } = self.reach::<false>(key, Side::At);
+            if let Some(entry) = leaf.search(key).entry {
+                return Some(entry);
+            }
+            if leaf.unchanged(version) {
+                return None;
+            }
+        }
+    }
+
+    /// Adds a version; false where it replaced one with the same key and sequence number.
+    pub(super) fn insert(&self, key: &[u8], trailer: Trailer, value: &[u8]) -> bool {
+        let mut fresh: Option<EntryRef<'_>> = None;
+        let mut turns = 0;
+        loop {
+            let Reached { leaf, version, parent } = self.reach::<true>(key, Side::At);
+            let Found { position, entry } = leaf.search(key);
+            if let Some(entry) = entry {
+                // Another thread may have brought the key while this one prepared to.
+                let version = match fresh {
+                    Some(fresh) => fresh.first(),
+                    None => VersionRef::create(&self.entries, trailer, value),
+                };
+                return entry.add(version);
+            }
+            if leaf.count() == FANOUT {
+                self.split(parent, leaf, version, position == FANOUT);
+                continue;
+            }
+            let entry = *fresh.get_or_insert_with(|| EntryRef::create(&self.entries, key, trailer, value));
+            if leaf.try_lock(version) {
+                leaf.begin_change();
+                leaf.insert(position, entry, None);
+                leaf.end_change();
+                return true;
+            }
+            wait(&mut turns);
+        }
+    }
+
+    /// A copy of the leaf for `key`, and how many of its slots have a smaller key.
+    pub(super) fn copy_at(&self, key: &[u8]) -> (LeafCopy<'_>, usize) {
+        loop {
+            let Reached { leaf, version, .. } = self.reach::<false>(key, Side::At);
+            leaf.prefetch_entries();
+            let position = leaf.search(key).position;
+            let copy = leaf.copy();
+            if leaf.unchanged(version) {
+                return (copy, position);
+            }
+        }
+    }
+
+    /// A copy of the leaf with the greatest keys before `key`, and how many of its slots are before it.
+    /// Only the first leaf can have none.
+    pub(super) fn copy_before(&self, key: &[u8]) -> (LeafCopy<'_>, usize) {
+        loop {
+            let Reached { leaf, version, .. } = self.reach::<false>(key, Side::Before);
+            leaf.prefetch_entries();
+            let position = leaf.search(key).position;
+            let copy = leaf.copy();
+            if leaf.unchanged(version) {
+                return (copy, position);
+            }
+        }
+    }
+
+    /// A copy of the last leaf.
+    pub(super) fn copy_last(&self) -> LeafCopy<'_> {
+        'restart: loop {
+            let (mut node, mut version) = self.root();
+            while let Some(children) = node.children() {
+                let Some(child) = children.child(node.count()) else { continue 'restart };
+                let child_version = child.begin();
+                if !node.unchanged(version) {
+                    continue 'restart;
+                }
+                (node, version) = (child, child_version);
+            }
+            let copy = node.copy();
+            if node.unchanged(version) {
+                return copy;
+            }
+        }
+    }
+
+    /// A copy of `leaf`, which came from another copy's `right`.
+    pub(super) fn copy_of<'a>(&'a self, leaf: NodeRef<'a>) -> LeafCopy<'a> {
+        loop {
+            let version = leaf.begin();
+            let copy = leaf.copy();
+            if leaf.unchanged(version) {
+                return copy;
+            }
+        }
+    }
+
+    fn root(&self) -> (NodeRef<'_>, u64) {
+        loop {
+            let Some(node) = self.root.load() else { unreachable!("a tree is created with a root") };
+            let version = node.begin();
+            if self.root.load() == Some(node) {
+                return (node, version);
+            }
+        }
+    }
+
+    /// Descends to a leaf. With `INSERT`, splits full inner nodes on the way.
+    #[inline]
+    fn reach<const INSERT: bool>(&self, key: &[u8], side: Side) -> Reached<'_> {
+        let mut turns = 0;
+        'restart: loop {
+            let (mut node, mut version) = self.root();
+            let mut parent = None;
+            while let Some(children) = node.children() {
+                if INSERT && node.count() == FANOUT {
+                    let append = node.is_last() && node.search(key).position == FANOUT;
+                    self.split(parent, node, version, append);
+                    continue 'restart;
+                }
+                let found = node.search(key);
+                // Slot i is the smallest key of child i + 1: an equal key is in there, not before.
+                let equal = side == Side::At && found.entry.is_some();
+                let index = found.position + usize::from(equal);
+                let child = children.child(index);
+                if let Some(child) = child {
+                    child.prefetch();
+                    let child_version = child.begin();
+                    if node.unchanged(version) {
+                        parent = Some(Parent { node, version, child: index });
+                        (node, version) = (child, child_version);
+                        continue;
+                    }
+                }
+                wait(&mut turns);
+                continue 'restart;
+            }
+            return Reached { leaf: node, version, parent };
+        }
+    }
+
+    /// Splits the full `node`, if it and its parent still are at these versions; else does nothing.
+    /// `append`: the next key goes behind the last slot.
+    fn split<'a>(&'a self, parent: Option<Parent<'a>>, node: NodeRef<'a>, version: u64, append: bool) {
+        if parent.is_some_and(|parent| !parent.node.try_lock(parent.version)) {
+            return;
+        }
+        if !node.try_lock(version) {
+            if let Some(parent) = parent {
+                parent.node.unlock();
+            }
+            return;
+        }
+        let middle = if append && node.is_last() { FANOUT - (FANOUT / 8).max(1) } else { FANOUT / 2 };
+        let Some((fence, right)) = node.upper_half(&self.nodes, middle) else {
+            unreachable!("every slot of a locked full node is set")
+        };
+        match parent {
+            Some(parent) => {
+                // The parent first, the node within: see step 1.
+                parent.node.begin_change();
+                node.begin_change();
+                node.truncate(middle, fence, right);
+                parent.node.insert(parent.child, fence, Some(right));
+                node.end_change();
+                parent.node.end_change();
+            }
+            None => {
+                let root = NodeRef::create(&self.nodes, None, None, false);
+                root.set_first_child(node);
+                root.insert(0, fence, Some(right));
+                node.begin_change();
+                node.truncate(middle, fence, right);
+                self.root.store(Some(root));
+                node.end_change();
+            }
+        }
+    }
+}
