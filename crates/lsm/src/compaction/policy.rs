@@ -1,0 +1,296 @@
+//! What a compaction policy sees and says. Policies are pure: no I/O, no clock, no state of their own.
+
+use std::collections::BTreeSet;
+
+use super::leveled::Leveled;
+use super::tiered::Tiered;
+use crate::options::{Layout, TreeOptions};
+
+/// An sstable as a policy sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableShape<'a> {
+    /// Its file number.
+    pub number: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its first user key.
+    pub smallest_key: &'a [u8],
+    /// Its last user key.
+    pub largest_key: &'a [u8],
+}
+
+impl TableShape<'_> {
+    /// True if the key ranges of the two touch.
+    pub fn overlaps(&self, other: &TableShape<'_>) -> bool {
+        self.smallest_key <= other.largest_key && other.smallest_key <= self.largest_key
+    }
+}
+
+/// A sorted run: sstables in key order, without overlap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunShape<'a> {
+    /// Its place within the level: larger is newer.
+    pub id: u64,
+    /// Its sstables in key order.
+    pub tables: Vec<TableShape<'a>>,
+}
+
+impl RunShape<'_> {
+    /// The size of all its sstables in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.bytes).sum()
+    }
+}
+
+/// A version as a policy sees it: levels from the first on disk, their runs newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VersionShape<'a> {
+    /// The levels; a deeper level holds older data.
+    pub levels: Vec<Vec<RunShape<'a>>>,
+}
+
+impl<'a> VersionShape<'a> {
+    /// The runs of `level`, newest first.
+    pub fn runs(&self, level: usize) -> &[RunShape<'a>] {
+        self.levels.get(level).map_or(&[], Vec::as_slice)
+    }
+
+    /// The size of `level` in bytes.
+    pub fn level_bytes(&self, level: usize) -> u64 {
+        self.runs(level).iter().map(RunShape::bytes).sum()
+    }
+
+    /// The sstables of `level` that overlap any of `inputs`.
+    pub fn overlapping(&self, level: usize, inputs: &[TableShape<'_>]) -> Vec<TableShape<'a>> {
+        let tables = self.runs(level).iter().flat_map(|run| &run.tables);
+        let (Some(smallest), Some(largest)) = (
+            inputs.iter().map(|table| table.smallest_key).min(),
+            inputs.iter().map(|table| table.largest_key).max(),
+        ) else {
+            return Vec::new();
+        };
+        let range = TableShape { number: 0, bytes: 0, smallest_key: smallest, largest_key: largest };
+        tables.filter(|table| table.overlaps(&range)).copied().collect()
+    }
+
+    /// True if no level below `level` has anything in the key range of `inputs`.
+    pub fn is_bottom(&self, level: usize, inputs: &[TableShape<'_>]) -> bool {
+        (level + 1..self.levels.len()).all(|below| self.overlapping(below, inputs).is_empty())
+    }
+}
+
+/// One input of a compaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanInput {
+    /// Its level.
+    pub level: usize,
+    /// Its sorted run.
+    pub run: u64,
+    /// Its file.
+    pub file_number: u64,
+}
+
+/// What to merge, and where to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CompactionPlan {
+    /// How urgent it is: 1 is due, 2 is twice over its target.
+    pub score: f64,
+    /// The sstables to read, newest data first.
+    pub inputs: Vec<PlanInput>,
+    /// The level that the outputs join.
+    pub output_level: usize,
+    /// The run of that level that the outputs join.
+    pub output_run: u64,
+    /// True if the inputs overlap nothing and each other: they change their place without being read.
+    pub is_trivial_move: bool,
+    /// True if no older version of any key of the inputs lies outside of them.
+    pub bottom: bool,
+    /// Size at which a new output starts, in bytes.
+    pub target_file_bytes: u64,
+}
+
+impl CompactionPlan {
+    /// The file numbers of its inputs.
+    pub fn input_files(&self) -> impl Iterator<Item = u64> {
+        self.inputs.iter().map(|input| input.file_number)
+    }
+}
+
+/// Chooses what to compact next.
+pub trait CompactionPolicy {
+    /// The most urgent compaction that touches none of the `busy` files; `None` if nothing is due.
+    fn pick(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan>;
+
+    /// The compaction of everything into one run; `None` if there is nothing.
+    fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan>;
+}
+
+/// The policy for a tree with these options.
+pub fn policy_for(options: &TreeOptions) -> Box<dyn CompactionPolicy> {
+    match options.layout {
+        Layout::Leveled => Box::new(Leveled::new(options.target_file_bytes)),
+        Layout::Tiered => Box::new(Tiered::new(options.target_file_bytes)),
+    }
+}
+
+/// The inputs that take in everything of `shape`.
+pub(super) fn all_inputs(shape: &VersionShape<'_>) -> Vec<PlanInput> {
+    let mut inputs = Vec::new();
+    for (level, runs) in shape.levels.iter().enumerate() {
+        for run in runs {
+            let input = |table: &TableShape<'_>| PlanInput { level, run: run.id, file_number: table.number };
+            inputs.extend(run.tables.iter().map(input));
+        }
+    }
+    inputs
+}
+
+/// Shapes written as text, and a tree that lives by a policy, for tests.
+#[cfg(test)]
+pub(super) mod sketch {
+    use super::*;
+
+    /// A shape that owns its keys. `"0: 2[a-f:64] 1[a-z:64]\n6: 0[a-m:640 n-z:640]"` is level 0 with the
+    /// runs 2 and 1 of one file each and level 6 with run 0 of two files; sizes in bytes.
+    #[derive(Debug, Default)]
+    pub(crate) struct Sketch {
+        levels: Vec<Vec<(u64, Vec<Table>)>>,
+    }
+
+    #[derive(Debug, Clone)]
+    struct Table {
+        number: u64,
+        bytes: u64,
+        smallest: Vec<u8>,
+        largest: Vec<u8>,
+    }
+
+    impl Sketch {
+        pub(crate) fn parse(text: &str) -> Self {
+            let mut sketch = Self { levels: vec![Vec::new(); 7] };
+            let mut number = 0;
+            for line in text.lines() {
+                let (level, runs) = line.split_once(": ").unwrap();
+                for run in runs.split(']').filter(|run| !run.trim().is_empty()) {
+                    let (id, tables) = run.trim().split_once('[').unwrap();
+                    let tables = tables.split(' ').map(|table| {
+                        let (range, bytes) = table.split_once(':').unwrap();
+                        let (smallest, largest) = range.split_once('-').unwrap();
+                        number += 1;
+                        Table {
+                            number,
+                            bytes: bytes.parse().unwrap(),
+                            smallest: smallest.into(),
+                            largest: largest.into(),
+                        }
+                    });
+                    let tables = tables.collect();
+                    sketch.levels[level.parse::<usize>().unwrap()].push((id.parse().unwrap(), tables));
+                }
+            }
+            sketch
+        }
+
+        pub(crate) fn shape(&self) -> VersionShape<'_> {
+            let mut levels = Vec::new();
+            for runs in &self.levels {
+                let mut shapes = Vec::new();
+                for (id, tables) in runs {
+                    shapes.push(RunShape { id: *id, tables: tables.iter().map(Table::shape).collect() });
+                }
+                levels.push(shapes);
+            }
+            VersionShape { levels }
+        }
+
+        /// Carries out a plan whose keys are spread evenly: nothing is dropped.
+        fn apply(&mut self, plan: &CompactionPlan, next_number: &mut u64) -> u64 {
+            let taken: BTreeSet<u64> = plan.input_files().collect();
+            let mut inputs = Vec::new();
+            for (_, tables) in self.levels.iter_mut().flatten() {
+                inputs.extend(tables.iter().filter(|table| taken.contains(&table.number)).cloned());
+                tables.retain(|table| !taken.contains(&table.number));
+            }
+            for runs in &mut self.levels {
+                runs.retain(|(_, tables)| !tables.is_empty());
+            }
+            let bytes: u64 = inputs.iter().map(|table| table.bytes).sum();
+            let outputs = if plan.is_trivial_move { inputs } else { cut(&inputs, bytes, plan, next_number) };
+            let runs = &mut self.levels[plan.output_level];
+            match runs.iter_mut().find(|(id, _)| *id == plan.output_run) {
+                Some((_, tables)) => tables.extend(outputs),
+                None => runs.push((plan.output_run, outputs)),
+            }
+            runs.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
+            for (_, tables) in runs.iter_mut() {
+                tables.sort_by(|left, right| left.smallest.cmp(&right.smallest));
+                assert!(tables.windows(2).all(|pair| pair[0].largest < pair[1].smallest));
+            }
+            if plan.is_trivial_move { 0 } else { bytes }
+        }
+    }
+
+    impl Table {
+        fn shape(&self) -> TableShape<'_> {
+            TableShape {
+                number: self.number,
+                bytes: self.bytes,
+                smallest_key: &self.smallest,
+                largest_key: &self.largest,
+            }
+        }
+    }
+
+    /// Even cuts of the inputs' key range. Keys are eight big-endian bytes.
+    fn cut(inputs: &[Table], bytes: u64, plan: &CompactionPlan, next_number: &mut u64) -> Vec<Table> {
+        let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
+        let smallest = inputs.iter().map(|table| number(&table.smallest)).min().unwrap();
+        let largest = inputs.iter().map(|table| number(&table.largest)).max().unwrap();
+        let count = bytes.div_ceil(plan.target_file_bytes).max(1);
+        let step = (largest - smallest) / count;
+        let mut tables = Vec::new();
+        for position in 0..count {
+            *next_number += 1;
+            let from = smallest + position * step;
+            let to = if position + 1 == count { largest } else { from + step - 1 };
+            tables.push(Table {
+                number: *next_number,
+                bytes: bytes / count,
+                smallest: from.to_be_bytes().into(),
+                largest: to.to_be_bytes().into(),
+            });
+        }
+        tables
+    }
+
+    /// What became of a simulated tree.
+    #[derive(Debug)]
+    pub(crate) struct Life {
+        /// Bytes written for each byte flushed, the flush included.
+        pub(crate) amplification: f64,
+        /// Most sorted runs that a reader had to look at when nothing was due.
+        pub(crate) most_runs: usize,
+    }
+
+    /// Flushes `flushes` times `bytes` of evenly spread keys, doing all due compactions after each.
+    pub(crate) fn simulate(policy: &dyn CompactionPolicy, flushes: u64, bytes: u64) -> Life {
+        let mut sketch = Sketch { levels: vec![Vec::new(); 7] };
+        let (mut next_number, mut written, mut most_runs) = (0, 0, 0);
+        for _ in 0..flushes {
+            next_number += 1;
+            let table = Table {
+                number: next_number,
+                bytes,
+                smallest: 0_u64.to_be_bytes().into(),
+                largest: (u64::MAX / 2).to_be_bytes().into(),
+            };
+            sketch.levels[0].insert(0, (next_number, vec![table]));
+            written += bytes;
+            while let Some(plan) = policy.pick(&sketch.shape(), &BTreeSet::new()) {
+                written += sketch.apply(&plan, &mut next_number);
+            }
+            most_runs = most_runs.max(sketch.levels.iter().map(Vec::len).sum());
+        }
+        Life { amplification: written as f64 / (flushes * bytes) as f64, most_runs }
+    }
+}
