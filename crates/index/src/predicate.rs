@@ -1,0 +1,327 @@
+//! A condition on one attribute, and its text form.
+//!
+//! ```text
+//! equality  path "=" value
+//! range     path "=" [value] ".." [value]      both ends included, one may be left out
+//! ```
+//!
+//! A value is JSON where it parses as JSON, else a string. In a range, `..` inside a quoted string does
+//! not split, and a string with `..` in it must be quoted.
+//!
+//! Types matter: `1` equals `1.0` and differs from `"1"`. A range holds values of the type of its ends
+//! only, numbers or strings; its two ends have one type. An attribute with several values satisfies a
+//! condition if one of them does; two conditions on it may be satisfied by two different values. An
+//! absent attribute satisfies none.
+
+use std::fmt;
+use std::ops::{Bound, Range, RangeFrom, RangeInclusive, RangeTo, RangeToInclusive};
+
+use bolide_base::{Error, Result};
+
+use crate::attribute::{self, Value, ValueClass};
+use crate::path::{self, AttributePath};
+
+/// What is asked of one attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// It has this value.
+    Equal(Value),
+    /// It has a value between these ends, of their type.
+    Range(Bound<Value>, Bound<Value>),
+}
+
+/// A condition on the attribute at a path.
+///
+/// ```
+/// use bolide_index::Predicate;
+/// let equal = Predicate::parse_equal("user.id=7")?;
+/// let range = Predicate::parse_range(r#"name="a..".."b""#)?;
+/// assert_eq!(equal.to_string(), "user.id=7");
+/// assert_eq!(range.to_string(), r#"name="a..".."b""#);
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Predicate {
+    path: AttributePath,
+    condition: Condition,
+}
+
+/// The encoded values that satisfy a condition: from `low` on, below `end`. Empty where `low >= end`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EncodedRange {
+    pub(crate) low: Vec<u8>,
+    pub(crate) end: Vec<u8>,
+}
+
+impl EncodedRange {
+    #[inline]
+    pub(crate) fn contains(&self, encoded: &[u8]) -> bool {
+        encoded >= self.low.as_slice() && encoded < self.end.as_slice()
+    }
+}
+
+/// What [`Predicate::range`] takes: Rust's ranges with at least one end, over anything that is a
+/// [`Value`].
+pub trait ValueRange {
+    /// The two ends.
+    fn into_bounds(self) -> (Bound<Value>, Bound<Value>);
+}
+
+macro_rules! value_range {
+    ($($range:ty: $self:ident => $low:expr, $high:expr;)*) => {$(
+        impl<T: Into<Value>> ValueRange for $range {
+            fn into_bounds($self) -> (Bound<Value>, Bound<Value>) {
+                ($low, $high)
+            }
+        }
+    )*};
+}
+
+value_range! {
+    Range<T>: self => Bound::Included(self.start.into()), Bound::Excluded(self.end.into());
+    RangeFrom<T>: self => Bound::Included(self.start.into()), Bound::Unbounded;
+    RangeTo<T>: self => Bound::Unbounded, Bound::Excluded(self.end.into());
+    RangeToInclusive<T>: self => Bound::Unbounded, Bound::Included(self.end.into());
+    (Bound<T>, Bound<T>): self => self.0.map(Into::into), self.1.map(Into::into);
+}
+
+impl<T: Into<Value>> ValueRange for RangeInclusive<T> {
+    fn into_bounds(self) -> (Bound<Value>, Bound<Value>) {
+        let (start, end) = self.into_inner();
+        (Bound::Included(start.into()), Bound::Included(end.into()))
+    }
+}
+
+impl Predicate {
+    /// The attribute at `path` equals `value`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for NaN, which equals nothing.
+    pub fn equal(path: AttributePath, value: impl Into<Value>) -> Result<Self> {
+        Self::new(path, Condition::Equal(value.into()))
+    }
+
+    /// The attribute at `path` lies in `range`.
+    ///
+    /// # Errors
+    /// `InvalidInput` where the range has no end, ends of two types, or ends that are neither numbers
+    /// nor strings. A range whose low end is above its high end is legal and empty.
+    ///
+    /// ```
+    /// use bolide_index::Predicate;
+    /// assert!(Predicate::range("score".parse()?, 10..=20).is_ok());
+    /// assert!(Predicate::range("score".parse()?, 1.5..).is_ok());
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    pub fn range(path: AttributePath, range: impl ValueRange) -> Result<Self> {
+        let (low, high) = range.into_bounds();
+        Self::new(path, Condition::Range(low, high))
+    }
+
+    fn new(path: AttributePath, condition: Condition) -> Result<Self> {
+        let predicate = Self { path, condition };
+        // Encoding checks the values, so that it cannot fail later.
+        predicate.encoded_range()?;
+        Ok(predicate)
+    }
+
+    /// Reads `PATH=VALUE`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for text of another form, and for a value that is an array or an object.
+    pub fn parse_equal(text: &str) -> Result<Self> {
+        let (path, value) = split_path(text, "PATH=VALUE")?;
+        let with_context = |error: Error| error.context(format_args!("predicate `{text}`"));
+        Self::equal(path, parse_value(value).map_err(with_context)?).map_err(with_context)
+    }
+
+    /// Reads `PATH=A..B`, where `A` or `B` may be left out.
+    ///
+    /// # Errors
+    /// `InvalidInput` for text of another form, and as [`range`](Self::range).
+    pub fn parse_range(text: &str) -> Result<Self> {
+        let (path, range) = split_path(text, "PATH=A..B")?;
+        let with_context = |error: Error| error.context(format_args!("predicate `{text}`"));
+        let (low, high) = split_range(range).map_err(with_context)?;
+        let end = |text: &str| match text {
+            "" => Ok(Bound::Unbounded),
+            _ => parse_value(text).map(Bound::Included),
+        };
+        let condition = Condition::Range(end(low).map_err(with_context)?, end(high).map_err(with_context)?);
+        Self::new(path, condition).map_err(with_context)
+    }
+
+    /// The attribute.
+    pub fn path(&self) -> &AttributePath {
+        &self.path
+    }
+
+    /// The condition.
+    pub fn condition(&self) -> &Condition {
+        &self.condition
+    }
+
+    /// True for an equality.
+    pub fn is_equal(&self) -> bool {
+        matches!(self.condition, Condition::Equal(_))
+    }
+
+    pub(crate) fn encoded_range(&self) -> Result<EncodedRange> {
+        match &self.condition {
+            Condition::Equal(value) => {
+                let low = encode(value)?;
+                let mut end = low.clone();
+                attribute::make_successor(&mut end);
+                Ok(EncodedRange { low, end })
+            }
+            Condition::Range(low, high) => encode_range(low, high),
+        }
+    }
+}
+
+fn encode(value: &Value) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    value.encode(&mut out)?;
+    Ok(out)
+}
+
+fn encode_range(low: &Bound<Value>, high: &Bound<Value>) -> Result<EncodedRange> {
+    let class = match (range_class(low)?, range_class(high)?) {
+        (Some(low), Some(high)) if low != high => {
+            return Err(Error::invalid_input(format!(
+                "the ends of a range must have one type; these are {} and {}",
+                low.name(),
+                high.name()
+            )));
+        }
+        (Some(class), _) | (None, Some(class)) => class,
+        (None, None) => return Err(Error::invalid_input("a range needs at least one end")),
+    };
+    let (first, behind) = class.bounds();
+    // A key that has the value goes on behind it, so "behind this value" is behind all of its
+    // extensions.
+    let behind_all = |value: &Value| {
+        encode(value).map(|mut key| {
+            attribute::make_successor(&mut key);
+            key
+        })
+    };
+    Ok(EncodedRange {
+        low: match low {
+            Bound::Included(value) => encode(value)?,
+            Bound::Excluded(value) => behind_all(value)?,
+            Bound::Unbounded => vec![first],
+        },
+        end: match high {
+            Bound::Included(value) => behind_all(value)?,
+            Bound::Excluded(value) => encode(value)?,
+            Bound::Unbounded => vec![behind],
+        },
+    })
+}
+
+fn range_class(end: &Bound<Value>) -> Result<Option<ValueClass>> {
+    let (Bound::Included(value) | Bound::Excluded(value)) = end else {
+        return Ok(None);
+    };
+    match value.class() {
+        class @ (ValueClass::Number | ValueClass::String) => Ok(Some(class)),
+        class => Err(Error::invalid_input(format!(
+            "a range goes over numbers or strings; its end {value} is {}",
+            class.name()
+        ))),
+    }
+}
+
+fn split_path<'t>(text: &'t str, form: &str) -> Result<(AttributePath, &'t str)> {
+    let (path, value) = path::split_once_unescaped(text, '=')
+        .ok_or_else(|| Error::invalid_input(format!("predicate `{text}` has no `=`: write {form}")))?;
+    Ok((path.parse()?, value))
+}
+
+/// Reads a value: JSON where it parses as JSON, else a string.
+///
+/// # Errors
+/// `InvalidInput` for an array, an object, or a number that no float can hold.
+///
+/// ```
+/// use bolide_index::{Value, predicate::parse_value};
+/// assert_eq!(parse_value("7")?, Value::Int(7));
+/// assert_eq!(parse_value("\"7\"")?, Value::from("7"));
+/// assert_eq!(parse_value("seven")?, Value::from("seven"));
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+pub fn parse_value(text: &str) -> Result<Value> {
+    match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(json) => Value::from_json(&json).ok_or_else(|| {
+            Error::invalid_input(
+                "a value is null, true, false, a number or a string, not an array or an object",
+            )
+        }),
+        Err(_)
+            if text.parse::<f64>().is_ok_and(f64::is_infinite)
+                && text.contains(|c: char| c.is_ascii_digit()) =>
+        {
+            Err(Error::invalid_input(format!("the number {text} is out of range")))
+        }
+        Err(_) => Ok(Value::from(text)),
+    }
+}
+
+/// Splits a range at the `..` that lies in no quoted string.
+fn split_range(text: &str) -> Result<(&str, &str)> {
+    let (low, rest) = take_end(text)?;
+    let high = rest
+        .strip_prefix("..")
+        .ok_or_else(|| Error::invalid_input("a range has the form A..B, A.. or ..B"))?;
+    match take_end(high)? {
+        (_, "") => Ok((low, high)),
+        _ => Err(Error::invalid_input("a range has one `..`; put strings with dots in double quotes")),
+    }
+}
+
+/// Takes one end of a range from the front of `text`; what follows is empty or starts with `..`.
+fn take_end(text: &str) -> Result<(&str, &str)> {
+    let Some(quoted) = text.trim_start().strip_prefix('"') else {
+        return Ok(text.split_at(text.find("..").unwrap_or(text.len())));
+    };
+    let mut escaped = false;
+    let close = quoted.find(|character| {
+        let closes = !escaped && character == '"';
+        escaped = !escaped && character == '\\';
+        closes
+    });
+    let rest = match close {
+        Some(close) => quoted[close + 1..].trim_start(),
+        None => return Err(Error::invalid_input("a double quote is not closed")),
+    };
+    if !rest.is_empty() && !rest.starts_with("..") {
+        return Err(Error::invalid_input("only `..` may follow a quoted string in a range"));
+    }
+    Ok((&text[..text.len() - rest.len()], rest))
+}
+
+impl fmt::Display for Predicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}=", self.path)?;
+        match &self.condition {
+            Condition::Equal(value) => write!(f, "{value}"),
+            Condition::Range(low, high) => {
+                match low {
+                    Bound::Included(value) => write!(f, "{value}..")?,
+                    Bound::Excluded(value) => write!(f, "{value}<..")?,
+                    Bound::Unbounded => f.write_str("..")?,
+                }
+                match high {
+                    Bound::Included(value) => write!(f, "{value}"),
+                    Bound::Excluded(value) => write!(f, "<{value}"),
+                    Bound::Unbounded => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "predicate_tests.rs"]
+mod tests;

@@ -1,0 +1,308 @@
+//! A question to a collection.
+
+use bolide_base::{Error, Result};
+
+use crate::attribute::Value;
+use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::path::AttributePath;
+use crate::predicate::{EncodedRange, Predicate, ValueRange};
+
+/// In which order answers come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Order {
+    /// The most recently written record first.
+    #[default]
+    Newest,
+    /// The least recently written record first.
+    Oldest,
+    /// By the value of the attribute of the query's first range, ascending; equal values newest first.
+    /// A record with several values in the range stands at the smallest. Without a range all values are
+    /// equal, so this is `Newest`.
+    Value,
+    /// As `Value`, but descending: a record with several values in the range stands at the largest.
+    /// Equal values still come newest first.
+    ValueDescending,
+}
+
+impl Order {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Newest => "newest",
+            Self::Oldest => "oldest",
+            Self::Value => "value",
+            Self::ValueDescending => "value-desc",
+        }
+    }
+
+    /// The order with this name.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another name.
+    pub fn parse(name: &str) -> Result<Self> {
+        [Self::Newest, Self::Oldest, Self::Value, Self::ValueDescending]
+            .into_iter()
+            .find(|order| order.name() == name)
+            .ok_or_else(|| {
+                Error::invalid_input(format!(
+                    "order `{name}`: the orders are newest, oldest, value and value-desc"
+                ))
+            })
+    }
+}
+
+/// What an answer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Projection {
+    /// Primary key, sequence number and record.
+    #[default]
+    Records,
+    /// Primary key and sequence number. The table is not touched where an index can answer alone.
+    Keys,
+    /// Nothing: the answers are counted.
+    Count,
+}
+
+/// Which records to find: all predicates hold.
+///
+/// A predicate that cannot be (a malformed path, a range with ends of two types) is reported when the
+/// query is asked, so that queries can be built in one chain.
+///
+/// ```
+/// use bolide_index::{Order, Query};
+/// let query = Query::new().eq("subreddit", "rust").range("score", 10..=20).limit(10).order(Order::Newest);
+/// assert_eq!(query.predicates().len(), 2);
+/// assert!(query.check().is_ok());
+/// assert!(Query::new().eq("a..b", 1).check().is_err());
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    predicates: Vec<Predicate>,
+    order: Order,
+    limit: Option<usize>,
+    projection: Projection,
+    index: Option<String>,
+    problem: Option<Error>,
+}
+
+impl Query {
+    /// All records, newest first.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The attribute at `path` equals `value`.
+    #[must_use]
+    pub fn eq(self, path: &str, value: impl Into<Value>) -> Self {
+        self.and(path.parse().and_then(|path| Predicate::equal(path, value)))
+    }
+
+    /// The attribute at `path` lies in `range`.
+    #[must_use]
+    pub fn range(self, path: &str, range: impl ValueRange) -> Self {
+        self.and(path.parse().and_then(|path| Predicate::range(path, range)))
+    }
+
+    /// `predicate` holds.
+    #[must_use]
+    pub fn predicate(self, predicate: Predicate) -> Self {
+        self.and(Ok(predicate))
+    }
+
+    fn and(mut self, predicate: Result<Predicate>) -> Self {
+        match predicate {
+            Ok(predicate) => self.predicates.push(predicate),
+            Err(problem) => self.problem = self.problem.or(Some(problem)),
+        }
+        self
+    }
+
+    /// The order of the answers. Default: newest first.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// At most `limit` answers, the first in the order. Default: all.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Answers without records.
+    #[must_use]
+    pub fn keys_only(mut self) -> Self {
+        self.projection = Projection::Keys;
+        self
+    }
+
+    /// No answers but their count.
+    #[must_use]
+    pub fn count(mut self) -> Self {
+        self.projection = Projection::Count;
+        self
+    }
+
+    /// Uses the index of this name and no other.
+    #[must_use]
+    pub fn using_index(mut self, name: impl Into<String>) -> Self {
+        self.index = Some(name.into());
+        self
+    }
+
+    /// The predicates, all of which hold.
+    pub fn predicates(&self) -> &[Predicate] {
+        &self.predicates
+    }
+
+    /// The order.
+    pub fn answer_order(&self) -> Order {
+        self.order
+    }
+
+    /// The limit.
+    pub fn answer_limit(&self) -> Option<usize> {
+        self.limit
+    }
+
+    /// What an answer holds.
+    pub fn projection(&self) -> Projection {
+        self.projection
+    }
+
+    /// The name of the index to use.
+    pub fn forced_index(&self) -> Option<&str> {
+        self.index.as_deref()
+    }
+
+    /// Reports the first malformed part.
+    ///
+    /// # Errors
+    /// `InvalidInput` as described at the type.
+    pub fn check(&self) -> Result<()> {
+        match &self.problem {
+            Some(problem) => Err(problem.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A query with its predicates turned into ranges of encoded values.
+#[derive(Debug, Clone)]
+pub struct CompiledQuery {
+    pub(crate) predicates: Vec<CompiledPredicate>,
+    /// The paths of the predicates.
+    pub(crate) plan: AttributePlan,
+    pub(crate) order: Order,
+    pub(crate) limit: usize,
+    pub(crate) projection: Projection,
+    /// The predicate whose values give the value orders.
+    pub(crate) order_predicate: Option<usize>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct CompiledPredicate {
+    pub(crate) path: AttributePath,
+    pub(crate) slot: Slot,
+    pub(crate) is_equal: bool,
+    pub(crate) range: EncodedRange,
+}
+
+impl CompiledQuery {
+    /// Compiles `query`.
+    ///
+    /// # Errors
+    /// As [`Query::check`].
+    pub fn new(query: &Query) -> Result<Self> {
+        query.check()?;
+        let plan = AttributePlan::new(query.predicates.iter().map(|predicate| predicate.path().clone()));
+        let mut predicates = Vec::with_capacity(query.predicates.len());
+        for predicate in &query.predicates {
+            let path = predicate.path().clone();
+            let slot = plan.slot(&path).ok_or_else(|| Error::internal("a predicate has no slot"))?;
+            let range = predicate.encoded_range()?;
+            predicates.push(CompiledPredicate { path, slot, is_equal: predicate.is_equal(), range });
+        }
+        let order_predicate = match query.order {
+            Order::Value | Order::ValueDescending => {
+                predicates.iter().position(|predicate| !predicate.is_equal)
+            }
+            Order::Newest | Order::Oldest => None,
+        };
+        // Where all values are equal, only recency is left to order by.
+        let order = match (query.order, order_predicate) {
+            (Order::Value | Order::ValueDescending, None) => Order::Newest,
+            (order, _) => order,
+        };
+        Ok(Self {
+            predicates,
+            plan,
+            order,
+            limit: query.limit.unwrap_or(usize::MAX),
+            projection: query.projection,
+            order_predicate,
+        })
+    }
+
+    /// The order of the answers, simplified where all values are equal.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// True if the values of a record satisfy all predicates.
+    pub(crate) fn matches(&self, values: &AttributeValues) -> bool {
+        self.predicates
+            .iter()
+            .all(|predicate| values.values(predicate.slot).any(|value| predicate.range.contains(value)))
+    }
+
+    /// The value by which a record stands in a value order; empty in the other orders.
+    pub(crate) fn order_value<'v>(&self, values: &'v AttributeValues) -> &'v [u8] {
+        let Some(predicate) = self.order_predicate.and_then(|at| self.predicates.get(at)) else {
+            return &[];
+        };
+        // Values come in ascending order.
+        let mut within = values.values(predicate.slot).filter(|value| predicate.range.contains(value));
+        let value = if self.order == Order::Value { within.next() } else { within.last() };
+        value.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_known_by_their_names() {
+        for order in [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending] {
+            assert_eq!(Order::parse(order.name()).unwrap(), order);
+        }
+        assert!(Order::parse("random").is_err());
+    }
+
+    #[test]
+    fn the_first_problem_is_reported() {
+        let query = Query::new().eq("a", 1).eq("b.", 1).range("c", 1..2).eq("", 1);
+        assert!(query.check().unwrap_err().message().contains("`b.`"));
+        assert!(CompiledQuery::new(&query).is_err());
+    }
+
+    #[test]
+    fn value_orders_go_by_the_first_range() {
+        let query = Query::new().eq("a", 1).range("b", 1..9).range("c", 1..9);
+        let compiled = CompiledQuery::new(&query.clone().order(Order::ValueDescending)).unwrap();
+        assert_eq!((compiled.order_predicate, compiled.order), (Some(1), Order::ValueDescending));
+        let mut values = AttributeValues::new();
+        for value in [3, 5, 11] {
+            values.push(1, &Value::Int(value)).unwrap();
+        }
+        values.finish();
+        assert_eq!(Value::decode(compiled.order_value(&values)).unwrap().0, Value::Int(5));
+        let equal = CompiledQuery::new(&Query::new().eq("a", 1).order(Order::Value)).unwrap();
+        assert_eq!(equal.order, Order::Newest);
+        assert!(equal.order_value(&values).is_empty());
+    }
+}

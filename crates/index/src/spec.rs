@@ -1,0 +1,416 @@
+//! What a user says to declare an index.
+//!
+//! ```text
+//! spec        [name "="] attributes [":" kind [":" option ("," option)*]]
+//! attributes  path ("+" path)*
+//! option      name "=" value
+//! ```
+//!
+//! A backslash takes the next character as it is. The name defaults to the text of the attributes,
+//! the kind to `composite`. An index of several attributes sorts by the first, then the second, and
+//! so on; it holds the records that have the first.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bolide_base::limits::MAX_NAME_BYTES;
+use bolide_base::{Error, ErrorKind, Result};
+
+use crate::path::{self, AttributePath};
+
+/// Most attributes of one index.
+pub const MAX_ATTRIBUTES: usize = 16;
+
+/// The structure behind an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum IndexKind {
+    /// One entry a record in a tree of its own, under the secondary key, the sequence number and the
+    /// primary key.
+    #[default]
+    Composite,
+}
+
+impl IndexKind {
+    /// The name in specifications.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Composite => "composite",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        match text {
+            "composite" => Ok(Self::Composite),
+            "ps-tree" | "next" | "lazy" | "eager" | "embedded" => {
+                Err(not_available(format!("the index kind `{text}`")))
+            }
+            _ => Err(Error::invalid_input(format!(
+                "there is no index kind `{text}`; the kind of this version is composite"
+            ))),
+        }
+    }
+}
+
+/// When the entries of replaced and deleted records leave an index (Perseid §2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Maintenance {
+    /// Writes are blind: they read nothing. Stale entries are recognised when a query meets them, and
+    /// dropped by compactions. For collections that are written more than they are asked.
+    #[default]
+    Validation,
+    /// A write reads the record that it replaces and deletes its entries. Keys-only questions then need
+    /// no look at the table. For collections that are asked more than they are written.
+    Synchronous,
+}
+
+impl Maintenance {
+    /// The name in specifications.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Validation => "validation",
+            Self::Synchronous => "synchronous",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        match text {
+            "validation" => Ok(Self::Validation),
+            "synchronous" => Ok(Self::Synchronous),
+            _ => Err(Error::invalid_input(format!(
+                "option maintenance: `{text}` is neither `validation` nor `synchronous`"
+            ))),
+        }
+    }
+}
+
+/// The declaration of an index; see the [module](self) for its text form.
+///
+/// ```
+/// use bolide_index::{IndexSpec, Maintenance};
+/// let spec: IndexSpec = "by_user=user.id:composite:maintenance=synchronous".parse()?;
+/// assert_eq!(spec.name(), "by_user");
+/// assert_eq!(spec.maintenance(), Maintenance::Synchronous);
+/// assert_eq!(spec.to_string().parse::<IndexSpec>()?, spec);
+/// assert_eq!("tags[*]".parse::<IndexSpec>()?.to_string(), "tags[*]:composite");
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexSpec {
+    name: String,
+    attributes: Vec<AttributePath>,
+    kind: IndexKind,
+    maintenance: Maintenance,
+}
+
+impl IndexSpec {
+    /// An index of the default kind and options over `attributes`, named after them.
+    ///
+    /// # Errors
+    /// `InvalidInput` where there is none or one twice, `LimitExceeded` for more than
+    /// [`MAX_ATTRIBUTES`] or for a name over its limit.
+    pub fn new(attributes: impl IntoIterator<Item = AttributePath>) -> Result<Self> {
+        let attributes: Vec<AttributePath> = attributes.into_iter().collect();
+        let name = attributes_text(&attributes);
+        let spec = Self { name, attributes, kind: IndexKind::default(), maintenance: Maintenance::default() };
+        spec.check_attributes()?;
+        spec.check_name()?;
+        Ok(spec)
+    }
+
+    /// The same index under another name.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an empty name, `LimitExceeded` for one over its limit.
+    pub fn with_name(mut self, name: impl Into<String>) -> Result<Self> {
+        self.name = name.into();
+        self.check_name()?;
+        Ok(self)
+    }
+
+    /// The same index maintained the given way. Default: [`Maintenance::Validation`].
+    #[must_use]
+    pub fn with_maintenance(mut self, maintenance: Maintenance) -> Self {
+        self.maintenance = maintenance;
+        self
+    }
+
+    /// The name, unique in its collection.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The attributes, at least one, in the order of the key.
+    pub fn attributes(&self) -> &[AttributePath] {
+        &self.attributes
+    }
+
+    /// The attributes as written in a specification.
+    pub fn attributes_text(&self) -> String {
+        attributes_text(&self.attributes)
+    }
+
+    /// The structure.
+    pub fn kind(&self) -> IndexKind {
+        self.kind
+    }
+
+    /// When stale entries leave.
+    pub fn maintenance(&self) -> Maintenance {
+        self.maintenance
+    }
+
+    fn check_attributes(&self) -> Result<()> {
+        if self.attributes.is_empty() {
+            return Err(Error::invalid_input("an index needs an attribute"));
+        }
+        if self.attributes.len() > MAX_ATTRIBUTES {
+            return Err(Error::limit_exceeded(
+                "the number of attributes of an index",
+                self.attributes.len() as u64,
+                MAX_ATTRIBUTES as u64,
+            ));
+        }
+        for (position, attribute) in self.attributes.iter().enumerate() {
+            if self.attributes[..position].contains(attribute) {
+                return Err(Error::invalid_input(format!(
+                    "the attribute `{attribute}` stands twice in one index"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_name(&self) -> Result<()> {
+        if self.name.is_empty() {
+            return Err(Error::invalid_input("the name of an index is empty"));
+        }
+        if self.name.len() > MAX_NAME_BYTES {
+            return Err(Error::limit_exceeded(
+                "the name of an index in bytes",
+                self.name.len() as u64,
+                MAX_NAME_BYTES as u64,
+            ));
+        }
+        Ok(())
+    }
+
+    fn set_option(&mut self, option: &str) -> Result<()> {
+        let Some((name, value)) = path::split_once_unescaped(option, '=') else {
+            return Err(Error::invalid_input(format!(
+                "option `{option}` has no value: write `{option}=VALUE`"
+            )));
+        };
+        match (name, value) {
+            ("maintenance", _) => self.maintenance = Maintenance::parse(value)?,
+            ("order", "newest") => {}
+            ("order", "primary-key") => return Err(not_available("order=primary-key")),
+            ("order", _) => {
+                return Err(Error::invalid_input(format!(
+                    "option order: `{value}` is neither `newest` nor `primary-key`"
+                )));
+            }
+            ("include", _) => return Err(not_available("the option `include`")),
+            _ => {
+                return Err(Error::invalid_input(format!(
+                    "an index of kind {} has no option `{name}`; it has maintenance and order",
+                    self.kind.name()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for IndexSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        parse(text).map_err(|error| error.context(format_args!("index `{text}`")))
+    }
+}
+
+fn parse(text: &str) -> Result<IndexSpec> {
+    let mut parts = path::split_unescaped(text, ':');
+    let head = parts.next().unwrap_or_default();
+    let (name, attributes) = match path::split_once_unescaped(head, '=') {
+        Some((name, attributes)) => (Some(unescape(name)), attributes),
+        None => (None, head),
+    };
+    if attributes.starts_with("point(") || attributes.starts_with("rect(") {
+        return Err(not_available("an index of points or rectangles"));
+    }
+    let paths: Result<Vec<AttributePath>> = path::split_unescaped(attributes, '+').map(str::parse).collect();
+    let attributes = paths?;
+    let name = name.unwrap_or_else(|| attributes_text(&attributes));
+    let kind = parts.next().map_or(Ok(IndexKind::default()), IndexKind::parse)?;
+    let mut spec = IndexSpec { name, attributes, kind, maintenance: Maintenance::default() };
+    if let Some(options) = parts.next() {
+        let options: Vec<&str> = path::split_unescaped(options, ',').collect();
+        for (position, option) in options.iter().enumerate() {
+            let name = option.split('=').next();
+            if options[..position].iter().any(|earlier| earlier.split('=').next() == name) {
+                return Err(Error::invalid_input(format!(
+                    "the option `{}` is given twice",
+                    name.unwrap_or_default()
+                )));
+            }
+            spec.set_option(option)?;
+        }
+    }
+    if parts.next().is_some() {
+        return Err(Error::invalid_input(
+            "nothing may follow the options; write `\\:` for a colon inside a field name",
+        ));
+    }
+    spec.check_attributes()?;
+    spec.check_name()?;
+    Ok(spec)
+}
+
+fn attributes_text(attributes: &[AttributePath]) -> String {
+    attributes.iter().map(AttributePath::to_string).collect::<Vec<_>>().join("+")
+}
+
+fn unescape(text: &str) -> String {
+    let mut characters = text.chars();
+    std::iter::from_fn(|| match characters.next() {
+        Some('\\') => characters.next(),
+        other => other,
+    })
+    .collect()
+}
+
+fn not_available(what: impl fmt::Display) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("{what} is not available in this version"))
+}
+
+impl fmt::Display for IndexSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let attributes = self.attributes_text();
+        if self.name != attributes {
+            for character in self.name.chars() {
+                if matches!(character, '\\' | '=' | ':') {
+                    f.write_str("\\")?;
+                }
+                write!(f, "{character}")?;
+            }
+            f.write_str("=")?;
+        }
+        write!(f, "{attributes}:{}", self.kind.name())?;
+        if self.maintenance != Maintenance::default() {
+            write!(f, ":maintenance={}", self.maintenance.name())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spec(text: &str) -> IndexSpec {
+        text.parse().unwrap()
+    }
+
+    fn refusal(text: &str) -> Error {
+        text.parse::<IndexSpec>().unwrap_err()
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let full = spec("recent=user.id+created_ms:composite:maintenance=synchronous,order=newest");
+        assert_eq!(full.name(), "recent");
+        assert_eq!(full.attributes(), ["user.id".parse().unwrap(), "created_ms".parse().unwrap()]);
+        assert_eq!(full.kind(), IndexKind::Composite);
+        assert_eq!(full.maintenance(), Maintenance::Synchronous);
+        assert_eq!(full.to_string(), "recent=user.id+created_ms:composite:maintenance=synchronous");
+        assert_eq!(spec("a+b").name(), "a+b");
+        assert_eq!(spec("a:composite"), spec("a"));
+        assert_eq!(spec("a:composite:maintenance=validation"), spec("a"));
+        assert_eq!(spec(r"n\=1=a\:b").name(), "n=1");
+        assert_eq!(spec(r"n\=1=a\:b").attributes(), [AttributePath::field("a:b")]);
+    }
+
+    #[test]
+    fn what_later_versions_have_is_told_apart_from_what_none_has() {
+        for text in [
+            "a:ps-tree",
+            "a:next",
+            "a:lazy",
+            "a:eager:split=off",
+            "a:embedded",
+            "point(lon,lat)",
+            "rect(bbox):next",
+            "a:composite:include=b|c",
+            "a:composite:order=primary-key",
+        ] {
+            let error = refusal(text);
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
+            assert!(error.message().contains("not available in this version"), "{error}");
+        }
+        for text in [
+            "",
+            "=a",
+            "a:",
+            "a:btree",
+            "a:composite:",
+            "a:composite:maintenance",
+            "a:composite:maintenance=never",
+            "a:composite:order=oldest",
+            "a:composite:skey=trie",
+            "a:composite:order=newest,order=newest",
+            "a:composite:order=newest:more",
+            "a+",
+            "a+a",
+            "a..b",
+            "n=",
+        ] {
+            let error = refusal(text);
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}: {error}");
+            assert!(error.message().contains(&format!("`{text}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_and_attributes_are_limited_at_their_edges() {
+        for over in [0, 1] {
+            let name = "n".repeat(MAX_NAME_BYTES + over);
+            assert_eq!(format!("{name}=a").parse::<IndexSpec>().is_ok(), over == 0);
+            let attributes: Vec<String> =
+                (0..MAX_ATTRIBUTES + over).map(|number| format!("a{number}")).collect();
+            let outcome = attributes.join("+").parse::<IndexSpec>();
+            assert_eq!(
+                outcome.map_err(|error| error.kind()).err(),
+                (over == 1).then_some(ErrorKind::LimitExceeded)
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn text_round_trips(
+            name in "[a-c:=+.\\\\é]{1,5}",
+            fields in proptest::collection::btree_set("[a-c.:=+\\\\é ]{1,4}", 1..4),
+            synchronous in any::<bool>(),
+        ) {
+            let mut spec = IndexSpec::new(fields.into_iter().map(AttributePath::field)).unwrap();
+            prop_assert_eq!(&spec.to_string().parse::<IndexSpec>().unwrap(), &spec);
+            if synchronous {
+                spec = spec.with_maintenance(Maintenance::Synchronous);
+            }
+            let spec = spec.with_name(name).unwrap();
+            prop_assert_eq!(spec.to_string().parse::<IndexSpec>().unwrap(), spec);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,30}") {
+            if let Ok(spec) = text.parse::<IndexSpec>() {
+                prop_assert_eq!(spec.to_string().parse::<IndexSpec>().unwrap(), spec);
+            }
+        }
+    }
+}
