@@ -184,29 +184,47 @@ impl Common {
 }
 
 /// Runs every job `runs` times, engine by engine within each run, so that a noisy minute hits all.
-fn measure_all(workload: &str, n: u64, jobs: &[(String, u64, child::Plan)], common: &Common) -> Result<()> {
+fn measure_all(workload: &str, n: u64, jobs: &[Job], common: &Common) -> Result<()> {
     let runs = common.runs.max(1);
     let mut results = vec![Vec::new(); jobs.len()];
     for run in 1..=runs {
-        for ((engine, threads, plan), results) in jobs.iter().zip(&mut results) {
+        for (job, (engine, threads, plan)) in jobs.iter().enumerate() {
             eprintln!("run {run} of {runs}: {engine}, {threads} thread(s)");
-            results.push(child::spawn(plan, common.directory.as_deref())?);
+            results[job].push(child::spawn(plan, common.directory.as_deref())?);
+            // What was measured so far outlives a later failure.
+            save(&summarise(workload, n, jobs, &results, common), common)?;
         }
     }
-    let engines = jobs.iter().zip(&results);
-    let engines: Vec<_> =
-        engines.map(|((engine, threads, _), runs)| report::median_of_runs(engine, *threads, runs)).collect();
-    let report = report::Report {
-        workload: workload.to_owned(),
-        records: n,
-        runs,
-        layout: format!("{:?}", common.layout).to_lowercase(),
-        machine: report::machine(),
-        engines,
-    };
-    if let Some(file) = &common.json {
-        std::fs::write(file, serde_json::to_vec_pretty(&report)?)?;
-    }
+    let report = summarise(workload, n, jobs, &results, common);
     report::print_tables(&report);
     report.check_answers()
+}
+
+type Job = (String, u64, child::Plan);
+
+fn summarise(
+    workload: &str,
+    n: u64,
+    jobs: &[Job],
+    results: &[Vec<Vec<report::RowFigures>>],
+    common: &Common,
+) -> report::Report {
+    let measured = jobs.iter().zip(results).filter(|(_, runs)| !runs.is_empty());
+    report::Report {
+        workload: workload.to_owned(),
+        records: n,
+        runs: results.iter().map(Vec::len).max().unwrap_or(0),
+        layout: format!("{:?}", common.layout).to_lowercase(),
+        machine: report::machine(),
+        engines: measured
+            .map(|((engine, threads, _), runs)| report::median_of_runs(engine, *threads, runs))
+            .collect(),
+    }
+}
+
+fn save(report: &report::Report, common: &Common) -> Result<()> {
+    if let Some(file) = &common.json {
+        std::fs::write(file, serde_json::to_vec_pretty(report)?)?;
+    }
+    Ok(())
 }

@@ -109,7 +109,11 @@ struct Totals {
 
 /// Runs `operations` operations of a row over its threads.
 fn drive(engine: &dyn Engine, shared: &Shared, plan: &StorePlan, operations: u64) -> Result<Totals> {
-    let limit = Duration::from_secs(plan.row_limit_seconds);
+    // A load that stopped early would leave the other rows without their records.
+    let limit = match shared.row {
+        Row::Load => Duration::MAX,
+        _ => Duration::from_secs(plan.row_limit_seconds),
+    };
     let barrier = Barrier::new(shared.threads as usize);
     let started = Instant::now();
     let results = std::thread::scope(|scope| {
