@@ -100,6 +100,16 @@ struct SequencePatch {
     ordinal: u32,
 }
 
+/// A place in a batch: what [`StoreBatch::mark`] returns.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchMark {
+    bytes: usize,
+    operations: u32,
+    sequences: u32,
+    patches: usize,
+    trees: usize,
+}
+
 impl StoreBatch {
     /// An empty batch. Allocates nothing.
     pub fn new() -> Self {
@@ -129,6 +139,26 @@ impl StoreBatch {
     /// How many sequence numbers the commit will assign.
     pub fn sequence_count(&self) -> u64 {
         u64::from(self.sequences)
+    }
+
+    /// Where the batch ends now, for [`truncate`](Self::truncate).
+    pub fn mark(&self) -> BatchMark {
+        BatchMark {
+            bytes: self.bytes.len(),
+            operations: self.operations,
+            sequences: self.sequences,
+            patches: self.patches.len(),
+            trees: self.trees.len(),
+        }
+    }
+
+    /// Takes back every operation that was added since `mark` was taken of this batch.
+    pub fn truncate(&mut self, mark: BatchMark) {
+        self.bytes.truncate(mark.bytes);
+        self.operations = mark.operations;
+        self.sequences = mark.sequences;
+        self.patches.truncate(mark.patches);
+        self.trees.truncate(mark.trees);
     }
 
     /// Removes all operations, keeps the allocation.
@@ -542,6 +572,18 @@ mod tests {
         assert_eq!(read[6].sequence, 53);
         let Operation::Entry { key, .. } = read[6].operation else { panic!("an entry") };
         assert_eq!(key[3..11], (!53_u64).to_be_bytes());
+    }
+
+    #[test]
+    fn a_truncated_batch_is_as_it_was() {
+        let mut batch = sample();
+        let mark = batch.mark();
+        batch.put(9, b"more", b"1").unwrap();
+        batch.put_derived(8, b"red........more", b"", Some(3)).unwrap();
+        batch.truncate(mark);
+        assert_eq!((batch.len(), batch.sequence_count(), batch.trees()), (5, 3, &[1, 2, 3][..]));
+        assert!(batch.operations().eq(sample().operations()));
+        assert_eq!(batch.seal(), sample().seal());
     }
 
     #[test]

@@ -11,5 +11,5 @@ pub mod options;
 pub mod record_log;
 pub mod wal;
 
-pub use batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
+pub use batch::{BatchMark, BatchReader, Operation, PlacedOperation, StoreBatch};
 pub use options::{Layout, StoreOptions, SyncMode, TreeOptions};
