@@ -1,0 +1,250 @@
+//! Several sources as one, in tree order.
+//!
+//! The source with the current entry stands apart; the others are in a heap, the next one on top. So while
+//! entries come from one source in a row, which compaction makes the usual case, each costs one comparison
+//! with the top. The first sixteen bytes of each source's key are kept as one number: most comparisons
+//! look at nothing else.
+//!
+//! Entries that are equal in key and sequence number come in the order of their sources.
+
+use std::cmp::Ordering;
+
+use bolide_base::internal_key::compare_entries;
+use bolide_base::{Error, Result, SequenceNumber, Trailer};
+use bolide_table::InternalCursor;
+
+/// A cursor over all entries of its sources. With one source it costs next to nothing on top of it.
+#[derive(Debug)]
+pub struct MergingCursor<S> {
+    sources: Vec<S>,
+    /// The start of each valid source's key.
+    heads: Vec<u128>,
+    /// The other valid sources; each before its children at 2i + 1 and 2i + 2.
+    heap: Vec<usize>,
+    current: Option<usize>,
+    direction: Direction,
+}
+
+/// Where the sources stand. Forward: each on its first entry that is not before the current one.
+/// Backward: each on its last entry that is not behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+impl<S: InternalCursor> MergingCursor<S> {
+    /// A cursor over `sources`, not positioned yet.
+    pub fn new(sources: Vec<S>) -> Self {
+        let count = sources.len();
+        Self {
+            sources,
+            heads: vec![0; count],
+            heap: Vec::with_capacity(count),
+            current: None,
+            direction: Direction::Forward,
+        }
+    }
+
+    /// As [`seek`](InternalCursor::seek) for a position behind the current one, but it leaves the sources
+    /// alone that are there already. On an invalid cursor it does nothing.
+    ///
+    /// # Errors
+    /// Those of the sources.
+    pub fn seek_forward(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        if self.direction == Direction::Backward {
+            return if self.current.is_some() { self.seek(key, sequence) } else { Ok(()) };
+        }
+        while let Some(current) = self.current {
+            let source = &mut self.sources[current];
+            if compare_entries(source.key(), source.trailer().sequence(), key, sequence).is_ge() {
+                break;
+            }
+            match source.seek(key, sequence) {
+                Ok(()) => self.stepped(current),
+                Err(error) => return Err(self.fail(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Positions all sources and finds the current one.
+    fn position(
+        &mut self,
+        direction: Direction,
+        mut go: impl FnMut(usize, &mut S) -> Result<()>,
+    ) -> Result<()> {
+        self.direction = direction;
+        self.current = None;
+        self.heap.clear();
+        for index in 0..self.sources.len() {
+            if let Err(error) = go(index, &mut self.sources[index]) {
+                return Err(self.fail(error));
+            }
+            if self.sources[index].valid() {
+                self.heads[index] = head(self.sources[index].key());
+                self.heap.push(index);
+            }
+        }
+        for slot in (0..self.heap.len() / 2).rev() {
+            self.sift_down(slot);
+        }
+        self.current = self.pop();
+        Ok(())
+    }
+
+    /// Turns around: the others go one entry over the current one, and it one entry back.
+    fn turn(&mut self, current: usize, direction: Direction) -> Result<()> {
+        self.position(direction, |index, source| match direction {
+            // An invalid source has nothing on this side, so all it has is on the other.
+            Direction::Forward if index != current && !source.valid() => source.seek_to_first(),
+            Direction::Backward if index != current && !source.valid() => source.seek_to_last(),
+            Direction::Forward => source.next(),
+            Direction::Backward => source.prev(),
+        })
+    }
+
+    /// Finds the current source after `source`, which was it, has moved.
+    #[inline]
+    fn stepped(&mut self, source: usize) {
+        if !self.sources[source].valid() {
+            self.current = self.pop();
+            return;
+        }
+        self.heads[source] = head(self.sources[source].key());
+        let Some(&second) = self.heap.first() else { return };
+        if self.is_before(second, source) {
+            self.heap[0] = source;
+            self.current = Some(second);
+            self.sift_down(0);
+        }
+    }
+
+    fn pop(&mut self) -> Option<usize> {
+        let last = self.heap.pop()?;
+        let Some(top) = self.heap.first_mut() else { return Some(last) };
+        let top = std::mem::replace(top, last);
+        self.sift_down(0);
+        Some(top)
+    }
+
+    fn sift_down(&mut self, mut slot: usize) {
+        let length = self.heap.len();
+        loop {
+            let mut child = 2 * slot + 1;
+            if child >= length {
+                return;
+            }
+            if child + 1 < length && self.is_before(self.heap[child + 1], self.heap[child]) {
+                child += 1;
+            }
+            if !self.is_before(self.heap[child], self.heap[slot]) {
+                return;
+            }
+            self.heap.swap(slot, child);
+            slot = child;
+        }
+    }
+
+    /// True where source `left` comes before source `right` in the direction of the cursor.
+    #[inline]
+    fn is_before(&self, left: usize, right: usize) -> bool {
+        let order = self.heads[left].cmp(&self.heads[right]).then_with(|| self.compare_fully(left, right));
+        match self.direction {
+            Direction::Forward => order == Ordering::Less,
+            Direction::Backward => order == Ordering::Greater,
+        }
+    }
+
+    fn compare_fully(&self, left: usize, right: usize) -> Ordering {
+        let (left_source, right_source) = (&self.sources[left], &self.sources[right]);
+        compare_entries(
+            left_source.key(),
+            left_source.trailer().sequence(),
+            right_source.key(),
+            right_source.trailer().sequence(),
+        )
+        .then(left.cmp(&right))
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        self.current = None;
+        self.heap.clear();
+        error
+    }
+}
+
+impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.current.is_some()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.current.map_or(&[], |current| self.sources[current].key())
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.current.map_or(Trailer::from_bits(0), |current| self.sources[current].trailer())
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.current.map_or(&[], |current| self.sources[current].value())
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.position(Direction::Forward, |_, source| source.seek_to_first())
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.position(Direction::Backward, |_, source| source.seek_to_last())
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.position(Direction::Forward, |_, source| source.seek(key, sequence))
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.position(Direction::Backward, |_, source| source.seek_before(key))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        let Some(current) = self.current else { return Ok(()) };
+        if self.direction == Direction::Backward {
+            return self.turn(current, Direction::Forward);
+        }
+        match self.sources[current].next() {
+            Ok(()) => self.stepped(current),
+            Err(error) => return Err(self.fail(error)),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        let Some(current) = self.current else { return Ok(()) };
+        if self.direction == Direction::Forward {
+            return self.turn(current, Direction::Backward);
+        }
+        match self.sources[current].prev() {
+            Ok(()) => self.stepped(current),
+            Err(error) => return Err(self.fail(error)),
+        }
+        Ok(())
+    }
+}
+
+/// The first sixteen bytes of `key`, padded with zeros. Heads that differ are ordered as their keys.
+#[inline]
+fn head(key: &[u8]) -> u128 {
+    if let Some(bytes) = key.first_chunk::<16>() {
+        return u128::from_be_bytes(*bytes);
+    }
+    let mut padded = [0; 16];
+    padded[..key.len()].copy_from_slice(key);
+    u128::from_be_bytes(padded)
+}

@@ -1,0 +1,30 @@
+//! Cursors over whole trees.
+//!
+//! ```text
+//! VisibleCursor      what a reader sees at one sequence number: a value for each key
+//!   MergingCursor    all versions of all sources, in tree order
+//!     Source         a memtable, an sstable, or a sorted run of sstables
+//! ```
+//!
+//! | file | concept |
+//! |---|---|
+//! | `bounds` | the keys that a cursor is limited to |
+//! | `run_cursor` | the sstables of a sorted run, one after the other |
+//! | `source` | one of the components of a tree |
+//! | `merging_cursor` | several sources as one |
+//! | `visible_cursor` | old versions, tombstones and deleted ranges left out |
+
+mod bounds;
+mod merging_cursor;
+mod run_cursor;
+mod source;
+#[cfg(test)]
+mod tests;
+mod visible_cursor;
+
+pub use bolide_table::InternalCursor;
+pub use bounds::Bounds;
+pub use merging_cursor::MergingCursor;
+pub use run_cursor::{Run, RunCursor};
+pub use source::Source;
+pub use visible_cursor::VisibleCursor;

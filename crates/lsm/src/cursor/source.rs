@@ -1,0 +1,95 @@
+//! One of the components of a tree.
+
+use bolide_base::{Result, SequenceNumber, Trailer};
+use bolide_table::{InternalCursor, TableCursor};
+
+use super::RunCursor;
+use crate::memtable::MemtableCursor;
+
+/// A cursor over one component of a tree.
+#[derive(Debug)]
+pub enum Source {
+    /// A memtable.
+    Memtable(MemtableCursor),
+    /// One sstable.
+    Table(TableCursor),
+    /// The sstables of a sorted run.
+    Run(RunCursor),
+}
+
+impl From<MemtableCursor> for Source {
+    fn from(cursor: MemtableCursor) -> Self {
+        Self::Memtable(cursor)
+    }
+}
+
+impl From<TableCursor> for Source {
+    fn from(cursor: TableCursor) -> Self {
+        Self::Table(cursor)
+    }
+}
+
+impl From<RunCursor> for Source {
+    fn from(cursor: RunCursor) -> Self {
+        Self::Run(cursor)
+    }
+}
+
+/// Calls the same method on whichever cursor it is.
+macro_rules! each {
+    ($source:expr, $cursor:ident => $call:expr) => {
+        match $source {
+            Self::Memtable($cursor) => $call,
+            Self::Table($cursor) => $call,
+            Self::Run($cursor) => $call,
+        }
+    };
+}
+
+impl InternalCursor for Source {
+    #[inline]
+    fn valid(&self) -> bool {
+        each!(self, cursor => cursor.valid())
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        each!(self, cursor => cursor.key())
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        each!(self, cursor => cursor.trailer())
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        each!(self, cursor => cursor.value())
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.seek_to_first())
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.seek_to_last())
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        each!(self, cursor => cursor.seek(key, sequence))
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        each!(self, cursor => cursor.seek_before(key))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.next())
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.prev())
+    }
+}

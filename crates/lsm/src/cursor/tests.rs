@@ -1,0 +1,462 @@
+//! The cursors against a model that sorts and filters everything at once.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bolide_base::{EntryKind, Error, Result, SequenceNumber, Trailer};
+use bolide_table::InternalCursor;
+
+use super::{Bounds, MergingCursor, Run, RunCursor, VisibleCursor};
+use crate::memtable::{Memtable, MemtableCursor, Visibility};
+use crate::version::{RangeTombstone, RangeTombstones};
+
+type Entry = (Vec<u8>, Trailer, Vec<u8>);
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((word ^ (word >> 31)) % limit as u64) as usize
+    }
+
+    fn one_in(&mut self, limit: usize) -> bool {
+        self.below(limit) == 0
+    }
+}
+
+/// Counts calls down; the one that brings it to zero fails.
+type Fuse = Arc<AtomicUsize>;
+
+fn burn(fuse: &Fuse) -> Result<()> {
+    match fuse.load(Ordering::Relaxed) {
+        0 => return Ok(()),
+        1 => {}
+        left => {
+            fuse.store(left - 1, Ordering::Relaxed);
+            return Ok(());
+        }
+    }
+    fuse.store(0, Ordering::Relaxed);
+    Err(Error::internal("burnt"))
+}
+
+/// A cursor over sorted entries in memory.
+struct VecCursor {
+    entries: Arc<Vec<Entry>>,
+    at: Option<usize>,
+    fuse: Fuse,
+}
+
+impl VecCursor {
+    fn new(entries: Arc<Vec<Entry>>, fuse: &Fuse) -> Self {
+        Self { entries, at: None, fuse: fuse.clone() }
+    }
+
+    fn go(&mut self, at: Option<usize>) -> Result<()> {
+        self.at = None;
+        burn(&self.fuse)?;
+        self.at = at.filter(|&at| at < self.entries.len());
+        Ok(())
+    }
+
+    fn entry(&self) -> Option<&Entry> {
+        self.entries.get(self.at?)
+    }
+}
+
+impl InternalCursor for VecCursor {
+    fn valid(&self) -> bool {
+        self.at.is_some()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.entry().map_or(&[], |(key, _, _)| key)
+    }
+
+    fn trailer(&self) -> Trailer {
+        self.entry().map_or(Trailer::from_bits(0), |(_, trailer, _)| *trailer)
+    }
+
+    fn value(&self) -> &[u8] {
+        self.entry().map_or(&[], |(_, _, value)| value)
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.go(Some(0))
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.go(self.entries.len().checked_sub(1))
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        let at = self.entries.partition_point(|(entry, trailer, _)| {
+            (entry.as_slice(), Reverse(trailer.sequence())) < (key, Reverse(sequence))
+        });
+        self.go(Some(at))
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        let at = self.entries.partition_point(|(entry, _, _)| entry.as_slice() < key);
+        self.go(at.checked_sub(1))
+    }
+
+    fn next(&mut self) -> Result<()> {
+        match self.at {
+            Some(at) => self.go(Some(at + 1)),
+            None => Ok(()),
+        }
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        match self.at {
+            Some(at) => self.go(at.checked_sub(1)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Tables in memory, some of them empty.
+struct VecRun(Vec<Arc<Vec<Entry>>>, Fuse);
+
+impl Run for VecRun {
+    type Cursor = VecCursor;
+
+    fn tables(&self) -> usize {
+        self.0.len()
+    }
+
+    fn position(&self, key: &[u8]) -> usize {
+        self.0.partition_point(|table| table.last().is_none_or(|(last, _, _)| last.as_slice() < key))
+    }
+
+    fn open(&self, index: usize, _fill_cache: bool) -> Result<Option<VecCursor>> {
+        burn(&self.1)?;
+        Ok(self.0.get(index).map(|entries| VecCursor::new(entries.clone(), &self.1)))
+    }
+}
+
+enum TestSource {
+    Memtable(Box<MemtableCursor>),
+    Vec(VecCursor),
+    Run(RunCursor<VecRun>),
+}
+
+macro_rules! each {
+    ($source:expr, $cursor:ident => $call:expr) => {
+        match $source {
+            Self::Memtable($cursor) => $call,
+            Self::Vec($cursor) => $call,
+            Self::Run($cursor) => $call,
+        }
+    };
+}
+
+impl InternalCursor for TestSource {
+    fn valid(&self) -> bool {
+        each!(self, cursor => cursor.valid())
+    }
+    fn key(&self) -> &[u8] {
+        each!(self, cursor => cursor.key())
+    }
+    fn trailer(&self) -> Trailer {
+        each!(self, cursor => cursor.trailer())
+    }
+    fn value(&self) -> &[u8] {
+        each!(self, cursor => cursor.value())
+    }
+    fn seek_to_first(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.seek_to_first())
+    }
+    fn seek_to_last(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.seek_to_last())
+    }
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        each!(self, cursor => cursor.seek(key, sequence))
+    }
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        each!(self, cursor => cursor.seek_before(key))
+    }
+    fn next(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.next())
+    }
+    fn prev(&mut self) -> Result<()> {
+        each!(self, cursor => cursor.prev())
+    }
+}
+
+/// A random history, spread over random sources.
+struct World {
+    seed: u64,
+    entries: Vec<Entry>,
+    components: Vec<Vec<Entry>>,
+    newest: SequenceNumber,
+    keys: usize,
+    ranges: Vec<RangeTombstone>,
+    fuse: Fuse,
+}
+
+fn key(number: usize) -> Vec<u8> {
+    // Some keys are longer than what the merge compares at once, and begin with others.
+    match number % 3 {
+        0 => format!("{:03}", number / 3).into_bytes(),
+        1 => format!("{:03}-a long common beginning {}", number / 3, number % 7).into_bytes(),
+        _ => format!("{:03}-a long common beginning {}\0", number / 3, number % 7).into_bytes(),
+    }
+}
+
+impl World {
+    fn new(seed: u64, random: &mut Random) -> Self {
+        let keys = [3, 20, 200][random.below(3)];
+        let count = random.below(400);
+        let components = 1 + random.below(16);
+        let hot = random.below(keys);
+        let mut entries = Vec::new();
+        let mut spread = vec![Vec::new(); components];
+        for sequence in 1..=count as u64 {
+            let number = if random.one_in(3) { hot } else { random.below(keys) };
+            let kind = if random.one_in(4) { EntryKind::Delete } else { EntryKind::Put };
+            let length = if random.one_in(60) { 20_000 } else { random.below(9) };
+            let entry = (key(number), Trailer::new(sequence, kind), vec![sequence as u8; length]);
+            spread[random.below(components)].push(entry.clone());
+            entries.push(entry);
+        }
+        for part in spread.iter_mut().chain([&mut entries]) {
+            part.sort_by_key(|(key, trailer, _)| (key.clone(), Reverse(trailer.sequence())));
+        }
+        let ranges = (0..[0, 0, 1, 5][random.below(4)])
+            .map(|_| {
+                let (start, end) = (random.below(keys), random.below(keys));
+                let sequence = 1 + random.below(count + 1) as u64;
+                RangeTombstone { start: key(start.min(end)), end: key(start.max(end)), sequence }
+            })
+            .collect();
+        let fuse = Fuse::default();
+        Self { seed, entries, components: spread, newest: count as u64, keys, ranges, fuse }
+    }
+
+    /// Each component as a random kind of source that shows at least what `sequence` sees.
+    fn sources(&self, sequence: SequenceNumber, random: &mut Random) -> Vec<TestSource> {
+        let source = |entries: &Vec<Entry>, random: &mut Random| match random.below(3) {
+            0 => {
+                let memtable = Arc::new(Memtable::new());
+                for (key, trailer, value) in entries {
+                    memtable.insert(key, *trailer, value);
+                }
+                let all = random.one_in(2);
+                let visibility = if all { Visibility::All } else { Visibility::At(sequence) };
+                TestSource::Memtable(Box::new(memtable.cursor(visibility)))
+            }
+            1 => TestSource::Vec(VecCursor::new(Arc::new(entries.clone()), &self.fuse)),
+            _ => {
+                TestSource::Run(RunCursor::new(VecRun(self.tables(entries, random), self.fuse.clone()), true))
+            }
+        };
+        self.components.iter().map(|entries| source(entries, random)).collect()
+    }
+
+    fn tables(&self, entries: &[Entry], random: &mut Random) -> Vec<Arc<Vec<Entry>>> {
+        let mut tables = Vec::new();
+        for versions in entries.chunk_by(|left, right| left.0 == right.0) {
+            if tables.is_empty() || random.one_in(5) {
+                tables.push(Vec::new());
+            }
+            tables.last_mut().unwrap().extend_from_slice(versions);
+        }
+        tables.into_iter().map(Arc::new).collect()
+    }
+
+    /// What a reader at `sequence` sees within `bounds`.
+    fn seen(&self, sequence: SequenceNumber, bounds: &Bounds) -> Vec<Entry> {
+        let mut seen = Vec::new();
+        for versions in self.entries.chunk_by(|left, right| left.0 == right.0) {
+            let newest = versions.iter().find(|(_, trailer, _)| trailer.sequence() <= sequence);
+            let Some((key, trailer, value)) = newest else { continue };
+            let covered = self.ranges.iter().any(|range| {
+                range.contains(key) && range.sequence <= sequence && range.sequence > trailer.sequence()
+            });
+            if !trailer.is_delete() && !covered && bounds.contains(key) {
+                seen.push((key.clone(), *trailer, value.clone()));
+            }
+        }
+        seen
+    }
+
+    fn some_key(&self, random: &mut Random) -> Vec<u8> {
+        let mut key = key(random.below(self.keys + 2));
+        match random.below(6) {
+            0 => key.push(0),
+            1 => drop(key.pop()),
+            _ => {}
+        }
+        key
+    }
+
+    fn bounds(&self, random: &mut Random) -> Bounds {
+        let (lower, upper) = (self.some_key(random), self.some_key(random));
+        match random.below(6) {
+            0 => Bounds::of(lower..upper),
+            1 => Bounds::of(lower..=upper),
+            2 => Bounds::of(lower..),
+            3 => Bounds::prefix(&lower[..lower.len().min(2)]),
+            _ => Bounds::all(),
+        }
+    }
+}
+
+fn current<S: InternalCursor>(cursor: &VisibleCursor<S>) -> Option<(Vec<u8>, SequenceNumber, Vec<u8>)> {
+    cursor.valid().then(|| (cursor.key().to_vec(), cursor.sequence(), cursor.value().to_vec()))
+}
+
+/// Walks about at random and compares each position with the model's.
+fn walk(world: &World, random: &mut Random) {
+    let sequence = random.below(world.newest as usize + 2) as u64;
+    let bounds = world.bounds(random);
+    let seen = world.seen(sequence, &bounds);
+    let ranges = Arc::new(RangeTombstones::from_tombstones(world.ranges.clone()).unwrap());
+    let mut cursor = VisibleCursor::new(world.sources(sequence, random), sequence, ranges, bounds.clone());
+    let mut at = None;
+    for step in 0..120 {
+        let target = world.some_key(random);
+        let fails = random.one_in(40);
+        world.fuse.store(if fails { 1 + random.below(30) } else { 0 }, Ordering::Relaxed);
+        let (result, moved) = match random.below(16) {
+            0 => (cursor.seek_to_first(), Some(0)),
+            1 => (cursor.seek_to_last(), seen.len().checked_sub(1)),
+            2 => (cursor.seek(&target), Some(seen.partition_point(|(key, _, _)| *key < target))),
+            3 => (
+                cursor.seek_for_prev(&target),
+                seen.partition_point(|(key, _, _)| *key <= target).checked_sub(1),
+            ),
+            4..10 => (cursor.next(), at.map(|at| at + 1)),
+            _ => (cursor.prev(), at.and_then(|at: usize| at.checked_sub(1))),
+        };
+        world.fuse.store(0, Ordering::Relaxed);
+        at = moved.filter(|&at| at < seen.len() && result.is_ok());
+        assert!(fails || result.is_ok());
+        let expected = at
+            .map(|at| &seen[at])
+            .map(|(key, trailer, value)| (key.clone(), trailer.sequence(), value.clone()));
+        assert_eq!(
+            current(&cursor),
+            expected,
+            "seed {}, step {step}, at {sequence} in {bounds:?}",
+            world.seed
+        );
+    }
+}
+
+/// The same for the merge alone, which shows every version.
+fn walk_merged(world: &World, random: &mut Random) {
+    let sources = (world.components.iter())
+        .map(|entries| VecCursor::new(Arc::new(entries.clone()), &world.fuse))
+        .collect();
+    let mut cursor = MergingCursor::new(sources);
+    let all = &world.entries;
+    let mut at: Option<usize> = None;
+    for step in 0..120 {
+        let target = world.some_key(random);
+        let sequence = random.below(world.newest as usize + 2) as u64;
+        let position = all.partition_point(|(key, trailer, _)| {
+            (key, Reverse(trailer.sequence())) < (&target, Reverse(sequence))
+        });
+        at = match random.below(16) {
+            0 => cursor.seek_to_first().map(|()| Some(0)),
+            1 => cursor.seek_to_last().map(|()| all.len().checked_sub(1)),
+            2 => cursor.seek(&target, sequence).map(|()| Some(position)),
+            3 => cursor
+                .seek_before(&target)
+                .map(|()| all.partition_point(|(key, _, _)| *key < target).checked_sub(1)),
+            4 if at.is_some_and(|at| position >= at) => {
+                cursor.seek_forward(&target, sequence).map(|()| Some(position))
+            }
+            4..10 => cursor.next().map(|()| at.map(|at| at + 1)),
+            _ => cursor.prev().map(|()| at.and_then(|at| at.checked_sub(1))),
+        }
+        .unwrap()
+        .filter(|&at| at < all.len());
+        let expected = at.map(|at| (all[at].0.as_slice(), all[at].1, all[at].2.as_slice()));
+        let current = cursor.valid().then(|| (cursor.key(), cursor.trailer(), cursor.value()));
+        assert_eq!(current, expected, "seed {}, step {step}", world.seed);
+    }
+}
+
+#[test]
+fn every_walk_sees_what_the_model_sees() {
+    for seed in 0..400 {
+        let mut random = Random(seed);
+        let world = World::new(seed, &mut random);
+        for _ in 0..4 {
+            walk(&world, &mut random);
+        }
+        walk_merged(&world, &mut random);
+    }
+}
+
+/// Counts the calls that reach a source.
+fn calls(world: &World, walk: impl FnOnce(&mut VisibleCursor<VecCursor>)) -> usize {
+    let sources = (world.components.iter())
+        .map(|entries| VecCursor::new(Arc::new(entries.clone()), &world.fuse))
+        .collect();
+    let mut cursor = VisibleCursor::new(sources, u64::MAX >> 8, Arc::default(), Bounds::all());
+    world.fuse.store(usize::MAX, Ordering::Relaxed);
+    walk(&mut cursor);
+    usize::MAX - world.fuse.load(Ordering::Relaxed)
+}
+
+#[test]
+fn dead_versions_are_sought_over() {
+    let versions = |key: &[u8]| {
+        let key = key.to_vec();
+        (1..=10_000)
+            .rev()
+            .map(move |sequence| (key.clone(), Trailer::new(sequence, EntryKind::Put), Vec::new()))
+    };
+    let entries: Vec<Entry> = versions(b"a").chain(versions(b"b")).chain(versions(b"c")).collect();
+    let world = World {
+        seed: 0,
+        entries: entries.clone(),
+        components: vec![entries],
+        newest: 10_000,
+        keys: 3,
+        ranges: Vec::new(),
+        fuse: Fuse::default(),
+    };
+    let forward = calls(&world, |cursor| {
+        cursor.seek_to_first().unwrap();
+        while cursor.valid() {
+            cursor.next().unwrap();
+        }
+    });
+    let backward = calls(&world, |cursor| {
+        cursor.seek_to_last().unwrap();
+        while cursor.valid() {
+            cursor.prev().unwrap();
+        }
+    });
+    assert!(forward < 60 && backward < 60, "{forward} calls forward, {backward} backward");
+}
+
+#[test]
+fn an_unknown_kind_is_damage() {
+    let entries = vec![(b"k".to_vec(), Trailer::from_bits(7 << 8 | 200), Vec::new())];
+    let source = VecCursor::new(Arc::new(entries), &Fuse::default());
+    let mut cursor = VisibleCursor::new(vec![source], 9, Arc::default(), Bounds::all());
+    assert!(cursor.seek_to_first().unwrap_err().is_corruption());
+    assert!(cursor.seek_to_last().unwrap_err().is_corruption());
+    assert!(!cursor.valid());
+}
+
+#[test]
+fn no_sources_is_an_empty_tree() {
+    let mut cursor = VisibleCursor::<VecCursor>::new(Vec::new(), 9, Arc::default(), Bounds::all());
+    cursor.seek_to_first().unwrap();
+    cursor.seek_to_last().unwrap();
+    cursor.next().unwrap();
+    cursor.prev().unwrap();
+    assert!(!cursor.valid());
+}
