@@ -53,15 +53,14 @@ const UNUSED_SHAPE: u32 = !(PREFIX_MASK | WIDTH_MASK << WIDTH_SHIFT | WIDE_OFFSE
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// A parsed data block. Cloning it is one reference count.
+/// A parsed data block. Cloning it is one reference count. Kept small: where its parts start is cheaper
+/// computed than loaded.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     bytes: Arc<[u8]>,
     base: u64,
     count: u32,
-    heads_at: u32,
-    offsets_at: u32,
-    entries_at: u32,
+    prefix_len: u32,
     end: u32,
     trailer_bytes: u8,
     wide: bool,
@@ -120,17 +119,23 @@ impl Block {
         if entries_at > end || end + PADDING as u64 > bytes.len() as u64 || end > u64::from(u32::MAX) {
             return Err(Malformed("the tables of a data block reach past its end"));
         }
-        Ok(Self {
-            bytes,
-            base,
-            count,
-            heads_at: heads_at as u32,
-            offsets_at: offsets_at as u32,
-            entries_at: entries_at as u32,
-            end: end as u32,
-            trailer_bytes,
-            wide,
-        })
+        Ok(Self { bytes, base, count, prefix_len: shape & PREFIX_MASK, end: end as u32, trailer_bytes, wide })
+    }
+
+    #[inline]
+    fn heads_at(&self) -> usize {
+        HEADER_BYTES + self.prefix_len as usize
+    }
+
+    #[inline]
+    fn offsets_at(&self) -> usize {
+        self.heads_at() + HEAD_BYTES * self.count()
+    }
+
+    #[inline]
+    fn entries_at(&self) -> usize {
+        let offsets = self.count() + 1;
+        self.offsets_at() + if self.wide { 4 * offsets } else { 2 * offsets }
     }
 
     /// How many entries the block has; at least one.
@@ -160,12 +165,12 @@ impl Block {
     /// What all keys of the block start with.
     #[inline]
     pub(crate) fn prefix(&self) -> &[u8] {
-        self.bytes.get(HEADER_BYTES..self.heads_at as usize).unwrap_or_default()
+        self.bytes.get(HEADER_BYTES..self.heads_at()).unwrap_or_default()
     }
 
     #[inline]
     fn heads(&self) -> &[[u8; HEAD_BYTES]] {
-        let heads = self.bytes.get(self.heads_at as usize..self.offsets_at as usize).unwrap_or_default();
+        let heads = self.bytes.get(self.heads_at()..self.offsets_at()).unwrap_or_default();
         heads.as_chunks().0
     }
 
@@ -181,20 +186,21 @@ impl Block {
             return None;
         }
         let (start, end) = if self.wide {
-            let at = self.offsets_at as usize + 4 * index;
+            let at = self.offsets_at() + 4 * index;
             let pair = u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?);
             (pair as u32, (pair >> 32) as u32)
         } else {
-            let at = self.offsets_at as usize + 2 * index;
+            let at = self.offsets_at() + 2 * index;
             let pair = u32::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?);
             (pair & 0xffff, pair >> 16)
         };
-        let start = self.entries_at.checked_add(start)?;
-        let end = self.entries_at.checked_add(end)?;
-        if end > self.end {
+        // Neither sum overflows: all three are below 2³².
+        let start = self.entries_at() + start as usize;
+        let end = self.entries_at() + end as usize;
+        if end > self.end as usize {
             return None;
         }
-        let (suffix_len, trailer_at) = self.suffix_len(start as usize)?;
+        let (suffix_len, trailer_at) = self.suffix_len(start)?;
         // The padding makes these eight bytes readable even at the end of the last entry.
         let word = u64::from_le_bytes(*self.bytes.get(trailer_at..)?.first_chunk()?);
         let unused = 64 - 8 * u32::from(self.trailer_bytes);
@@ -202,10 +208,16 @@ impl Block {
         let trailer = Trailer::from_bits(self.base.wrapping_add(difference));
         let rest_at = trailer_at + usize::from(self.trailer_bytes);
         let value_at = rest_at + (suffix_len as usize).saturating_sub(HEAD_BYTES);
-        if value_at > end as usize || trailer.bits() as u8 > EntryKind::Merge as u8 {
+        if value_at > end || trailer.bits() as u8 > EntryKind::Merge as u8 {
             return None;
         }
-        Some(Entry { trailer, suffix_len, rest_at: rest_at as u32, value_at: value_at as u32, end })
+        Some(Entry {
+            trailer,
+            suffix_len,
+            rest_at: rest_at as u32,
+            value_at: value_at as u32,
+            end: end as u32,
+        })
     }
 
     /// Reads the varint at `at`; answers it and the position behind it.
@@ -233,16 +245,16 @@ impl Block {
     /// Where entry number `index` starts in [`bytes`](Self::bytes).
     pub(crate) fn entry_start(&self, index: usize) -> Option<usize> {
         let width = if self.wide { 4 } else { 2 };
-        let at = self.offsets_at as usize + width * index;
+        let at = self.offsets_at() + width * index;
         let offset = self.bytes.get(at..at + width).filter(|_| index < self.count())?;
         let offset = offset.iter().rev().fold(0, |offset, &byte| offset << 8 | usize::from(byte));
-        Some(self.entries_at as usize + offset)
+        Some(self.entries_at() + offset)
     }
 
     /// Whether the entries fill their space: the first starts where the tables end, and the last ends,
     /// at `last_end`, where the payload ends.
     pub(crate) fn is_canonical(&self, last_end: Option<usize>) -> bool {
-        self.entry_start(0) == Some(self.entries_at as usize) && last_end == Some(self.end as usize)
+        self.entry_start(0) == Some(self.entries_at()) && last_end == Some(self.end as usize)
     }
 
     #[inline]
@@ -258,7 +270,7 @@ impl Block {
     /// Makes `key`, which starts with this block's prefix, the key of entry number `index`.
     #[inline]
     pub(crate) fn complete_key(&self, index: usize, entry: &Entry, key: &mut Vec<u8>) {
-        let prefix_len = self.heads_at as usize - HEADER_BYTES;
+        let prefix_len = self.prefix_len as usize;
         key.truncate(prefix_len);
         key.extend_from_slice(&self.head(index).to_be_bytes());
         if entry.suffix_len < HEAD_BYTES as u32 {

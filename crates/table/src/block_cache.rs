@@ -1,70 +1,40 @@
 //! A cache of decoded blocks with a budget in bytes, shared by all tables and, if wanted, by several
 //! databases.
+//!
+//! # How a block is found
+//!
+//! There is no hash table. Each open table has one word per block, its *hint*: the number of the slot
+//! that held the block last. A slot says which block it holds, so a stale hint is a miss and needs no
+//! upkeep. A hit touches one word of a dense array and one slot (a cache line); a hash table touches
+//! three or four lines, each a trip to memory when there are 100,000 blocks.
+//!
+//! ```text
+//! table: hints   u32 × blocks         0, or 1 + slot number
+//! slot           64 bytes             key (table, block number), use count, lock, block
+//! queues         small, main          slot numbers, oldest first; one lock, taken on a miss only
+//! ```
+//!
+//! # What stays
+//!
+//! S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", §4): a new block enters the
+//! *small* queue, a tenth of the budget, and leaves from there unless it was used again, which keeps a
+//! long scan from emptying the cache. Used blocks go round in the *main* queue once per use, at most
+//! three times. A block that returns soon after it left the small queue enters the main one at once.
+//!
+//! # Locks
+//!
+//! A hit takes the lock of its slot, for the time of one reference count. Insertions take the queues'
+//! lock, then locks of slots, one at a time.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{OptionsBuilder, Weighter};
+use parking_lot::Mutex;
 
 use crate::block::Block;
 use crate::index_block::IndexBlock;
-
-/// Which block: whose (see `FileSource::cache_owner`), of which file, at which offset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CacheKey {
-    pub(crate) owner: u64,
-    pub(crate) file_number: u64,
-    pub(crate) offset: u64,
-}
-
-impl Hash for CacheKey {
-    /// One multiplication per field; [`SpreadHasher`] finishes the mixing.
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let file = self.owner.rotate_left(40) ^ self.file_number;
-        state.write_u64(file.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.offset);
-    }
-}
-
-/// Spreads one word over all bits. Keys are offsets of blocks, which nobody outside can choose freely
-/// enough to make them collide.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SpreadHasher(u64);
-
-impl Hasher for SpreadHasher {
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(byte.into());
-        }
-    }
-
-    #[inline]
-    fn write_u64(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word ^ 0x243f_6a88_85a3_08d3) * 0x9fb2_1c65_1e98_df25;
-        self.0 = product as u64 ^ (product >> 64) as u64;
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct SpreadHash;
-
-impl BuildHasher for SpreadHash {
-    type Hasher = SpreadHasher;
-
-    #[inline]
-    fn build_hasher(&self) -> SpreadHasher {
-        SpreadHasher::default()
-    }
-}
 
 /// A block in the cache.
 #[derive(Debug, Clone)]
@@ -73,32 +43,278 @@ pub(crate) enum CachedBlock {
     Index(Arc<IndexBlock>),
 }
 
-/// What an entry costs beside the bytes of its block: the slot, its place in the hash table, the
-/// allocation.
-const OVERHEAD_BYTES: usize = 160;
+/// What a block costs beside its own bytes: the slot, the hint, its place in a queue, the allocation.
+const OVERHEAD_BYTES: usize = 96;
 
-#[derive(Debug, Clone, Copy)]
-struct ByBytes;
-
-impl Weighter<CacheKey, CachedBlock> for ByBytes {
-    #[inline]
-    fn weight(&self, _: &CacheKey, block: &CachedBlock) -> u64 {
-        let bytes = match block {
-            CachedBlock::Data(block) => block.memory_bytes(),
-            CachedBlock::Index(index) => index.memory_bytes(),
+impl CachedBlock {
+    fn weight(&self) -> u64 {
+        let bytes = match self {
+            Self::Data(block) => block.memory_bytes(),
+            Self::Index(index) => index.memory_bytes(),
         };
         (bytes + OVERHEAD_BYTES) as u64
     }
 }
 
-type Blocks = Cache<CacheKey, CachedBlock, ByBytes, SpreadHash, DefaultLifecycle<CacheKey, CachedBlock>>;
+/// A place for one block.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Slot {
+    /// Which block: number of the table in its upper half, of the block in its lower; 0 for none.
+    /// Written under the lock of `block`.
+    key: AtomicU64,
+    /// Uses since the block came in or the queue last looked at it, at most [`MAX_USES`].
+    uses: AtomicU8,
+    /// Whether the block is in the small queue. Written under the queues' lock.
+    in_small: AtomicBool,
+    block: Mutex<Option<CachedBlock>>,
+}
+
+/// More uses than this are not counted.
+const MAX_USES: u8 = 3;
+
+impl Slot {
+    /// Counts a use. Two threads at the same moment may count one for two.
+    #[inline]
+    fn mark_used(&self) {
+        let uses = self.uses.load(Ordering::Relaxed);
+        if uses < MAX_USES {
+            self.uses.store(uses + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The block, if it is the one with this key.
+    #[inline]
+    fn get(&self, key: u64) -> Option<CachedBlock> {
+        let block = self.block.lock();
+        if self.key.load(Ordering::Relaxed) == key { block.clone() } else { None }
+    }
+
+    fn put(&self, key: u64, new: CachedBlock) {
+        let mut block = self.block.lock();
+        self.key.store(key, Ordering::Relaxed);
+        self.uses.store(0, Ordering::Relaxed);
+        *block = Some(new);
+    }
+
+    fn take(&self) -> Option<CachedBlock> {
+        let mut block = self.block.lock();
+        self.key.store(0, Ordering::Relaxed);
+        block.take()
+    }
+}
+
+/// Slots in chunks that double in size and never move, so that they are reached without a lock.
+#[derive(Debug, Default)]
+struct Slots {
+    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+}
+
+/// 2⁸ slots in the first chunk, 2²⁸ in all.
+const CHUNKS: usize = 20;
+const FIRST_CHUNK_BITS: u32 = 8;
+const MAX_SLOTS: u32 = ((1 << CHUNKS) - 1) << FIRST_CHUNK_BITS;
+
+impl Slots {
+    /// Which chunk slot number `number` is in, and where.
+    #[inline]
+    fn place(number: u32) -> (usize, usize) {
+        let at = u64::from(number) + (1 << FIRST_CHUNK_BITS);
+        let bits = at.ilog2();
+        ((bits - FIRST_CHUNK_BITS) as usize, (at - (1 << bits)) as usize)
+    }
+
+    #[inline]
+    fn get(&self, number: u32) -> Option<&Slot> {
+        let (chunk, at) = Self::place(number);
+        self.chunks.get(chunk)?.get()?.get(at)
+    }
+
+    /// As [`get`](Self::get), and makes the chunk if it is not there.
+    fn get_or_make(&self, number: u32) -> Option<&Slot> {
+        let (chunk, at) = Self::place(number);
+        let make = || (0..1_usize << (chunk as u32 + FIRST_CHUNK_BITS)).map(|_| Slot::default()).collect();
+        self.chunks.get(chunk)?.get_or_init(make).get(at)
+    }
+}
+
+/// Who leaves next, and how full the cache is.
+#[derive(Debug, Default)]
+struct Queues {
+    small: VecDeque<Queued>,
+    main: VecDeque<Queued>,
+    small_bytes: u64,
+    main_bytes: u64,
+    /// Slots that are in no queue.
+    free: Vec<u32>,
+    /// Slots that were ever used: the next new one has this number.
+    slots: u32,
+    /// Marks of blocks that left the small queue unused, each at the place that its key hashes to.
+    ghosts: Vec<u32>,
+    /// Queued slots whose table is gone.
+    dead: usize,
+}
+
+/// A slot in a queue. It holds the block with this key, unless that block was removed meanwhile.
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    slot: u32,
+    key: u64,
+}
+
+/// The small queue's part of the budget is one in this many.
+const SMALL_PART: u64 = 10;
+
+impl Queues {
+    fn used_bytes(&self) -> u64 {
+        self.small_bytes + self.main_bytes
+    }
+
+    /// Makes room for `weight` more bytes; answers the blocks that leave. They are dropped by the caller,
+    /// outside the lock.
+    fn make_room(&mut self, slots: &Slots, weight: u64, capacity: u64, left: &mut Vec<CachedBlock>) {
+        while self.used_bytes() + weight > capacity {
+            let from_small = self.small_bytes > capacity / SMALL_PART || self.main.is_empty();
+            let moved =
+                if from_small { self.advance_small(slots, left) } else { self.advance_main(slots, left) };
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn advance_small(&mut self, slots: &Slots, left: &mut Vec<CachedBlock>) -> bool {
+        let Some((queued, slot)) = pop(&mut self.small, slots) else {
+            return false;
+        };
+        if slot.key.load(Ordering::Relaxed) != queued.key {
+            self.bury(queued);
+        } else if slot.uses.swap(0, Ordering::Relaxed) > 0 {
+            let weight = slot.block.lock().as_ref().map_or(0, CachedBlock::weight);
+            slot.in_small.store(false, Ordering::Relaxed);
+            self.small_bytes -= weight;
+            self.main_bytes += weight;
+            self.main.push_back(queued);
+        } else {
+            self.note_ghost(queued.key);
+            let block = self.evict(queued, slot);
+            self.small_bytes -= block.as_ref().map_or(0, CachedBlock::weight);
+            left.extend(block);
+        }
+        true
+    }
+
+    fn advance_main(&mut self, slots: &Slots, left: &mut Vec<CachedBlock>) -> bool {
+        let Some((queued, slot)) = pop(&mut self.main, slots) else {
+            return false;
+        };
+        let uses = slot.uses.load(Ordering::Relaxed);
+        if slot.key.load(Ordering::Relaxed) != queued.key {
+            self.bury(queued);
+        } else if uses > 0 {
+            slot.uses.store(uses - 1, Ordering::Relaxed);
+            self.main.push_back(queued);
+        } else {
+            let block = self.evict(queued, slot);
+            self.main_bytes -= block.as_ref().map_or(0, CachedBlock::weight);
+            left.extend(block);
+        }
+        true
+    }
+
+    /// A slot whose block was removed comes out of its queue.
+    fn bury(&mut self, queued: Queued) {
+        self.dead = self.dead.saturating_sub(1);
+        self.free.push(queued.slot);
+    }
+
+    fn evict(&mut self, queued: Queued, slot: &Slot) -> Option<CachedBlock> {
+        self.free.push(queued.slot);
+        slot.take()
+    }
+
+    fn note_ghost(&mut self, key: u64) {
+        // As many marks as there may be blocks, so that about that many departures are remembered.
+        let wanted = (self.slots as usize).next_power_of_two();
+        if self.ghosts.len() < wanted {
+            self.ghosts = vec![0; wanted];
+        }
+        let (place, mark) = ghost_of(key, self.ghosts.len());
+        if let Some(ghost) = self.ghosts.get_mut(place) {
+            *ghost = mark;
+        }
+    }
+
+    fn is_ghost(&self, key: u64) -> bool {
+        let (place, mark) = ghost_of(key, self.ghosts.len());
+        self.ghosts.get(place) == Some(&mark)
+    }
+
+    /// A slot that is in no queue; `None` where there are too many.
+    fn free_slot(&mut self) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        let slot = self.slots;
+        self.slots = slot.checked_add(1).filter(|&slots| slots <= MAX_SLOTS)?;
+        Some(slot)
+    }
+
+    /// Takes the block with `key` out of `slot`, for good.
+    fn remove(&mut self, slots: &Slots, slot: u32, key: u64, left: &mut Vec<CachedBlock>) {
+        let Some(found) = slots.get(slot).filter(|found| found.key.load(Ordering::Relaxed) == key) else {
+            return;
+        };
+        if let Some(block) = found.take() {
+            let in_small = found.in_small.load(Ordering::Relaxed);
+            let bytes = if in_small { &mut self.small_bytes } else { &mut self.main_bytes };
+            *bytes -= block.weight();
+            left.push(block);
+            self.dead += 1;
+        }
+    }
+
+    /// Takes the dead out of both queues once they are the larger part.
+    fn sweep(&mut self, slots: &Slots) {
+        if self.dead <= (self.small.len() + self.main.len()) / 2 {
+            return;
+        }
+        let Self { small, main, free, dead, .. } = self;
+        for queue in [small, main] {
+            queue.retain(|queued| {
+                let slot = slots.get(queued.slot);
+                let alive = slot.is_some_and(|slot| slot.key.load(Ordering::Relaxed) == queued.key);
+                if !alive {
+                    free.push(queued.slot);
+                }
+                alive
+            });
+        }
+        *dead = 0;
+    }
+}
+
+fn pop<'s>(queue: &mut VecDeque<Queued>, slots: &'s Slots) -> Option<(Queued, &'s Slot)> {
+    let queued = queue.pop_front()?;
+    Some((queued, slots.get(queued.slot)?))
+}
+
+/// Where the mark of `key` is among `places` (a power of two, or none), and what it is (never zero).
+fn ghost_of(key: u64, places: usize) -> (usize, u32) {
+    let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    ((hash >> 32) as usize & places.wrapping_sub(1), hash as u32 | 1)
+}
 
 /// Decoded blocks within a budget of bytes; the ones that are least worth keeping leave first.
 ///
-/// Safe to share between threads. A block in the cache was verified when it was read from disk. Blocks
-/// of removed files leave by and by, as file numbers are never used again.
+/// Safe to share between threads. A block in the cache was verified when it was read from disk. The
+/// blocks of a table leave when its reader is dropped.
 pub struct BlockCache {
-    blocks: Blocks,
+    slots: Slots,
+    queues: Mutex<Queues>,
+    capacity_bytes: u64,
+    next_table: AtomicU32,
     hits: [HitCounter; HIT_COUNTERS],
     misses: AtomicU64,
     inserts: AtomicU64,
@@ -112,7 +328,7 @@ const HIT_COUNTERS: usize = 16;
 struct HitCounter(AtomicU64);
 
 impl HitCounter {
-    /// Not one atomic step, which would cost more than the rest of a hit: two threads at the same
+    /// Not one atomic step, which would cost as much as the rest of a hit: two threads at the same
     /// counter may count one hit for two.
     #[inline]
     fn count(&self) {
@@ -141,71 +357,155 @@ pub struct BlockCacheStats {
 impl BlockCache {
     /// A cache of at most `bytes` bytes. Zero caches nothing.
     ///
-    /// Memory is taken as blocks come in, but for a few bytes per block that it may hold.
+    /// Memory is taken as blocks come in.
     pub fn new(bytes: u64) -> Arc<Self> {
-        let estimated_blocks = usize::try_from(bytes / 4096).unwrap_or(usize::MAX).clamp(16, 1 << 24);
-        let options = OptionsBuilder::new()
-            .estimated_items_capacity(estimated_blocks)
-            .weight_capacity(bytes)
-            .shards(shards_for(bytes))
-            .build()
-            // Both required settings are there.
-            .unwrap_or_else(|_| unreachable!("capacities are set"));
-        let blocks = Cache::with_options(options, ByBytes, SpreadHash, DefaultLifecycle::default());
         Arc::new(Self {
-            blocks,
+            slots: Slots::default(),
+            queues: Mutex::default(),
+            capacity_bytes: bytes,
+            next_table: AtomicU32::new(1),
             hits: Default::default(),
             misses: AtomicU64::new(0),
             inserts: AtomicU64::new(0),
         })
     }
 
-    #[inline]
-    pub(crate) fn get(&self, key: &CacheKey) -> Option<CachedBlock> {
-        let found = self.blocks.get(key);
-        match &found {
-            Some(_) => self.hits[(key.offset >> 12) as usize % HIT_COUNTERS].count(),
-            None => drop(self.misses.fetch_add(1, Ordering::Relaxed)),
-        }
-        found
-    }
-
-    /// As [`get`](Self::get), without a word about how useful the block is.
-    pub(crate) fn peek(&self, key: &CacheKey) -> Option<CachedBlock> {
-        self.blocks.peek(key)
-    }
-
-    pub(crate) fn insert(&self, key: CacheKey, block: CachedBlock) {
-        self.inserts.fetch_add(1, Ordering::Relaxed);
-        self.blocks.insert(key, block);
-    }
-
-    /// How the cache is doing. Cheap, and exact only while nobody uses it.
+    /// How the cache is doing.
     pub fn stats(&self) -> BlockCacheStats {
+        let queues = self.queues.lock();
         BlockCacheStats {
             hits: self.hits.iter().map(|counter| counter.0.load(Ordering::Relaxed)).sum(),
             misses: self.misses.load(Ordering::Relaxed),
             inserts: self.inserts.load(Ordering::Relaxed),
-            blocks: self.blocks.len() as u64,
-            used_bytes: self.blocks.weight(),
-            capacity_bytes: self.blocks.capacity(),
+            blocks: (queues.small.len() + queues.main.len()).saturating_sub(queues.dead) as u64,
+            used_bytes: queues.used_bytes(),
+            capacity_bytes: self.capacity_bytes,
         }
     }
 
     /// Drops all blocks. Readers that hold one keep it.
     pub fn clear(&self) {
-        self.blocks.clear();
+        let mut left = Vec::new();
+        let mut queues = self.queues.lock();
+        let queued: Vec<Queued> = queues.small.iter().chain(&queues.main).copied().collect();
+        for Queued { slot, key } in queued {
+            queues.remove(&self.slots, slot, key, &mut left);
+        }
+        queues.sweep(&self.slots);
+        drop(queues);
+        drop(left);
     }
-}
 
-/// A shard holds a block only if it fits the shard's part of the budget, so small caches have few.
-fn shards_for(bytes: u64) -> usize {
-    const MIN_SHARD_BYTES: u64 = 4 << 20;
-    usize::try_from(bytes / MIN_SHARD_BYTES).unwrap_or(usize::MAX).clamp(1, 16)
+    /// Puts a block in; answers its slot unless it is too large.
+    fn insert(&self, key: u64, block: CachedBlock) -> Option<u32> {
+        let weight = block.weight();
+        if weight > self.capacity_bytes {
+            return None;
+        }
+        let mut left = Vec::new();
+        let mut queues = self.queues.lock();
+        queues.make_room(&self.slots, weight, self.capacity_bytes, &mut left);
+        let number = queues.free_slot()?;
+        let slot = self.slots.get_or_make(number)?;
+        slot.put(key, block);
+        let returned = queues.is_ghost(key);
+        slot.in_small.store(!returned, Ordering::Relaxed);
+        let queued = Queued { slot: number, key };
+        if returned {
+            queues.main_bytes += weight;
+            queues.main.push_back(queued);
+        } else {
+            queues.small_bytes += weight;
+            queues.small.push_back(queued);
+        }
+        drop(queues);
+        drop(left);
+        self.inserts.fetch_add(1, Ordering::Relaxed);
+        Some(number)
+    }
 }
 
 impl fmt::Debug for BlockCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BlockCache").field("stats", &self.stats()).finish()
+    }
+}
+
+/// The blocks of one open table in a [`BlockCache`], by number. They leave the cache with it.
+pub(crate) struct TableBlocks {
+    cache: Arc<BlockCache>,
+    /// Number of the table in the cache, in the upper half.
+    key: u64,
+    hints: Box<[AtomicU32]>,
+}
+
+impl TableBlocks {
+    /// Registers a table of `blocks` blocks; those beyond 2³² are not cached.
+    pub(crate) fn new(cache: Arc<BlockCache>, blocks: u64) -> Self {
+        let table = cache.next_table.fetch_add(1, Ordering::Relaxed);
+        // Numbers run out after four thousand million tables: then nothing more is cached.
+        let blocks = if table == 0 { 0 } else { blocks.min(u32::MAX.into()) };
+        if table == 0 {
+            cache.next_table.store(0, Ordering::Relaxed);
+        }
+        Self { cache, key: u64::from(table) << 32, hints: (0..blocks).map(|_| AtomicU32::new(0)).collect() }
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> Option<&Slot> {
+        let hint = self.hints.get(usize::try_from(number).ok()?)?.load(Ordering::Relaxed);
+        self.cache.slots.get(hint.checked_sub(1)?)
+    }
+
+    /// Block number `number`, if it is in the cache; counts as a use.
+    #[inline]
+    pub(crate) fn get(&self, number: u64) -> Option<CachedBlock> {
+        if let Some(slot) = self.slot(number)
+            && let Some(block) = slot.get(self.key | number)
+        {
+            slot.mark_used();
+            self.cache.hits[number as usize % HIT_COUNTERS].count();
+            return Some(block);
+        }
+        self.cache.misses.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    /// As [`get`](Self::get), without a word about how useful the block is.
+    pub(crate) fn peek(&self, number: u64) -> Option<CachedBlock> {
+        self.slot(number)?.get(self.key | number)
+    }
+
+    /// Puts block number `number` in.
+    pub(crate) fn insert(&self, number: u64, block: CachedBlock) {
+        let Some(hint) = usize::try_from(number).ok().and_then(|number| self.hints.get(number)) else {
+            return;
+        };
+        // Two threads may read the same block at once: the second finds the first one's here.
+        if self.peek(number).is_none()
+            && let Some(slot) = self.cache.insert(self.key | number, block)
+        {
+            hint.store(slot + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes that the hints take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.hints)
+    }
+}
+
+impl Drop for TableBlocks {
+    fn drop(&mut self) {
+        let mut left = Vec::new();
+        let mut queues = self.cache.queues.lock();
+        for (number, hint) in (0_u64..).zip(&self.hints) {
+            if let Some(slot) = hint.load(Ordering::Relaxed).checked_sub(1) {
+                queues.remove(&self.cache.slots, slot, self.key | number, &mut left);
+            }
+        }
+        queues.sweep(&self.cache.slots);
+        drop(queues);
+        drop(left);
     }
 }

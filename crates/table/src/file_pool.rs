@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, Result};
 use bolide_storage::{File, Vfs};
@@ -27,7 +26,6 @@ pub struct FilePool {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
     max_open: usize,
-    cache_owner: u64,
     open: Mutex<OpenFiles>,
 }
 
@@ -43,19 +41,10 @@ struct OpenFile {
     last_use: u64,
 }
 
-/// Tells the blocks of one pool, or of one file outside a pool, apart from all others in a shared cache.
-static NEXT_CACHE_OWNER: AtomicU64 = AtomicU64::new(1);
-
 impl FilePool {
     /// A pool for the sstables in `dir` that keeps at most `max_open` (at least 1) of them open.
     pub fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>, max_open: usize) -> Arc<Self> {
-        Arc::new(Self {
-            vfs,
-            dir: dir.into(),
-            max_open: max_open.max(1),
-            cache_owner: NEXT_CACHE_OWNER.fetch_add(1, Ordering::Relaxed),
-            open: Mutex::default(),
-        })
+        Arc::new(Self { vfs, dir: dir.into(), max_open: max_open.max(1), open: Mutex::default() })
     }
 
     /// The directory of the files.
@@ -126,7 +115,6 @@ impl fmt::Debug for FilePool {
 pub struct FileSource {
     name: String,
     place: Place,
-    cache_owner: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -141,17 +129,12 @@ impl FileSource {
         Self {
             name: pool.dir.join(table_file_name(file_number)).display().to_string(),
             place: Place::Pooled { pool: Arc::clone(pool), file_number },
-            cache_owner: pool.cache_owner,
         }
     }
 
     /// A file that is open already; `name` is what errors call it.
     pub fn direct(name: impl Into<String>, file: Arc<dyn File>) -> Self {
-        Self {
-            name: name.into(),
-            place: Place::Direct(file),
-            cache_owner: NEXT_CACHE_OWNER.fetch_add(1, Ordering::Relaxed),
-        }
+        Self { name: name.into(), place: Place::Direct(file) }
     }
 
     /// What errors call the file.
@@ -167,11 +150,6 @@ impl FileSource {
     /// Whether the file has no bytes.
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
-    }
-
-    /// Tells the blocks of this source apart from others in a shared cache.
-    pub(crate) fn cache_owner(&self) -> u64 {
-        self.cache_owner
     }
 
     /// Fills `buf` from `offset`.

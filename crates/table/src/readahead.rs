@@ -3,6 +3,7 @@
 use bolide_base::Result;
 
 use crate::block::Block;
+use crate::index_block::IndexBlock;
 use crate::options::MAX_BLOCK_BYTES;
 use crate::stored_block::{BlockHandle, decode_block};
 use crate::table_reader::TableReader;
@@ -33,17 +34,19 @@ impl Readahead {
         Self { fill_cache, buffer: Vec::new(), start: 0, last_end: 0, in_a_row: 0, next_bytes: FIRST_BYTES }
     }
 
-    /// The data block at `handle`.
-    pub(crate) fn block(&mut self, table: &TableReader, handle: BlockHandle) -> Result<Block> {
+    /// Data block number `child` of `leaf`.
+    pub(crate) fn block(&mut self, table: &TableReader, leaf: &IndexBlock, child: usize) -> Result<Block> {
+        let handle = table.child_handle(leaf, child)?;
+        let ordinal = leaf.ordinal(child);
         let sequential = handle.offset == self.last_end;
         self.last_end = handle.end();
-        if self.holds(handle) {
-            return self.decode_buffered(table, handle);
-        }
         let cached =
-            if self.fill_cache { table.cached_data_block(handle) } else { table.peek_data_block(handle) };
+            if self.fill_cache { table.cached_data_block(ordinal) } else { table.peek_data_block(ordinal) };
         if let Some(block) = cached {
             return Ok(block);
+        }
+        if self.holds(handle) {
+            return self.decode_buffered(table, handle, ordinal);
         }
         if !sequential {
             self.in_a_row = 0;
@@ -51,10 +54,10 @@ impl Readahead {
         }
         self.in_a_row += 1;
         if self.in_a_row > PATIENCE && self.read_ahead(table, handle)? {
-            return self.decode_buffered(table, handle);
+            return self.decode_buffered(table, handle, ordinal);
         }
         let block = table.parse_data_block(handle, table.read_raw(handle, MAX_BLOCK_BYTES)?)?;
-        self.keep(table, handle, &block);
+        self.keep(table, ordinal, &block);
         Ok(block)
     }
 
@@ -62,17 +65,17 @@ impl Readahead {
         handle.offset >= self.start && handle.end() <= self.start + self.buffer.len() as u64
     }
 
-    fn decode_buffered(&self, table: &TableReader, handle: BlockHandle) -> Result<Block> {
+    fn decode_buffered(&self, table: &TableReader, handle: BlockHandle, ordinal: u64) -> Result<Block> {
         let framed = self.buffer.get((handle.offset - self.start) as usize..).unwrap_or_default();
         let payload = decode_block(table.source(), table.identity(), handle, framed, MAX_BLOCK_BYTES)?;
         let block = table.parse_data_block(handle, payload)?;
-        self.keep(table, handle, &block);
+        self.keep(table, ordinal, &block);
         Ok(block)
     }
 
-    fn keep(&self, table: &TableReader, handle: BlockHandle, block: &Block) {
+    fn keep(&self, table: &TableReader, ordinal: u64, block: &Block) {
         if self.fill_cache {
-            table.cache_data_block(handle, block);
+            table.cache_data_block(ordinal, block);
         }
     }
 

@@ -141,8 +141,7 @@ impl TableCursor {
         let Some(leaf) = &self.leaf else {
             return Ok(());
         };
-        let handle = self.table.child_handle(leaf, child)?;
-        let block = self.readahead.block(&self.table, handle)?;
+        let block = self.readahead.block(&self.table, leaf, child)?;
         self.key.clear();
         self.key.extend_from_slice(block.prefix());
         self.block = Some(block);

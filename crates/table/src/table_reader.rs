@@ -8,7 +8,7 @@ use bolide_base::limits::MAX_TREE_KEY_BYTES;
 use bolide_base::{FileIdentity, Result, SequenceNumber, Trailer};
 
 use crate::block::{Block, Entry, Found, Malformed};
-use crate::block_cache::{BlockCache, CacheKey, CachedBlock};
+use crate::block_cache::{BlockCache, CachedBlock, TableBlocks};
 use crate::bloom::BloomFilter;
 use crate::file_pool::FileSource;
 use crate::footer::{Footer, IndexLevelCount, read_footer};
@@ -16,7 +16,7 @@ use crate::index_block::{IndexBlock, IndexLevel};
 use crate::meta_collector::{MetaIndex, decode_meta_index};
 use crate::options::{MAX_BLOCK_BYTES, MAX_META_BLOCK_BYTES};
 use crate::properties::TableProperties;
-use crate::stored_block::{BlockHandle, Payload, read_block};
+use crate::stored_block::{BlockHandle, FRAME_BYTES, Payload, read_block};
 use crate::table_cursor::TableCursor;
 use crate::value_ref::ValueRef;
 
@@ -31,7 +31,8 @@ const MAX_PROPERTIES_BYTES: usize = 2 * MAX_TREE_KEY_BYTES + 4096;
 pub struct TableReader {
     source: FileSource,
     identity: FileIdentity,
-    cache: Arc<BlockCache>,
+    /// Data blocks by their number; index partitions behind them.
+    blocks: TableBlocks,
     footer: Footer,
     properties: TableProperties,
     filter: Option<BloomFilter>,
@@ -58,7 +59,7 @@ impl TableReader {
         let mut reader = Self {
             source,
             identity,
-            cache,
+            blocks: TableBlocks::new(Arc::clone(&cache), 0),
             footer,
             properties: TableProperties::default(),
             filter: None,
@@ -73,6 +74,10 @@ impl TableReader {
             .map_err(|malformed| reader.damaged(footer.meta_index.offset, malformed))?;
         reader.filter = reader.read_filter()?;
         reader.index = reader.read_top_index()?;
+        if let Some(top) = &reader.index {
+            let partitions = if top.levels == IndexLevelCount::Two { top.block.len() as u64 } else { 0 };
+            reader.blocks = TableBlocks::new(cache, top.block.end_ordinal() + partitions);
+        }
         Ok(reader)
     }
 
@@ -98,6 +103,11 @@ impl TableReader {
         let blocks = block.end_ordinal() - block.ordinal(0);
         if block.ordinal(0) != 0 || blocks != self.properties.data_blocks {
             return Err(self.source.corruption(handle.offset, "the index has another number of data blocks"));
+        }
+        if blocks > self.footer.data_end / FRAME_BYTES as u64 {
+            return Err(self
+                .source
+                .corruption(handle.offset, "the index has more data blocks than fit the file"));
         }
         Ok(Some(TopIndex { block: Arc::new(block), levels }))
     }
@@ -190,13 +200,12 @@ impl TableReader {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<Option<(Block, Entry)>> {
-        let handle = self.child_handle(leaf, child)?;
-        let block = self.data_block(handle)?;
+        let block = self.data_block(leaf, child)?;
         match block.find(key, sequence) {
             Ok(Found::Entry(entry)) => Ok(Some((block, entry))),
             Ok(Found::Absent) => Ok(None),
             Ok(Found::PastTheEnd) => self.find_in_next(top, partition, leaf, child, key, sequence),
-            Err(malformed) => Err(self.damaged(handle.offset, malformed)),
+            Err(malformed) => Err(self.damaged_child(leaf, child, malformed)),
         }
     }
 
@@ -211,23 +220,25 @@ impl TableReader {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<Option<(Block, Entry)>> {
-        let handle = if child + 1 < leaf.len() {
+        let next_leaf;
+        let (leaf, child) = if child + 1 < leaf.len() {
             if !leaf.continues(child + 1, key) {
                 return Ok(None);
             }
-            self.child_handle(leaf, child + 1)?
+            (leaf, child + 1)
         } else {
             let next = partition + 1;
             if top.levels == IndexLevelCount::One || !top.block.continues(next, key) {
                 return Ok(None);
             }
-            self.child_handle(&*self.partition(&top.block, next)?, 0)?
+            next_leaf = self.partition(&top.block, next)?;
+            (&*next_leaf, 0)
         };
-        let block = self.data_block(handle)?;
+        let block = self.data_block(leaf, child)?;
         match block.find(key, sequence) {
             Ok(Found::Entry(entry)) => Ok(Some((block, entry))),
             Ok(Found::Absent | Found::PastTheEnd) => Ok(None),
-            Err(malformed) => Err(self.damaged(handle.offset, malformed)),
+            Err(malformed) => Err(self.damaged_child(leaf, child, malformed)),
         }
     }
 
@@ -237,58 +248,62 @@ impl TableReader {
         })
     }
 
+    /// As [`damaged`](Self::damaged), for data block number `child` of `leaf`.
+    #[cold]
+    fn damaged_child(&self, leaf: &IndexBlock, child: usize, malformed: Malformed) -> bolide_base::Error {
+        self.damaged(leaf.handle(child).unwrap_or_default().offset, malformed)
+    }
+
     /// Index partition number `partition`, through the cache.
     pub(crate) fn partition(&self, top: &IndexBlock, partition: usize) -> Result<Arc<IndexBlock>> {
-        let handle = self.child_handle(top, partition)?;
-        let cache_key = self.cache_key(handle);
-        match self.cache.get(&cache_key) {
-            Some(CachedBlock::Index(index)) => return Ok(index),
-            Some(CachedBlock::Data(_)) => return Err(self.mixed_up(handle)),
-            None => {}
+        let number = top.end_ordinal() + partition as u64;
+        if let Some(CachedBlock::Index(index)) = self.blocks.get(number) {
+            return Ok(index);
         }
+        let handle = self.child_handle(top, partition)?;
         let index = self.read_index_block(handle, IndexLevel::Leaf)?;
-        let blocks = index.end_ordinal() - index.ordinal(0);
         let next = if partition + 1 < top.len() { top.ordinal(partition + 1) } else { top.end_ordinal() };
-        if index.ordinal(0) != top.ordinal(partition) || blocks != next - index.ordinal(0) {
+        if index.ordinal(0) != top.ordinal(partition) || index.end_ordinal() != next {
             return Err(self.source.corruption(handle.offset, "an index partition has other data blocks"));
         }
         let index = Arc::new(index);
-        self.cache.insert(cache_key, CachedBlock::Index(Arc::clone(&index)));
+        self.blocks.insert(number, CachedBlock::Index(Arc::clone(&index)));
         Ok(index)
     }
 
-    /// A data block, through the cache.
+    /// Data block number `child` of `leaf`, through the cache.
     #[inline]
-    pub(crate) fn data_block(&self, handle: BlockHandle) -> Result<Block> {
-        match self.cache.get(&self.cache_key(handle)) {
-            Some(CachedBlock::Data(block)) => Ok(block),
-            Some(CachedBlock::Index(_)) => Err(self.mixed_up(handle)),
-            None => self.load_data_block(handle),
+    pub(crate) fn data_block(&self, leaf: &IndexBlock, child: usize) -> Result<Block> {
+        match self.cached_data_block(leaf.ordinal(child)) {
+            Some(block) => Ok(block),
+            None => self.load_data_block(leaf, child),
         }
     }
 
     #[cold]
-    fn load_data_block(&self, handle: BlockHandle) -> Result<Block> {
+    fn load_data_block(&self, leaf: &IndexBlock, child: usize) -> Result<Block> {
+        let handle = self.child_handle(leaf, child)?;
         let block = self.parse_data_block(handle, self.read_raw(handle, MAX_BLOCK_BYTES)?)?;
-        self.cache_data_block(handle, &block);
+        self.cache_data_block(leaf.ordinal(child), &block);
         Ok(block)
     }
 
-    pub(crate) fn cache_data_block(&self, handle: BlockHandle, block: &Block) {
-        self.cache.insert(self.cache_key(handle), CachedBlock::Data(block.clone()));
+    pub(crate) fn cache_data_block(&self, ordinal: u64, block: &Block) {
+        self.blocks.insert(ordinal, CachedBlock::Data(block.clone()));
     }
 
-    /// A data block if it is cached, without marking it as used.
-    pub(crate) fn peek_data_block(&self, handle: BlockHandle) -> Option<Block> {
-        match self.cache.peek(&self.cache_key(handle)) {
+    /// Data block number `ordinal` if it is cached; counts as a use.
+    #[inline]
+    pub(crate) fn cached_data_block(&self, ordinal: u64) -> Option<Block> {
+        match self.blocks.get(ordinal) {
             Some(CachedBlock::Data(block)) => Some(block),
             _ => None,
         }
     }
 
-    /// As [`peek_data_block`](Self::peek_data_block), and marks it as used.
-    pub(crate) fn cached_data_block(&self, handle: BlockHandle) -> Option<Block> {
-        match self.cache.get(&self.cache_key(handle)) {
+    /// As [`cached_data_block`](Self::cached_data_block), without marking it as used.
+    pub(crate) fn peek_data_block(&self, ordinal: u64) -> Option<Block> {
+        match self.blocks.peek(ordinal) {
             Some(CachedBlock::Data(block)) => Some(block),
             _ => None,
         }
@@ -296,21 +311,6 @@ impl TableReader {
 
     pub(crate) fn parse_data_block(&self, handle: BlockHandle, payload: Payload) -> Result<Block> {
         Block::new(payload).map_err(|malformed| self.damaged(handle.offset, malformed))
-    }
-
-    #[inline]
-    fn cache_key(&self, handle: BlockHandle) -> CacheKey {
-        CacheKey {
-            owner: self.source.cache_owner(),
-            file_number: self.identity.file_number,
-            offset: handle.offset,
-        }
-    }
-
-    /// Two parts of the index say different things about one block.
-    #[cold]
-    fn mixed_up(&self, handle: BlockHandle) -> bolide_base::Error {
-        self.source.corruption(handle.offset, "a block is used both as data and as index")
     }
 
     /// A cursor over all entries. With `fill_cache`, blocks that it reads stay in the cache; without,
@@ -350,9 +350,11 @@ impl TableReader {
         self.meta_index.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The bytes that the open table keeps in memory outside the cache: filter, index, properties.
+    /// The bytes that the open table keeps in memory outside the cache: filter, index,
+    /// properties, four bytes per block to find it in the cache.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()
+            + self.blocks.memory_bytes()
             + self.filter.as_ref().map_or(0, BloomFilter::memory_bytes)
             + self.index.as_ref().map_or(0, |top| top.block.memory_bytes())
             + self.properties.smallest_key.len()
