@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
+use crate::failure::{describe, describe_two};
 use crate::lock::lock_file;
 use crate::vfs::{File, FileLock, Vfs, directory_path};
 
@@ -118,22 +119,6 @@ impl Vfs for DiskVfs {
             .open(path)
             .map_err(|error| describe("open lock file", path, error))?;
         lock_file(file, path)
-    }
-}
-
-/// An error that says which operation on which path failed.
-pub(crate) fn describe(operation: &str, path: &Path, error: io::Error) -> Error {
-    with_kind(format!("{operation} {}", path.display()), error)
-}
-
-fn describe_two(operation: &str, from: &Path, to: &Path, error: io::Error) -> Error {
-    with_kind(format!("{operation} {} to {}", from.display(), to.display()), error)
-}
-
-fn with_kind(context: String, error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::AlreadyExists => Error::new(ErrorKind::Conflict, format!("{context}: {error}")),
-        _ => Error::io(context, error),
     }
 }
 

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod disk;
+mod failure;
 mod lock;
 mod mem;
 mod runtime;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
-use crate::disk::describe;
+use crate::failure::describe;
 use crate::lock::locked;
 use crate::vfs::{File, FileLock, Vfs};
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bolide_base::{Error, Result};
 
-use crate::disk::describe;
+use crate::failure::describe;
 
 /// Index of a node in its disk.
 pub(super) type NodeId = usize;

@@ -2,18 +2,20 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
 
 use super::disk::NodeId;
 use super::fault::{Call, Fault};
-use super::vfs::{SimVfs, broken, full};
+use super::machine::{Machine, broken, full};
 use crate::mem::{copy_at, opened_for_reading};
 use crate::vfs::File;
 
 pub(super) struct SimFile {
-    vfs: SimVfs,
+    machine: Arc<Mutex<Machine>>,
     node: NodeId,
     path: PathBuf,
     writable: bool,
@@ -22,8 +24,8 @@ pub(super) struct SimFile {
 }
 
 impl SimFile {
-    pub(super) fn new(vfs: SimVfs, node: NodeId, path: PathBuf, writable: bool) -> Self {
-        Self { vfs, node, path, writable, poisoned: AtomicBool::new(false) }
+    pub(super) fn new(machine: Arc<Mutex<Machine>>, node: NodeId, path: PathBuf, writable: bool) -> Self {
+        Self { machine, node, path, writable, poisoned: AtomicBool::new(false) }
     }
 
     fn check_poison(&self, operation: &str) -> Result<()> {
@@ -43,7 +45,7 @@ impl SimFile {
 
 impl File for SimFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let mut machine = self.vfs.machine.lock();
+        let mut machine = self.machine.lock();
         let fault = machine.begin(Call::Read { bytes: buf.len() }, "read", &self.path)?;
         let wanted = match fault {
             None => buf.len(),
@@ -58,7 +60,7 @@ impl File for SimFile {
             return Err(opened_for_reading(&self.path));
         }
         self.check_poison("append to")?;
-        let mut machine = self.vfs.machine.lock();
+        let mut machine = self.machine.lock();
         let fault = machine.begin(Call::Append { bytes: bytes.len() }, "append to", &self.path)?;
         let landed = match fault {
             None => bytes.len(),
@@ -72,7 +74,7 @@ impl File for SimFile {
 
     fn sync(&self) -> Result<()> {
         self.check_poison("sync")?;
-        let mut machine = self.vfs.machine.lock();
+        let mut machine = self.machine.lock();
         let fault = machine.begin(Call::Sync, "sync", &self.path)?;
         match fault {
             None => {
@@ -88,7 +90,7 @@ impl File for SimFile {
     }
 
     fn len(&self) -> Result<u64> {
-        let mut machine = self.vfs.machine.lock();
+        let mut machine = self.machine.lock();
         if machine.begin(Call::Look, "stat", &self.path)?.is_some() {
             return Err(broken("stat", &self.path));
         }

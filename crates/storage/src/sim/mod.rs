@@ -7,12 +7,14 @@ mod crash;
 mod disk;
 mod fault;
 mod file;
+mod machine;
 mod rng;
 mod runtime;
 mod vfs;
 
 pub use crash::CrashMode;
 pub use fault::{Fault, FaultPlan, IoCounters};
+pub use machine::RecordImages;
 pub use rng::SimRng;
 pub use runtime::SimRuntime;
-pub use vfs::{DiskImage, RecordImages, SimVfs};
+pub use vfs::{DiskImage, SimVfs};

@@ -1,20 +1,18 @@
 //! The simulated file system: names, faults, power.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bolide_base::{Error, Result};
+use bolide_base::Result;
 use parking_lot::Mutex;
 
 use super::crash::{CrashMode, after_power_cut};
 use super::disk::SimDisk;
-use super::fault::{Call, Fault, FaultPlan, FaultState, IoCounters};
+use super::fault::{Call, Fault, FaultPlan, IoCounters};
 use super::file::SimFile;
+use super::machine::{DiskCopy, Machine, RecordImages, broken, full};
 use super::rng::SimRng;
-use crate::disk::describe;
 use crate::lock::locked;
 use crate::mem::normal;
 use crate::vfs::{File, FileLock, Vfs};
@@ -37,37 +35,7 @@ use crate::vfs::{File, FileLock, Vfs};
 /// ```
 #[derive(Clone)]
 pub struct SimVfs {
-    pub(super) machine: Arc<Mutex<Machine>>,
-}
-
-/// The state of a simulated machine.
-pub(super) struct Machine {
-    pub(super) disk: SimDisk,
-    pub(super) faults: FaultState,
-    pub(super) rng: SimRng,
-    locks: BTreeSet<PathBuf>,
-    power: Power,
-    record: RecordImages,
-    images: Vec<DiskImage>,
-}
-
-/// Whether the machine still runs.
-enum Power {
-    On,
-    /// Goes off once this many sync points, counted since the machine was made, are done.
-    OffAfter(u64),
-    Off,
-}
-
-/// At which calls images of the disk are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RecordImages {
-    /// At none.
-    Never,
-    /// Before each sync of a file or a directory.
-    SyncPoints,
-    /// Before each call that writes: appends, changes of names, syncs.
-    Writes,
+    machine: Arc<Mutex<Machine>>,
 }
 
 /// The disk as it was just before a call.
@@ -88,16 +56,7 @@ impl SimVfs {
     }
 
     fn with_disk(disk: SimDisk, rng: SimRng) -> Self {
-        let machine = Machine {
-            disk,
-            faults: FaultState::default(),
-            rng,
-            locks: BTreeSet::new(),
-            power: Power::On,
-            record: RecordImages::Never,
-            images: Vec::new(),
-        };
-        Self { machine: Arc::new(Mutex::new(machine)) }
+        Self { machine: Arc::new(Mutex::new(Machine::new(disk, rng))) }
     }
 
     /// The disk that the next boot would find if the power went now. This machine runs on.
@@ -142,11 +101,7 @@ impl SimVfs {
     /// Lets the power go once `count` more sync points are done: every call after that fails, and
     /// [`crash`](Self::crash) gives the disk that is left.
     pub fn power_off_after_syncs(&self, count: u64) {
-        let mut machine = self.machine.lock();
-        machine.power = match count {
-            0 => Power::Off,
-            _ => Power::OffAfter(machine.faults.counters.sync_points + count),
-        };
+        self.machine.lock().power_off_after_syncs(count);
     }
 
     /// Lets the power go now: every later call fails.
@@ -156,7 +111,7 @@ impl SimVfs {
 
     /// Whether the power is off.
     pub fn is_off(&self) -> bool {
-        matches!(self.machine.lock().power, Power::Off)
+        self.machine.lock().is_off()
     }
 
     /// From now on keeps images of the disk at these calls; see [`take_images`](Self::take_images).
@@ -166,7 +121,13 @@ impl SimVfs {
 
     /// The images kept since the last call of this, in order.
     pub fn take_images(&self) -> Vec<DiskImage> {
-        std::mem::take(&mut self.machine.lock().images)
+        let copies = std::mem::take(&mut self.machine.lock().copies);
+        let image = |copy: DiskCopy| DiskImage {
+            vfs: Self::with_disk(copy.disk, copy.rng),
+            before: copy.before,
+            call: copy.call,
+        };
+        copies.into_iter().map(image).collect()
     }
 
     /// The paths of all files on the disk, sorted.
@@ -215,58 +176,17 @@ impl SimVfs {
     }
 }
 
-impl Machine {
-    /// Counts a call, keeps an image if one is wanted, and says what is to go wrong.
-    pub(super) fn begin(&mut self, call: Call, operation: &str, path: &Path) -> Result<Option<Fault>> {
-        if matches!(self.power, Power::Off) {
-            return Err(describe(operation, path, io::Error::other("the power is off")));
-        }
-        let wanted = match self.record {
-            RecordImages::Never => false,
-            RecordImages::SyncPoints => call.is_sync_point(),
-            RecordImages::Writes => call.writes(),
-        };
-        if wanted {
-            let rng = self.rng.clone();
-            self.images.push(DiskImage {
-                vfs: SimVfs::with_disk(self.disk.clone(), rng),
-                before: format!("{operation} {}", path.display()),
-                call: self.faults.counters.calls + 1,
-            });
-        }
-        Ok(self.faults.count(call))
-    }
-
-    /// After a sync point: the power may go.
-    pub(super) fn end(&mut self, call: Call) {
-        let done = self.faults.counters.sync_points;
-        if call.is_sync_point() && matches!(self.power, Power::OffAfter(count) if done >= count) {
-            self.power = Power::Off;
-        }
-    }
-}
-
-/// The error of a full disk.
-pub(super) fn full(operation: &str, path: &Path) -> Error {
-    describe(operation, path, io::Error::from(io::ErrorKind::StorageFull))
-}
-
-/// The error of a disk that does not work.
-pub(super) fn broken(operation: &str, path: &Path) -> Error {
-    describe(operation, path, io::Error::other("simulated input/output error"))
-}
-
 impl Vfs for SimVfs {
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         let path = normal(path);
         let node = self.call(Call::Create, "create", &path, |machine| machine.disk.create(&path))?;
-        Ok(Arc::new(SimFile::new(self.clone(), node, path, true)))
+        Ok(Arc::new(SimFile::new(Arc::clone(&self.machine), node, path, true)))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         let path = normal(path);
         let node = self.call(Call::Look, "open", &path, |machine| machine.disk.file_node("open", &path))?;
-        Ok(Arc::new(SimFile::new(self.clone(), node, path, false)))
+        Ok(Arc::new(SimFile::new(Arc::clone(&self.machine), node, path, false)))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
