@@ -1,5 +1,6 @@
 //! The memtable against an ordered map.
 
+#![cfg(not(bolide_shuttle))]
 #![allow(clippy::disallowed_methods, reason = "the seed of a test comes from the clock")]
 
 use std::cmp::Reverse;

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use bolide_base::{SequenceNumber, Trailer};
 
 pub use cursor::{MemtableCursor, Visibility};
-pub use range_list::RangeTombstone;
+pub use crate::range_tombstones::RangeTombstone;
 
 use range_list::RangeList;
 use sync::{AtomicU64, AtomicUsize, Ordering};

@@ -3,18 +3,9 @@
 use bolide_base::SequenceNumber;
 use parking_lot::RwLock;
 
-use super::sync::{AtomicUsize, Ordering};
+use crate::range_tombstones::RangeTombstone;
 
-/// Versions of the keys `start .. end` older than `sequence` are deleted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RangeTombstone {
-    /// The first key deleted.
-    pub start: Vec<u8>,
-    /// The first key behind it that is not deleted.
-    pub end: Vec<u8>,
-    /// When it was deleted.
-    pub sequence: SequenceNumber,
-}
+use super::sync::{AtomicUsize, Ordering};
 
 #[derive(Default)]
 pub(super) struct RangeList {

@@ -100,7 +100,9 @@ impl Tree {
                 return entry.add(version);
             }
             if leaf.count() == FANOUT {
-                self.split(parent, leaf, version, position == FANOUT);
+                if !self.split(parent, leaf, version, position == FANOUT) {
+                    wait(&mut turns);
+                }
                 continue;
             }
             let entry = *fresh.get_or_insert_with(|| EntryRef::create(&self.entries, key, trailer, value));
@@ -191,7 +193,9 @@ impl Tree {
             while let Some(children) = node.children() {
                 if INSERT && node.count() == FANOUT {
                     let append = node.is_last() && node.search(key).position == FANOUT;
-                    self.split(parent, node, version, append);
+                    if !self.split(parent, node, version, append) {
+                        wait(&mut turns);
+                    }
                     continue 'restart;
                 }
                 let found = node.search(key);
@@ -215,17 +219,23 @@ impl Tree {
         }
     }
 
-    /// Splits the full `node`, if it and its parent still are at these versions; else does nothing.
-    /// `append`: the next key goes behind the last slot.
-    fn split<'a>(&'a self, parent: Option<Parent<'a>>, node: NodeRef<'a>, version: u64, append: bool) {
+    /// Splits the full `node`, if it and its parent still are at these versions and not locked; else does
+    /// nothing and answers false. `append`: the next key goes behind the last slot.
+    fn split<'a>(
+        &'a self,
+        parent: Option<Parent<'a>>,
+        node: NodeRef<'a>,
+        version: u64,
+        append: bool,
+    ) -> bool {
         if parent.is_some_and(|parent| !parent.node.try_lock(parent.version)) {
-            return;
+            return false;
         }
         if !node.try_lock(version) {
             if let Some(parent) = parent {
                 parent.node.unlock();
             }
-            return;
+            return false;
         }
         let middle = if append && node.is_last() { FANOUT - (FANOUT / 8).max(1) } else { FANOUT / 2 };
         let Some((fence, right)) = node.upper_half(&self.nodes, middle) else {
@@ -251,5 +261,6 @@ impl Tree {
                 node.end_change();
             }
         }
+        true
     }
 }
