@@ -9,7 +9,7 @@ use bolide_table::InternalCursor;
 
 use super::{Bounds, MergingCursor, Run, RunCursor, VisibleCursor};
 use crate::memtable::{Memtable, MemtableCursor, Visibility};
-use crate::version::{RangeTombstone, RangeTombstones};
+use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
 type Entry = (Vec<u8>, Trailer, Vec<u8>);
 

@@ -20,7 +20,7 @@ use bolide_table::InternalCursor;
 
 use super::bounds::{Bounds, successor};
 use super::{MergingCursor, Source};
-use crate::version::RangeTombstones;
+use crate::range_tombstones::RangeTombstones;
 
 /// How many versions of one key are stepped over before the cursor seeks. A step costs some 10 ns, a seek
 /// some 100 to 1,000 for each source.

@@ -130,8 +130,8 @@ impl Memtable {
         MemtableCursor::new(self.clone(), visibility)
     }
 
-    /// Bytes of memory taken from the allocator, used or not: the exact size of all chunks, and what the
-    /// range tombstones take.
+    /// Bytes of memory taken from the allocator, used or not: the exact size of all chunks, and an estimate
+    /// for the range tombstones.
     ///
     /// Chunks are a quarter of what is there already, within 8 KiB and 1 MiB, so this is at most a quarter
     /// (or 8 KiB, or 1 MiB) above what is in use. An entry of 16 + 100 bytes takes 152, and 20 to 30 in
@@ -171,7 +171,7 @@ impl Memtable {
         self.ranges.len()
     }
 
-    /// A copy of the range tombstones, in the order of their arrival.
+    /// A copy of the range tombstones, in no particular order.
     pub fn range_tombstones(&self) -> Vec<RangeTombstone> {
         self.ranges.all()
     }

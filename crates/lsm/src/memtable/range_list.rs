@@ -3,29 +3,39 @@
 use bolide_base::SequenceNumber;
 use parking_lot::RwLock;
 
-use crate::range_tombstones::RangeTombstone;
-
 use super::sync::{AtomicUsize, Ordering};
+use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
+/// A growing set of range tombstones that can be searched at any time.
 #[derive(Default)]
 pub(super) struct RangeList {
-    list: RwLock<Vec<RangeTombstone>>,
-    len: AtomicUsize,
+    /// More than one only where one set has no more room; inserting may not fail.
+    sets: RwLock<Vec<RangeTombstones>>,
+    count: AtomicUsize,
     bytes: AtomicUsize,
 }
 
 impl RangeList {
+    /// Adds a tombstone. An empty range changes nothing.
     pub(super) fn add(&self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
-        let mut list = self.list.write();
-        list.push(RangeTombstone { start: start.to_vec(), end: end.to_vec(), sequence });
-        let bytes = size_of::<RangeTombstone>() + start.len() + end.len();
+        if start >= end {
+            return;
+        }
+        let tombstone = RangeTombstone { start: start.to_vec(), end: end.to_vec(), sequence };
+        let mut sets = self.sets.write();
+        let added = sets.last_mut().is_some_and(|last| last.add(tombstone.clone()).is_ok());
+        if !added {
+            sets.extend(RangeTombstones::from_tombstones([tombstone]));
+        }
+        // The tombstone itself, and about as many numbers as it has levels of the search structure.
+        let bytes = size_of::<RangeTombstone>() + start.len() + end.len() + 128;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.len.store(list.len(), Ordering::Release);
+        self.count.fetch_add(1, Ordering::Release);
     }
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.len.load(Ordering::Acquire)
+        self.count.load(Ordering::Acquire)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -33,14 +43,10 @@ impl RangeList {
     }
 
     pub(super) fn all(&self) -> Vec<RangeTombstone> {
-        self.list.read().clone()
+        self.sets.read().iter().flat_map(RangeTombstones::iter).cloned().collect()
     }
 
     pub(super) fn newest_covering(&self, key: &[u8], at_most: SequenceNumber) -> SequenceNumber {
-        let list = self.list.read();
-        let covers = |tombstone: &&RangeTombstone| {
-            tombstone.sequence <= at_most && *tombstone.start <= *key && *key < *tombstone.end
-        };
-        list.iter().filter(covers).map(|tombstone| tombstone.sequence).max().unwrap_or(0)
+        self.sets.read().iter().map(|set| set.newest_covering(key, at_most)).max().unwrap_or(0)
     }
 }
