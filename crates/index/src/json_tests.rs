@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::*;
 use crate::attribute::Value;
-use crate::path::{AttributePath, Step};
+use crate::model::find_values;
+use crate::path::AttributePath;
 
 fn extract(record: &[u8], paths: &[&str]) -> Result<Vec<Vec<Value>>> {
     let plan = AttributePlan::new(paths.iter().map(|path| path.parse().unwrap()));
@@ -163,26 +164,6 @@ fn long_strings_are_taken_whole() {
     assert_eq!(one(&format!("{{\"a\":\"{long}\"}}"), "a"), [Value::from(long)]);
 }
 
-/// What a path finds in a parsed record, by the table in the module's head.
-fn find(json: &serde_json::Value, steps: &[Step], out: &mut Vec<Value>) {
-    match steps {
-        [] => match json {
-            serde_json::Value::Array(elements) => out.extend(elements.iter().filter_map(Value::from_json)),
-            scalar => out.extend(Value::from_json(scalar)),
-        },
-        [Step::Field(name), rest @ ..] => {
-            if let Some(value) = json.as_object().and_then(|object| object.get(name)) {
-                find(value, rest, out);
-            }
-        }
-        [Step::Elements, rest @ ..] => {
-            for element in json.as_array().into_iter().flatten() {
-                find(element, rest, out);
-            }
-        }
-    }
-}
-
 fn any_json() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(json!(null)),
@@ -217,7 +198,7 @@ proptest! {
         JsonExtractor.extract(record.to_string().as_bytes(), &plan, &mut values).unwrap();
         for (slot, path) in paths.iter().enumerate() {
             let mut expected = Vec::new();
-            find(&record, path.steps(), &mut expected);
+            find_values(&record, path.steps(), &mut expected);
             expected.sort();
             expected.dedup();
             let found: Vec<Value> =

@@ -1,20 +1,54 @@
 //! Secondary indexes of Bolide and the one lookup driver.
+//!
+//! An index only proposes [candidates](candidate); one [driver](lookup) decides. An index turns writes
+//! into entries that join the same atomic batch, and the predicates of a query into a stream of
+//! `(primary key, sequence number)`. The driver, the same for all kinds, keeps the first of them,
+//! validates each at the view of the query, fetches records and checks the predicates on them. So all kinds of
+//! index give the same answers as a scan of the table.
+//!
+//! ```text
+//! put     record → extractor → values → SecondaryIndex::derive → batch → commit → SecondaryIndex::stage
+//! query   Query → Access → SecondaryIndex::candidates → TopK → Validator → table → predicates → Row
+//! ```
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod attribute;
 pub mod attribute_plan;
+pub mod candidate;
+pub mod check;
+pub mod explain;
 pub mod extractor;
 pub mod json;
+pub mod lookup;
 pub mod path;
 pub mod predicate;
 pub mod query;
+mod scan;
+pub mod secondary_index;
+pub mod source;
 pub mod spec;
+pub mod standalone;
+mod top_k;
+pub mod validation;
 
+#[cfg(test)]
+mod model;
+
+pub use access::Access;
 pub use attribute::Value;
 pub use attribute_plan::{AttributePlan, AttributeValues, Slot};
+pub use candidate::{Candidate, CandidateCursor};
+pub use check::{CheckedTable, IndexCheck};
+pub use explain::Explain;
 pub use extractor::AttributeExtractor;
 pub use json::JsonExtractor;
+pub use lookup::{Lookup, LookupOptions, Row};
 pub use path::AttributePath;
 pub use predicate::{Condition, Predicate, ValueRange};
 pub use query::{CompiledQuery, Order, Projection, Query};
+pub use secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
+pub use source::{EntryCursor, ReadSource, TreeSource};
 pub use spec::{IndexKind, IndexSpec, Maintenance};
+pub use standalone::composite::CompositeIndex;
+pub use validation::{Validator, Verdict};

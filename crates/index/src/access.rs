@@ -1,0 +1,112 @@
+//! How an index can serve a query: which part of its keys to read, and what that settles.
+
+use crate::attribute;
+use crate::path::AttributePath;
+use crate::query::CompiledQuery;
+
+/// The part of an index over certain attributes that holds all matches of a query.
+///
+/// The keys of an index start with the encoded values of its attributes, one after the other. Equalities
+/// on its first attributes fix a prefix; a range on the next attribute bounds what follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// First key to read.
+    pub(crate) low: Vec<u8>,
+    /// First key behind; nothing is to be read where it is not above `low`.
+    pub(crate) end: Vec<u8>,
+    /// True if every attribute is fixed: there is one secondary key, and it is `low`.
+    pub(crate) point: bool,
+    /// The predicates that every entry within the bounds satisfies, ascending.
+    pub(crate) covered: Vec<usize>,
+    /// How many attributes are fixed.
+    pub(crate) fixed: usize,
+    /// Which attribute of the index is the one that value orders go by, if its range bounds the access.
+    pub(crate) order_attribute: Option<usize>,
+}
+
+impl Access {
+    /// How an index over `attributes` serves `query`; `None` if it does not, because no predicate is on
+    /// its first attribute.
+    pub fn plan(attributes: &[AttributePath], query: &CompiledQuery) -> Option<Self> {
+        let mut access = Self {
+            low: Vec::new(),
+            end: Vec::new(),
+            point: false,
+            covered: Vec::new(),
+            fixed: 0,
+            order_attribute: None,
+        };
+        let mut range = None;
+        for (position, attribute) in attributes.iter().enumerate() {
+            let on_attribute = |is_equal: bool| {
+                query
+                    .predicates
+                    .iter()
+                    .position(|predicate| predicate.is_equal == is_equal && predicate.path == *attribute)
+            };
+            if let Some(equal) = on_attribute(true) {
+                access.low.extend_from_slice(&query.predicates[equal].range.low);
+                access.covered.push(equal);
+                access.fixed += 1;
+                continue;
+            }
+            // The range that gives the order is preferred to another on the same attribute.
+            let order = query.order_predicate.filter(|&at| query.predicates[at].path == *attribute);
+            range = order.or_else(|| on_attribute(false));
+            if order.is_some() {
+                access.order_attribute = Some(position);
+            }
+            break;
+        }
+        access.end.clone_from(&access.low);
+        match range {
+            Some(range) => {
+                access.low.extend_from_slice(&query.predicates[range].range.low);
+                access.end.extend_from_slice(&query.predicates[range].range.end);
+                access.covered.push(range);
+                access.covered.sort_unstable();
+            }
+            None if access.fixed == 0 => return None,
+            None => attribute::make_successor(&mut access.end),
+        }
+        access.point = access.fixed == attributes.len();
+        Some(access)
+    }
+
+    /// Sorts plans by how much they narrow: equalities first, then a range, then neither.
+    pub(crate) fn rank(&self) -> (bool, usize, usize) {
+        (self.point, self.fixed, self.covered.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::{Order, Query};
+
+    fn plan(attributes: &[&str], query: Query) -> Option<Access> {
+        let attributes: Vec<AttributePath> = attributes.iter().map(|path| path.parse().unwrap()).collect();
+        Access::plan(&attributes, &CompiledQuery::new(&query).unwrap())
+    }
+
+    #[test]
+    fn equalities_fix_a_prefix_and_a_range_bounds_the_rest() {
+        let query = Query::new().range("b", 1..5).eq("a", "x").eq("d", 1).order(Order::Value);
+        let access = plan(&["a", "b", "d"], query.clone()).unwrap();
+        assert_eq!((access.point, access.fixed, &access.covered[..]), (false, 1, &[0, 1][..]));
+        assert_eq!(access.order_attribute, Some(1));
+        assert!(access.low < access.end);
+        assert!(plan(&["c", "a"], query.clone()).is_none());
+        let access = plan(&["a"], query.clone()).unwrap();
+        assert!(access.point && access.covered == [1] && access.order_attribute.is_none());
+        let access = plan(&["d", "c"], query.clone()).unwrap();
+        assert!(!access.point && access.fixed == 1);
+        assert!(plan(&["a"], query.clone()).unwrap().rank() > plan(&["b"], query).unwrap().rank());
+    }
+
+    #[test]
+    fn the_range_of_the_order_is_preferred() {
+        let query = Query::new().range("a", 1..5).range("a", 2..9).order(Order::Value);
+        assert_eq!(plan(&["a"], query).unwrap().covered, [0]);
+    }
+}

@@ -1,0 +1,37 @@
+//! What an index proposes: records that may satisfy a query.
+
+use bolide_base::{Result, SequenceNumber};
+
+use crate::query::Order;
+
+/// A record that an index proposes, as it was written at one sequence number.
+///
+/// It borrows from its cursor: nothing is copied for candidates that turn out obsolete.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Candidate<'c> {
+    /// The record's key.
+    pub primary_key: &'c [u8],
+    /// The sequence number of the write that the index entry stems from.
+    pub sequence: SequenceNumber,
+    /// The value for a value order, encoded; empty where the cursor does not know it.
+    pub order_value: &'c [u8],
+    /// True if the same write may be proposed again, under another value.
+    pub repeated: bool,
+}
+
+/// Streams the candidates of one query.
+pub trait CandidateCursor {
+    /// The next candidate.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the files below.
+    fn next(&mut self) -> Result<Option<Candidate<'_>>>;
+
+    /// No candidate still to come is newer than this. Lets the driver stop early and stay exact.
+    fn sequence_bound(&self) -> SequenceNumber;
+
+    /// The order in which all candidates come, if they come in one. The driver then passes them on as they
+    /// come; else it collects and sorts.
+    fn order(&self) -> Option<Order>;
+}

@@ -1,0 +1,449 @@
+//! The one lookup driver: it turns the candidates of whatever index into exact answers.
+//!
+//! 1. **Choose** an index: the one that the query names, else the one whose keys its predicates narrow most,
+//!    equalities before ranges. Without any, the table is scanned.
+//! 2. **Candidates** stream from the index. Where they come in the order of the query they are passed on
+//!    one by one; else they are collected in a [bounded memory](crate::top_k), sorted, and, should more
+//!    have come than fit, read again from behind the last answer. In newest-first order a candidate is passed
+//!    on as soon as the cursor's sequence bound says that nothing newer can come.
+//! 3. **Settle** each candidate at the view. Where records are wanted, one lookup in the table both validates
+//!    and fetches: the candidate is current if the record has its sequence number. Else the index's
+//!    validator decides, and where it cannot, the table.
+//! 4. **Check** all predicates on the fetched record.
+//!
+//! The limit counts settled answers only, so K answers are the first K of all matches, never fewer because
+//! some candidates were obsolete. A write is answered once, however many of its values match: writes
+//! are told apart by sequence number, of which each has its own.
+//!
+//! Nothing is allocated per candidate.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+
+use crate::access::Access;
+use crate::attribute_plan::AttributeValues;
+use crate::candidate::{Candidate, CandidateCursor};
+use crate::explain::Explain;
+use crate::extractor::AttributeExtractor;
+use crate::query::{CompiledQuery, Order, Projection, Query};
+use crate::scan::ScanCursor;
+use crate::secondary_index::SecondaryIndex;
+use crate::source::{ReadSource, TreeSource};
+use crate::top_k::TopK;
+use crate::validation::{Validator, Verdict};
+
+/// Candidates collected in the first pass, at least.
+const FIRST_CAPACITY: usize = 128;
+
+/// Settings of a lookup.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct LookupOptions<'a> {
+    /// Memory for candidates that have to be sorted, in bytes. Default: 32 MiB. With less, an order that the
+    /// index does not deliver may take several passes over it.
+    pub collect_bytes: usize,
+    /// Check on every fetched record also those predicates that the index settles. Default: true. It
+    /// costs one extraction a record, and turns damage to an index into a missing answer instead of a
+    /// wrong one.
+    pub recheck: bool,
+    /// A clock in nanoseconds, to measure the stages with. Default: none.
+    pub clock: Option<&'a dyn Fn() -> u64>,
+}
+
+impl Default for LookupOptions<'_> {
+    fn default() -> Self {
+        Self { collect_bytes: 32 << 20, recheck: true, clock: None }
+    }
+}
+
+/// One answer; it borrows the key.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Row<'r, V> {
+    /// The record's key.
+    pub primary_key: &'r [u8],
+    /// The sequence number of the write that the answer is.
+    pub sequence: SequenceNumber,
+    /// The record, if the query asks for records.
+    pub record: Option<V>,
+}
+
+/// What is asked: a collection at a view, with its indexes.
+#[derive(Clone, Copy)]
+pub struct Lookup<'a, S: ReadSource> {
+    /// The view that answers are exact for.
+    pub view: &'a S,
+    /// The tree of the records.
+    pub table: TreeId,
+    /// Finds attributes in records; `None` for a collection without attributes.
+    pub extractor: Option<&'a dyn AttributeExtractor>,
+    /// The indexes that are complete at the view.
+    pub indexes: &'a [&'a dyn SecondaryIndex<S>],
+    /// Settings.
+    pub options: LookupOptions<'a>,
+}
+
+type Value<S> = <<S as ReadSource>::Tree as TreeSource>::Value;
+
+impl<S: ReadSource> Lookup<'_, S> {
+    /// Answers `query`: hands the answers to `emit` in order until it breaks, and says what it cost. A counting query
+    /// emits nothing; the count is [`Explain::answers`].
+    ///
+    /// # Errors
+    /// `InvalidInput` for a malformed query, for predicates on a collection without attributes, and
+    /// where the index that the query names cannot serve it; `NotFound` where there is no such index; `Corruption` or
+    /// `Io` from reading; those of `emit`.
+    pub fn run(
+        &self,
+        query: &Query,
+        emit: impl FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
+    ) -> Result<Explain> {
+        let compiled = CompiledQuery::new(query)?;
+        if self.extractor.is_none() && !compiled.predicates.is_empty() {
+            return Err(Error::invalid_input(
+                "the records of this collection have no attributes: it needs an extractor",
+            ));
+        }
+        match self.choose(query, &compiled)? {
+            Some((index, access)) => self.run_index(index, &access, query, &compiled, emit),
+            None => self.run_scan(query, &compiled, emit),
+        }
+    }
+
+    /// The index to use for `query` and how it serves it; `None` for a scan.
+    fn choose(
+        &self,
+        query: &Query,
+        compiled: &CompiledQuery,
+    ) -> Result<Option<(&dyn SecondaryIndex<S>, Access)>> {
+        if let Some(name) = query.forced_index() {
+            let index = self.indexes.iter().find(|index| index.spec().name() == name).ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, format!("the collection has no index named {name:?}"))
+            })?;
+            let access = index.access(compiled).ok_or_else(|| {
+                Error::invalid_input(format!(
+                    "index {name} cannot serve this query: no predicate is on `{}`",
+                    index.spec().attributes_text()
+                ))
+            })?;
+            return Ok(Some((*index, access)));
+        }
+        let mut best: Option<(&dyn SecondaryIndex<S>, Access)> = None;
+        for index in self.indexes {
+            if let Some(access) = index.access(compiled)
+                && best.as_ref().is_none_or(|(_, other)| access.rank() > other.rank())
+            {
+                best = Some((*index, access));
+            }
+        }
+        Ok(best)
+    }
+
+    fn run_index(
+        &self,
+        index: &dyn SecondaryIndex<S>,
+        access: &Access,
+        query: &Query,
+        compiled: &CompiledQuery,
+        emit: impl FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
+    ) -> Result<Explain> {
+        let table = self.view.tree(self.table)?;
+        let validator = index.validator();
+        let covers_all = access.covered.len() == compiled.predicates.len();
+        let by_record = compiled.order_predicate.is_some() && access.order_attribute.is_none();
+        let records = compiled.projection == Projection::Records;
+        let mut run = Run::new(self, compiled, &table, Some(validator), emit);
+        run.fetch = records || !covers_all || by_record;
+        run.check = !covers_all || self.options.recheck;
+        run.order_by_record = by_record;
+        run.explain.index = Some(index.spec().name().to_owned());
+        run.explain.access = index.spec().kind().name();
+        run.explain.validation = if run.fetch { "record" } else { validator.name() };
+        if self.options.clock.is_some() {
+            for (position, predicate) in query.predicates().iter().enumerate() {
+                let covered = access.covered.contains(&position);
+                let list = if covered { &mut run.explain.covered } else { &mut run.explain.filtered };
+                list.push(predicate.to_string());
+            }
+        }
+        if access.low < access.end && compiled.limit > 0 {
+            run.drive(|| index.candidates(access, compiled.order, self.view))?;
+        }
+        Ok(run.explain)
+    }
+
+    fn run_scan(
+        &self,
+        query: &Query,
+        compiled: &CompiledQuery,
+        emit: impl FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
+    ) -> Result<Explain> {
+        let table = self.view.tree(self.table)?;
+        let extractor = self.extractor.filter(|_| !compiled.predicates.is_empty());
+        let mismatched = Cell::new(0);
+        let mut run = Run::new(self, compiled, &table, None, emit);
+        run.fetch = compiled.projection == Projection::Records;
+        run.settled = true;
+        run.explain.access = "scan";
+        run.explain.validation = "none";
+        run.explain.filtered = query.predicates().iter().map(ToString::to_string).collect();
+        if compiled.limit > 0 {
+            run.drive(|| {
+                let records = table.cursor(&[], None)?;
+                Ok(Box::new(ScanCursor::new(records, compiled, extractor, &mismatched)))
+            })?;
+        }
+        run.explain.mismatched = mismatched.get();
+        run.explain.current = run.explain.candidates;
+        run.explain.candidates += mismatched.get();
+        Ok(run.explain)
+    }
+}
+
+/// The state of one lookup.
+struct Run<'r, S: ReadSource, F> {
+    query: &'r CompiledQuery,
+    table: &'r S::Tree,
+    extractor: Option<&'r dyn AttributeExtractor>,
+    validator: Option<&'r dyn Validator<S::Tree>>,
+    options: LookupOptions<'r>,
+    emit: F,
+    /// The table is read for each candidate.
+    fetch: bool,
+    /// Predicates are checked on what was read.
+    check: bool,
+    /// The value of a value order comes from the record.
+    order_by_record: bool,
+    /// Candidates are known to be current and to match: their records are fetched at most.
+    settled: bool,
+    /// Writes answered already that may be proposed again.
+    answered: HashSet<SequenceNumber>,
+    values: AttributeValues,
+    explain: Explain,
+}
+
+impl<'r, S, F> Run<'r, S, F>
+where
+    S: ReadSource,
+    F: FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
+{
+    fn new(
+        lookup: &'r Lookup<'_, S>,
+        query: &'r CompiledQuery,
+        table: &'r S::Tree,
+        validator: Option<&'r dyn Validator<S::Tree>>,
+        emit: F,
+    ) -> Self {
+        Self {
+            query,
+            table,
+            extractor: lookup.extractor,
+            validator,
+            options: lookup.options,
+            emit,
+            fetch: false,
+            check: false,
+            order_by_record: false,
+            settled: false,
+            answered: HashSet::new(),
+            values: AttributeValues::new(),
+            explain: Explain::default(),
+        }
+    }
+
+    fn drive<'c>(&mut self, open: impl Fn() -> Result<Box<dyn CandidateCursor + 'c>>) -> Result<()> {
+        let cursor = open()?;
+        let in_order = cursor.order() == Some(self.query.order) && !self.order_by_record;
+        // Counting needs no order.
+        if in_order || self.query.projection == Projection::Count {
+            self.explain.streamed = true;
+            self.explain.passes = 1;
+            self.stream(cursor)
+        } else {
+            self.collect(cursor, open)
+        }
+    }
+
+    /// Passes candidates on as they come.
+    fn stream(&mut self, mut cursor: Box<dyn CandidateCursor + '_>) -> Result<()> {
+        loop {
+            let start = self.now();
+            let candidate = cursor.next()?;
+            self.explain.candidates_nanos += self.now() - start;
+            let Some(candidate) = candidate else {
+                return Ok(());
+            };
+            self.explain.candidates += 1;
+            if !self.answer(candidate.primary_key, candidate.sequence, candidate.repeated)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Collects candidates and passes them on in order.
+    fn collect<'c>(
+        &mut self,
+        mut cursor: Box<dyn CandidateCursor + 'c>,
+        open: impl Fn() -> Result<Box<dyn CandidateCursor + 'c>>,
+    ) -> Result<()> {
+        let capacity = self.query.limit.saturating_mul(2).max(FIRST_CAPACITY);
+        let mut top = TopK::new(self.query.order, capacity, self.options.collect_bytes);
+        loop {
+            self.explain.passes += 1;
+            if !self.collect_pass(&mut *cursor, &mut top)? || !top.dropped() {
+                return Ok(());
+            }
+            top.restart();
+            cursor = open()?;
+        }
+    }
+
+    /// Reads all candidates once and answers those that fit. False when the query is answered.
+    fn collect_pass(&mut self, cursor: &mut dyn CandidateCursor, top: &mut TopK) -> Result<bool> {
+        let mut bound = SequenceNumber::MAX;
+        loop {
+            let start = self.now();
+            let candidate = cursor.next()?;
+            self.explain.candidates_nanos += self.now() - start;
+            let Some(candidate) = candidate else {
+                break;
+            };
+            self.explain.candidates += 1;
+            if self.order_by_record {
+                self.collect_by_record(&candidate, top)?;
+            } else {
+                top.push(&candidate);
+            }
+            if self.query.order == Order::Newest && cursor.sequence_bound() < bound {
+                bound = cursor.sequence_bound();
+                if top.any_final(bound) && !self.drain(top, bound)? {
+                    return Ok(false);
+                }
+            }
+        }
+        self.drain(top, 0)
+    }
+
+    fn drain(&mut self, top: &mut TopK, bound: SequenceNumber) -> Result<bool> {
+        let before = (self.settled, self.check, self.fetch);
+        if self.order_by_record {
+            // What was collected was settled for its value: only records are still to be fetched.
+            (self.settled, self.check, self.fetch) =
+                (true, false, self.query.projection == Projection::Records);
+        }
+        let more =
+            top.drain(bound, |candidate, _, key| self.answer(key, candidate.sequence, candidate.repeated));
+        (self.settled, self.check, self.fetch) = before;
+        more
+    }
+
+    /// Settles a candidate before it is collected, to learn its value.
+    fn collect_by_record(&mut self, candidate: &Candidate<'_>, top: &mut TopK) -> Result<()> {
+        if self.fetch_current(candidate.primary_key, candidate.sequence)?.is_some() {
+            // Several candidates of one write have one rank, so they count once.
+            top.push(&Candidate {
+                order_value: self.query.order_value(&self.values),
+                repeated: false,
+                ..*candidate
+            });
+        }
+        Ok(())
+    }
+
+    /// Settles a candidate and emits it if it is an answer. False when no more answers are wanted.
+    fn answer(&mut self, primary_key: &[u8], sequence: SequenceNumber, repeated: bool) -> Result<bool> {
+        if repeated && self.answered.contains(&sequence) {
+            return Ok(true);
+        }
+        let record = if !self.fetch {
+            if !self.settled && !self.is_current(primary_key, sequence)? {
+                return Ok(true);
+            }
+            None
+        } else {
+            match self.fetch_current(primary_key, sequence)? {
+                Some(record) => Some(record),
+                None => return Ok(true),
+            }
+        };
+        if repeated {
+            self.answered.insert(sequence);
+        }
+        self.explain.answers += 1;
+        let record = record.filter(|_| self.query.projection == Projection::Records);
+        let flow = match self.query.projection {
+            Projection::Count => ControlFlow::Continue(()),
+            _ => (self.emit)(Row { primary_key, sequence, record })?,
+        };
+        Ok(flow.is_continue() && self.explain.answers < self.query.limit as u64)
+    }
+
+    /// Validates a candidate without its record.
+    fn is_current(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<bool> {
+        let start = self.now();
+        let verdict = match self.validator {
+            Some(validator) => validator.verdict(self.table, primary_key, sequence)?,
+            None => Verdict::Unknown,
+        };
+        let current = match verdict {
+            Verdict::Current => true,
+            Verdict::Obsolete => false,
+            Verdict::Unknown => {
+                self.explain.unknown += 1;
+                self.table.newest_sequence(primary_key)? == Some(sequence)
+            }
+        };
+        self.count(current);
+        self.explain.validate_nanos += self.now() - start;
+        Ok(current)
+    }
+
+    /// Validates a candidate by fetching its record, and checks the predicates on it.
+    fn fetch_current(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<Option<Value<S>>> {
+        let start = self.now();
+        let found = self.table.get(primary_key)?;
+        self.explain.fetch_nanos += self.now() - start;
+        let Some((_, record)) = found.filter(|(newest, _)| *newest == sequence) else {
+            self.count(false);
+            return Ok(None);
+        };
+        self.count(true);
+        self.explain.records_fetched += 1;
+        self.explain.record_bytes += record.len() as u64;
+        if self.check && !self.matches(&record)? {
+            self.explain.mismatched += 1;
+            return Ok(None);
+        }
+        Ok(Some(record))
+    }
+
+    /// Extracts the attributes of `record` and checks all predicates on them.
+    fn matches(&mut self, record: &[u8]) -> Result<bool> {
+        let Some(extractor) = self.extractor else {
+            return Ok(true);
+        };
+        let start = self.now();
+        extractor.extract(record, &self.query.plan, &mut self.values)?;
+        let matches = self.query.matches(&self.values);
+        self.explain.check_nanos += self.now() - start;
+        Ok(matches)
+    }
+
+    fn count(&mut self, current: bool) {
+        // What was settled before is not counted again.
+        if !self.settled {
+            *(if current { &mut self.explain.current } else { &mut self.explain.obsolete }) += 1;
+        }
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        self.options.clock.map_or(0, |clock| clock())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+use bolide_base::ErrorKind;
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{Answer, Collection, Write, by_hand};
+
+const SPECS: [&str; 6] = [
+    "a",
+    "a_sync=a:composite:maintenance=synchronous",
+    "a+b",
+    "b+a:composite:maintenance=synchronous",
+    "tags[*]",
+    "tags_sync=tags[*]+b:composite:maintenance=synchronous",
+];
+
+fn any_scalar() -> impl Strategy<Value = String> {
+    prop_oneof![
+        6 => (0..4_i32).prop_map(|value| value.to_string()),
+        1 => Just("1.5".to_owned()),
+        1 => Just("\"1\"".to_owned()),
+        1 => Just("\"x\"".to_owned()),
+        1 => Just("null".to_owned()),
+        1 => Just("true".to_owned()),
+    ]
+}
+
+fn any_field() -> impl Strategy<Value = Option<String>> {
+    prop_oneof![
+        1 => Just(None),
+        1 => Just(Some("{\"x\":1}".to_owned())),
+        6 => any_scalar().prop_map(Some),
+        3 => proptest::collection::vec(any_scalar(), 0..4).prop_map(|all| Some(format!("[{}]", all.join(",")))),
+    ]
+}
+
+fn any_record() -> impl Strategy<Value = String> {
+    (any_field(), any_field(), any_field()).prop_map(|(a, b, tags)| {
+        let field = |name: &str, value: Option<String>| value.map(|value| format!("\"{name}\":{value}"));
+        let fields: Vec<String> =
+            [field("a", a), field("b", b), field("tags", tags)].into_iter().flatten().collect();
+        format!("{{{}}}", fields.join(","))
+    })
+}
+
+fn any_key() -> impl Strategy<Value = String> {
+    (0..12_u8).prop_map(|key| format!("k{key:02}"))
+}
+
+fn any_write() -> impl Strategy<Value = Write> {
+    prop_oneof![
+        10 => (any_key(), any_record()).prop_map(|(key, record)| Write::Put(key, record)),
+        3 => any_key().prop_map(Write::Delete),
+        1 => (any_key(), any_key()).prop_map(|(start, end)| Write::DeleteRange(start, end)),
+    ]
+}
+
+fn any_predicate() -> impl Strategy<Value = crate::Predicate> {
+    let path = prop_oneof![Just("a"), Just("b"), Just("tags[*]"), Just("tags")];
+    let ends =
+        prop_oneof![Just("0..2"), Just("1.."), Just("..2"), Just("3..1"), Just("\"1\"..\"x\""), Just("..z")];
+    prop_oneof![
+        (path.clone(), any_scalar())
+            .prop_map(|(path, value)| crate::Predicate::parse_equal(&format!("{path}={value}")).unwrap()),
+        (path, ends)
+            .prop_map(|(path, ends)| crate::Predicate::parse_range(&format!("{path}={ends}")).unwrap()),
+    ]
+}
+
+fn any_query() -> impl Strategy<Value = Query> {
+    (
+        proptest::collection::vec(any_predicate(), 0..4),
+        0..4_usize,
+        prop_oneof![Just(None), (0..6_usize).prop_map(Some)],
+    )
+        .prop_map(|(predicates, order, limit)| {
+            let order = [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending][order];
+            let query = predicates.into_iter().fold(Query::new().order(order), Query::predicate);
+            match limit {
+                Some(limit) => query.limit(limit),
+                None => query,
+            }
+        })
+}
+
+/// Asks `query` at `view` in every projection, and compares with a scan by hand.
+fn compare(
+    collection: &Collection,
+    view: &crate::model::ModelView,
+    query: &Query,
+    options: LookupOptions<'_>,
+    use_index: impl Fn(usize) -> bool + Copy,
+) -> std::result::Result<(), TestCaseError> {
+    let expected = by_hand(view, query);
+    let without_records =
+        || expected.iter().map(|answer| Answer { record: None, ..answer.clone() }).collect::<Vec<_>>();
+    let (answers, explain) = collection.ask(view, query, options, use_index).unwrap();
+    prop_assert_eq!(&answers, &expected, "{}", explain);
+    prop_assert_eq!(explain.answers, expected.len() as u64);
+    let (answers, explain) = collection.ask(view, &query.clone().keys_only(), options, use_index).unwrap();
+    prop_assert_eq!(&answers, &without_records(), "{}", explain);
+    let (answers, explain) = collection.ask(view, &query.clone().count(), options, use_index).unwrap();
+    prop_assert!(answers.is_empty());
+    prop_assert_eq!(explain.answers, expected.len() as u64, "{}", explain);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_index_answers_like_a_scan_by_hand(
+        history in proptest::collection::vec(proptest::collection::vec(any_write(), 1..5), 0..25),
+        queries in proptest::collection::vec((any_query(), 0.0..=1.0_f64), 1..8),
+        collect_bytes in prop_oneof![Just(1_usize), Just(200), Just(32 << 20)],
+        recheck in any::<bool>(),
+    ) {
+        let mut collection = Collection::new(&SPECS);
+        for batch in &history {
+            collection.write(batch).unwrap();
+        }
+        // Views between the writes of a batch exist in no store, but they must not confuse the blind kinds.
+        let mut boundaries = vec![0];
+        for batch in &history {
+            boundaries.push(boundaries.last().unwrap() + batch.len() as u64);
+        }
+        let options = LookupOptions { collect_bytes, recheck, clock: None };
+        for (query, when) in &queries {
+            let at = boundaries[(when * (boundaries.len() - 1) as f64) as usize];
+            let view = collection.view().at(at);
+            compare(&collection, &view, query, options, |_| false)?;
+            for only in 0..SPECS.len() {
+                compare(&collection, &view, query, options, |index| index == only)?;
+            }
+            compare(&collection, &view, query, options, |_| true)?;
+        }
+        for index in 0..SPECS.len() {
+            let report = collection.check(index);
+            prop_assert!(report.is_sound(), "{:?}", report);
+        }
+    }
+}
+
+/// 100 records with `a` = 0..10 and `n` = their number, each written twice.
+fn hundred(spec: &str) -> Collection {
+    let mut collection = Collection::new(&[spec]);
+    for round in 0..2 {
+        for number in 0..100 {
+            collection.put(&format!("k{number:02}"), &format!("{{\"a\":{},\"n\":{round}}}", number % 10));
+        }
+    }
+    collection
+}
+
+#[test]
+fn the_newest_of_one_value_are_read_and_no_more() {
+    let collection = hundred("a");
+    let query = Query::new().eq("a", 3).limit(4).keys_only();
+    let (answers, explain) =
+        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
+    let found: Vec<&str> = answers.iter().map(|answer| answer.key.as_str()).collect();
+    assert_eq!(found, ["k93", "k83", "k73", "k63"]);
+    assert_eq!((explain.candidates, explain.current, explain.obsolete), (4, 4, 0));
+    assert_eq!((explain.records_fetched, explain.streamed, explain.passes), (0, true, 1));
+    // At the end of the first round the second round's entries are not there yet.
+    let view = collection.view().at(100);
+    let (answers, explain) = collection.ask(&view, &query, LookupOptions::default(), |_| true).unwrap();
+    assert_eq!(answers[0].sequence, 94);
+    assert_eq!(explain.candidates, 4);
+}
+
+#[test]
+fn the_limit_counts_current_rows_only() {
+    let mut collection = hundred("a");
+    for number in (50..100).rev() {
+        collection.put(&format!("k{number:02}"), "{\"a\":77}");
+    }
+    let query = Query::new().eq("a", 3).limit(3);
+    let (answers, explain) =
+        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
+    assert_eq!(answers.iter().map(|answer| answer.key.as_str()).collect::<Vec<_>>(), ["k43", "k33", "k23"]);
+    assert_eq!((explain.candidates, explain.current, explain.obsolete), (8, 3, 5));
+    assert_eq!(explain.records_fetched, 3);
+}
+
+#[test]
+fn synchronous_maintenance_leaves_nothing_to_validate() {
+    let collection = hundred("a:composite:maintenance=synchronous");
+    let query = Query::new().eq("a", 3).keys_only();
+    let (answers, explain) =
+        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
+    assert_eq!(answers.len(), 10);
+    assert_eq!((explain.candidates, explain.obsolete), (10, 0));
+    assert_eq!(explain.validation, "synchronous");
+}
+
+#[test]
+fn a_range_is_read_again_only_if_too_many_were_obsolete() {
+    let mut collection = hundred("a");
+    let query = Query::new().range("a", 2..=4).limit(5);
+    let (_, explain) =
+        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
+    assert_eq!((explain.passes, explain.streamed, explain.answers), (1, false, 5));
+    for _ in 0..400 {
+        collection.put("k02", "{\"a\":2}");
+    }
+    collection.put("k02", "{\"a\":9}");
+    let (answers, explain) =
+        collection.ask(&collection.view(), &query, LookupOptions::default(), |_| true).unwrap();
+    assert_eq!(answers, by_hand(&collection.view(), &query));
+    assert!(explain.passes > 1, "{explain}");
+    // Of the obsolete ones only those are fetched that are newer than the last answer.
+    assert_eq!(explain.records_fetched, 5);
+}
+
+#[test]
+fn an_index_is_chosen_by_equalities_first_or_by_name() {
+    let mut collection = Collection::new(&["score", "user", "user+score"]);
+    collection.put("k", r#"{"user":"x","score":5}"#);
+    let ask = |query: &Query| {
+        collection
+            .ask(&collection.view(), query, LookupOptions::default(), |_| true)
+            .map(|(_, explain)| explain)
+    };
+    let used = |query: &Query| ask(query).unwrap().index;
+    let both = Query::new().range("score", 1..9).eq("user", "x");
+    assert_eq!(used(&both).as_deref(), Some("user"));
+    assert_eq!(used(&both.clone().using_index("user+score")).as_deref(), Some("user+score"));
+    assert_eq!(used(&Query::new().eq("score", 5).eq("user", "x")).as_deref(), Some("user+score"));
+    assert_eq!(used(&Query::new().range("score", 1..9)).as_deref(), Some("score"));
+    assert_eq!(used(&Query::new().eq("other", 1)), None);
+    assert!(ask(&Query::new()).unwrap().is_full_scan());
+    assert_eq!(ask(&both.clone().using_index("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    let unserved = Query::new().eq("score", 5).using_index("user");
+    assert_eq!(ask(&unserved).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(ask(&Query::new().eq("a..b", 5)).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn explain_measures_stages_with_a_clock() {
+    let collection = hundred("a");
+    let ticks = Cell::new(0);
+    let clock = || {
+        ticks.set(ticks.get() + 1000);
+        ticks.get()
+    };
+    let options = LookupOptions { clock: Some(&clock), ..LookupOptions::default() };
+    let query = Query::new().eq("a", 3).eq("n", 1).limit(2);
+    let (_, explain) = collection.ask(&collection.view(), &query, options, |_| true).unwrap();
+    assert!(explain.candidates_nanos > 0 && explain.fetch_nanos > 0 && explain.check_nanos > 0);
+    assert_eq!(
+        (&explain.covered[..], &explain.filtered[..]),
+        (&["a=3".to_owned()][..], &["n=1".to_owned()][..])
+    );
+    let text = explain.to_string();
+    assert!(text.contains("by index      a=3") && text.contains("2 current"), "{text}");
+}
+
+#[test]
+fn the_receiver_may_stop() {
+    let collection = hundred("a");
+    let view = collection.view();
+    let indexes: [&dyn SecondaryIndex<crate::model::ModelView>; 1] = [&collection.indexes[0]];
+    let lookup = Lookup {
+        view: &view,
+        table: crate::model::TABLE,
+        extractor: None,
+        indexes: &indexes,
+        options: LookupOptions::default(),
+    };
+    let mut seen = 0;
+    let explain = lookup.run(&Query::new(), |_| {
+        seen += 1;
+        Ok(if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    });
+    assert_eq!((explain.unwrap().answers, seen), (3, 3));
+    let refused = lookup.run(&Query::new().eq("a", 1), |_| Ok(ControlFlow::Continue(())));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+}

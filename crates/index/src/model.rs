@@ -1,0 +1,432 @@
+//! A store in memory for tests, a collection on top of it, and the answers that a scan by hand gives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, RwLock};
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+
+use crate::attribute::Value;
+use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::check::{CheckedTable, IndexCheck};
+use crate::explain::Explain;
+use crate::extractor::AttributeExtractor;
+use crate::json::JsonExtractor;
+use crate::lookup::{Lookup, LookupOptions};
+use crate::path::Step;
+use crate::predicate::Condition;
+use crate::query::{Order, Query};
+use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
+use crate::source::{EntryCursor, ReadSource, TreeSource};
+use crate::standalone::composite::CompositeIndex;
+
+/// The tree of the records in [`Collection`].
+pub(crate) const TABLE: TreeId = 1;
+
+type Versions = Vec<(SequenceNumber, Option<Vec<u8>>)>;
+
+#[derive(Debug, Default)]
+struct Data {
+    trees: BTreeMap<(TreeId, Vec<u8>), Versions>,
+    ranges: Vec<(TreeId, Vec<u8>, Vec<u8>, SequenceNumber)>,
+}
+
+/// All versions of all keys of all trees, at one sequence number.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ModelView {
+    data: Arc<RwLock<Data>>,
+    sequence: SequenceNumber,
+}
+
+#[derive(Debug)]
+pub(crate) struct ModelTree {
+    view: ModelView,
+    tree: TreeId,
+}
+
+impl ModelView {
+    pub(crate) fn at(&self, sequence: SequenceNumber) -> Self {
+        Self { data: self.data.clone(), sequence }
+    }
+
+    pub(crate) fn write(&self, tree: TreeId, key: &[u8], value: Option<&[u8]>, sequence: SequenceNumber) {
+        let mut data = self.data.write().unwrap();
+        let versions = data.trees.entry((tree, key.to_vec())).or_default();
+        assert!(versions.iter().all(|(known, _)| *known != sequence), "one write of a key per number");
+        versions.push((sequence, value.map(<[u8]>::to_vec)));
+        versions.sort_by_key(|(sequence, _)| *sequence);
+    }
+
+    pub(crate) fn write_range(&self, tree: TreeId, start: &[u8], end: &[u8], sequence: SequenceNumber) {
+        self.data.write().unwrap().ranges.push((tree, start.to_vec(), end.to_vec(), sequence));
+    }
+
+    /// How many keys of `tree` are visible.
+    pub(crate) fn count(&self, tree: TreeId) -> usize {
+        self.tree(tree).unwrap().visible(&[], None).len()
+    }
+}
+
+impl ReadSource for ModelView {
+    type Tree = ModelTree;
+
+    fn tree(&self, tree: TreeId) -> Result<ModelTree> {
+        Ok(ModelTree { view: self.clone(), tree })
+    }
+
+    fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+}
+
+impl ModelTree {
+    fn visible(&self, low: &[u8], end: Option<&[u8]>) -> Vec<(Vec<u8>, SequenceNumber, Vec<u8>)> {
+        let data = self.view.data.read().unwrap();
+        data.trees
+            .range((Bound::Included((self.tree, low.to_vec())), Bound::Excluded((self.tree + 1, Vec::new()))))
+            .take_while(|((_, key), _)| end.is_none_or(|end| key.as_slice() < end))
+            .filter_map(|((_, key), versions)| {
+                let (sequence, value) =
+                    versions.iter().rev().find(|(sequence, _)| *sequence <= self.view.sequence)?;
+                let covered = covered(&data, self.tree, key, *sequence, self.view.sequence);
+                let value = value.clone().filter(|_| !covered)?;
+                Some((key.clone(), *sequence, value))
+            })
+            .collect()
+    }
+}
+
+fn covered(data: &Data, tree: TreeId, key: &[u8], written: SequenceNumber, view: SequenceNumber) -> bool {
+    data.ranges.iter().any(|(of, start, end, sequence)| {
+        *of == tree
+            && start.as_slice() <= key
+            && key < end.as_slice()
+            && *sequence > written
+            && *sequence <= view
+    })
+}
+
+impl TreeSource for ModelTree {
+    type Value = Vec<u8>;
+    type Cursor = ModelCursor;
+
+    fn get(&self, key: &[u8]) -> Result<Option<(SequenceNumber, Vec<u8>)>> {
+        let mut behind = key.to_vec();
+        behind.push(0);
+        Ok(self.visible(key, Some(&behind)).pop().map(|(_, sequence, value)| (sequence, value)))
+    }
+
+    fn newest_sequence(&self, key: &[u8]) -> Result<Option<SequenceNumber>> {
+        Ok(self.get(key)?.map(|(sequence, _)| sequence))
+    }
+
+    fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool {
+        covered(&self.view.data.read().unwrap(), self.tree, key, sequence, self.view.sequence)
+    }
+
+    fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<ModelCursor> {
+        Ok(ModelCursor { entries: self.visible(low, end), position: None })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ModelCursor {
+    entries: Vec<(Vec<u8>, SequenceNumber, Vec<u8>)>,
+    position: Option<usize>,
+}
+
+impl ModelCursor {
+    fn entry(&self) -> &(Vec<u8>, SequenceNumber, Vec<u8>) {
+        &self.entries[self.position.expect("the cursor is valid")]
+    }
+
+    fn go(&mut self, position: usize) -> Result<()> {
+        self.position = Some(position).filter(|position| *position < self.entries.len());
+        Ok(())
+    }
+}
+
+impl EntryCursor for ModelCursor {
+    fn valid(&self) -> bool {
+        self.position.is_some()
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.entry().0
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.entry().2
+    }
+
+    fn sequence(&self) -> SequenceNumber {
+        self.entry().1
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.go(0)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.go(self.entries.len().wrapping_sub(1))
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.go(self.entries.partition_point(|(entry, ..)| entry.as_slice() < key))
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.go(self.position.expect("the cursor is valid") + 1)
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.go(self.position.expect("the cursor is valid").wrapping_sub(1))
+    }
+}
+
+/// A write to a [`Collection`].
+#[derive(Debug, Clone)]
+pub(crate) enum Write {
+    Put(String, String),
+    Delete(String),
+    DeleteRange(String, String),
+}
+
+/// Puts index writes into the model under one sequence number.
+pub(crate) struct ModelWrites<'m> {
+    pub(crate) view: &'m ModelView,
+    pub(crate) sequence: SequenceNumber,
+}
+
+impl IndexWrites for ModelWrites<'_> {
+    fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
+        let mut key = key.to_vec();
+        if let Some(at) = sequence_at {
+            key[at..at + 8].copy_from_slice(&(!self.sequence).to_be_bytes());
+        }
+        self.view.write(tree, &key, Some(value), self.sequence);
+        Ok(())
+    }
+
+    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
+        self.view.write(tree, key, None, self.sequence);
+        Ok(())
+    }
+}
+
+/// A collection of JSON records with indexes, written as the facade writes one.
+#[derive(Debug, Default)]
+pub(crate) struct Collection {
+    view: ModelView,
+    pub(crate) last: SequenceNumber,
+    pub(crate) indexes: Vec<CompositeIndex>,
+}
+
+impl Collection {
+    pub(crate) fn new(specs: &[&str]) -> Self {
+        let indexes = specs
+            .iter()
+            .enumerate()
+            .map(|(position, spec)| {
+                CompositeIndex::new(spec.parse().unwrap(), TABLE + 1 + position as TreeId)
+            })
+            .collect();
+        Self { indexes, ..Self::default() }
+    }
+
+    pub(crate) fn view(&self) -> ModelView {
+        self.view.at(self.last)
+    }
+
+    fn plan(&self) -> (AttributePlan, Vec<Vec<Slot>>) {
+        let specs = self.indexes.iter().map(SecondaryIndex::<ModelView>::spec);
+        let plan = AttributePlan::new(specs.clone().flat_map(|spec| spec.attributes().iter().cloned()));
+        let slots = specs.map(|spec| slots_of(spec, &plan).unwrap()).collect();
+        (plan, slots)
+    }
+
+    pub(crate) fn put(&mut self, key: &str, record: &str) {
+        self.write(&[Write::Put(key.to_owned(), record.to_owned())]).unwrap();
+    }
+
+    pub(crate) fn delete(&mut self, key: &str) {
+        self.write(&[Write::Delete(key.to_owned())]).unwrap();
+    }
+
+    /// Commits a batch: blind entries first, then what depends on the state before.
+    pub(crate) fn write(&mut self, batch: &[Write]) -> Result<()> {
+        let before = self.view();
+        let (plan, slots) = self.plan();
+        let mut values = AttributeValues::new();
+        let mut scratch = Vec::new();
+        for (position, write) in batch.iter().enumerate() {
+            self.last += 1;
+            let mut writes = ModelWrites { view: &self.view, sequence: self.last };
+            let (key, record) = match write {
+                Write::DeleteRange(start, end) => {
+                    self.view.write_range(TABLE, start.as_bytes(), end.as_bytes(), self.last);
+                    continue;
+                }
+                Write::Put(key, record) => (key, Some(record)),
+                Write::Delete(key) => (key, None),
+            };
+            if let Some(record) = record {
+                JsonExtractor.extract(record.as_bytes(), &plan, &mut values)?;
+            }
+            self.view.write(TABLE, key.as_bytes(), record.map(String::as_bytes), self.last);
+            let is_last = !batch[position + 1..]
+                .iter()
+                .any(|later| matches!(later, Write::Put(other, _) | Write::Delete(other) if other == key));
+            for (index, slots) in self.indexes.iter().zip(&slots) {
+                let needs_stage = SecondaryIndex::<ModelView>::needs_stage(index);
+                if needs_stage && !is_last {
+                    continue;
+                }
+                let new =
+                    IndexedRecord { primary_key: key.as_bytes(), sequence: None, values: &values, slots };
+                let new = record.map(|_| new);
+                if let Some(new) = &new {
+                    SecondaryIndex::<ModelView>::derive(index, new, &mut scratch, &mut writes)?;
+                }
+                if needs_stage {
+                    let old = before.tree(TABLE)?.get(key.as_bytes())?;
+                    let mut old_values = AttributeValues::new();
+                    if let Some((_, old)) = &old {
+                        JsonExtractor.extract(old, &plan, &mut old_values)?;
+                    }
+                    let old = old.map(|(sequence, _)| IndexedRecord {
+                        primary_key: key.as_bytes(),
+                        sequence: Some(sequence),
+                        values: &old_values,
+                        slots,
+                    });
+                    index.stage(&StagedChange { old, new }, &before, &mut scratch, &mut writes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks through the driver, with the indexes whose number `use_index` takes.
+    pub(crate) fn ask(
+        &self,
+        view: &ModelView,
+        query: &Query,
+        options: LookupOptions<'_>,
+        use_index: impl Fn(usize) -> bool,
+    ) -> Result<(Vec<Answer>, Explain)> {
+        let indexes: Vec<&dyn SecondaryIndex<ModelView>> = self
+            .indexes
+            .iter()
+            .enumerate()
+            .filter(|(position, _)| use_index(*position))
+            .map(|(_, index)| index as &dyn SecondaryIndex<ModelView>)
+            .collect();
+        let lookup =
+            Lookup { view, table: TABLE, extractor: Some(&JsonExtractor), indexes: &indexes, options };
+        let mut answers = Vec::new();
+        let explain = lookup.run(query, |row| {
+            answers.push(Answer {
+                key: String::from_utf8(row.primary_key.to_vec()).unwrap(),
+                sequence: row.sequence,
+                record: row.record.map(|record| String::from_utf8(record).unwrap()),
+            });
+            Ok(std::ops::ControlFlow::Continue(()))
+        })?;
+        Ok((answers, explain))
+    }
+
+    pub(crate) fn check(&self, index: usize) -> IndexCheck {
+        let mut report = IndexCheck::default();
+        let table = CheckedTable { tree: TABLE, extractor: &JsonExtractor };
+        self.indexes[index].check(&self.view(), &table, &mut report).unwrap();
+        report
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) key: String,
+    pub(crate) sequence: SequenceNumber,
+    pub(crate) record: Option<String>,
+}
+
+/// All answers to `query` in order, found by parsing every record and comparing values, with nothing of
+/// encodings or indexes.
+pub(crate) fn by_hand(view: &ModelView, query: &Query) -> Vec<Answer> {
+    let mut found = Vec::new();
+    for (key, sequence, record) in view.tree(TABLE).unwrap().visible(&[], None) {
+        let json: serde_json::Value = serde_json::from_slice(&record).unwrap();
+        let mut order_value = None;
+        let matches = query.predicates().iter().all(|predicate| {
+            let mut values = Vec::new();
+            find_values(&json, predicate.path().steps(), &mut values);
+            values.retain(|value| satisfies(value, predicate.condition()));
+            if order_value.is_none() && !predicate.is_equal() {
+                order_value = match query.answer_order() {
+                    Order::ValueDescending => values.iter().max().cloned(),
+                    _ => values.iter().min().cloned(),
+                };
+            }
+            !values.is_empty()
+        });
+        if matches {
+            found.push((order_value, sequence, key, record));
+        }
+    }
+    found.sort_by(|left, right| match query.answer_order() {
+        Order::Newest => right.1.cmp(&left.1),
+        Order::Oldest => left.1.cmp(&right.1),
+        Order::Value => left.0.cmp(&right.0).then(right.1.cmp(&left.1)),
+        Order::ValueDescending => right.0.cmp(&left.0).then(right.1.cmp(&left.1)),
+    });
+    found.truncate(query.answer_limit().unwrap_or(usize::MAX));
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    found
+        .into_iter()
+        .map(|(_, sequence, key, record)| Answer { key: text(key), sequence, record: Some(text(record)) })
+        .collect()
+}
+
+fn satisfies(value: &Value, condition: &Condition) -> bool {
+    let class = |value: &Value| matches!(value, Value::String(_));
+    let scalar = |value: &Value| !matches!(value, Value::Null | Value::Bool(_));
+    match condition {
+        Condition::Equal(wanted) => value == wanted,
+        Condition::Range(low, high) => {
+            let end = |bound: &Bound<Value>, below: fn(&Value, &Value) -> bool| match bound {
+                Bound::Unbounded => true,
+                Bound::Included(end) => {
+                    scalar(value) && class(end) == class(value) && (below(end, value) || end == value)
+                }
+                Bound::Excluded(end) => scalar(value) && class(end) == class(value) && below(end, value),
+            };
+            end(low, |end, value| end < value) && end(high, |end, value| end > value)
+        }
+    }
+}
+
+/// What a path finds in a parsed record, by the table in the head of [`crate::json`].
+pub(crate) fn find_values(json: &serde_json::Value, steps: &[Step], out: &mut Vec<Value>) {
+    match steps {
+        [] => match json {
+            serde_json::Value::Array(elements) => out.extend(elements.iter().filter_map(Value::from_json)),
+            scalar => out.extend(Value::from_json(scalar)),
+        },
+        [Step::Field(name), rest @ ..] => {
+            if let Some(value) = json.as_object().and_then(|object| object.get(name)) {
+                find_values(value, rest, out);
+            }
+        }
+        [Step::Elements, rest @ ..] => {
+            for element in json.as_array().into_iter().flatten() {
+                find_values(element, rest, out);
+            }
+        }
+    }
+}
+
+/// The distinct keys of answers.
+pub(crate) fn keys(answers: &[Answer]) -> BTreeSet<&str> {
+    answers.iter().map(|answer| answer.key.as_str()).collect()
+}

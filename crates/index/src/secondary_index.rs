@@ -1,0 +1,140 @@
+//! The contract of every kind of secondary index.
+
+use std::fmt;
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+
+use crate::access::Access;
+use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::candidate::CandidateCursor;
+use crate::check::{CheckedTable, IndexCheck};
+use crate::query::{CompiledQuery, Order};
+use crate::source::ReadSource;
+use crate::spec::IndexSpec;
+use crate::validation::Validator;
+
+/// A record as an index sees it: its key, its attributes, and when it was written.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexedRecord<'r> {
+    /// The record's key.
+    pub primary_key: &'r [u8],
+    /// The sequence number of the write; `None` before the commit assigned it.
+    pub sequence: Option<SequenceNumber>,
+    /// The record's attributes.
+    pub values: &'r AttributeValues,
+    /// Where in `values` the attributes of the index are; see [`slots_of`].
+    pub slots: &'r [Slot],
+}
+
+/// The slots of the attributes of `spec` in `plan`, which has them all.
+///
+/// # Errors
+/// `Internal` where the plan lacks one.
+pub fn slots_of(spec: &IndexSpec, plan: &AttributePlan) -> Result<Vec<Slot>> {
+    spec.attributes()
+        .iter()
+        .map(|attribute| {
+            plan.slot(attribute).ok_or_else(|| {
+                bolide_base::Error::internal(format!(
+                    "index {}: `{attribute}` is not in the plan",
+                    spec.name()
+                ))
+            })
+        })
+        .collect()
+}
+
+/// Takes the writes of an index into the batch of the record that caused them.
+pub trait IndexWrites {
+    /// Puts an entry. With `sequence_at`, eight bytes at that offset of `key` are to become the inverted
+    /// sequence number of the record's write, most significant byte first.
+    ///
+    /// # Errors
+    /// `LimitExceeded` where a key, a value or the batch is over its limit.
+    fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()>;
+
+    /// Deletes an entry.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()>;
+}
+
+/// What a write does to one record, seen from inside its commit.
+#[derive(Debug, Clone, Copy)]
+pub struct StagedChange<'r> {
+    /// The record that the write replaces or deletes; `None` if there was none.
+    pub old: Option<IndexedRecord<'r>>,
+    /// The record that it puts; `None` for a delete.
+    pub new: Option<IndexedRecord<'r>>,
+}
+
+/// A secondary index of a collection: it turns writes into entries, and queries into candidates. It
+/// never decides an answer; the [lookup driver](crate::lookup) does.
+///
+/// A write passes through two steps. [`derive`](Self::derive) runs in the writer's thread before the
+/// commit, sees the new record alone, and reads nothing. [`stage`](Self::stage) runs inside the commit, for
+/// kinds that need the old record or their own present contents; everything it writes joins the same
+/// batch. Both must be pure functions of what they are given: the log carries what they wrote, and
+/// recovery never calls them.
+pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
+    /// Its declaration.
+    fn spec(&self) -> &IndexSpec;
+
+    /// The trees that hold its entries.
+    fn trees(&self) -> &[TreeId];
+
+    /// Writes the entries of a record that is about to be put. With a sequence number in `record` (a
+    /// back-fill) the entries carry it; else the commit fills it in. `key` is scratch memory.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for an attribute over its limit; the write is then refused.
+    fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()>;
+
+    /// True if [`stage`](Self::stage) has to be called, for which the commit reads old records.
+    fn needs_stage(&self) -> bool {
+        false
+    }
+
+    /// Writes what depends on the state before the commit. Called once for each primary key of the batch,
+    /// with its last change. `key` is scratch memory.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading; `LimitExceeded` as [`derive`](Self::derive).
+    fn stage(
+        &self,
+        change: &StagedChange<'_>,
+        view: &S,
+        key: &mut Vec<u8>,
+        out: &mut dyn IndexWrites,
+    ) -> Result<()> {
+        let _ = (change, view, key, out);
+        Ok(())
+    }
+
+    /// How it serves `query`; `None` if it cannot.
+    fn access(&self, query: &CompiledQuery) -> Option<Access> {
+        Access::plan(self.spec().attributes(), query)
+    }
+
+    /// The candidates within `access`, in `order` where the index can deliver it. Every record that matches
+    /// the covered predicates at `view` is among them; others may be too.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the files below.
+    fn candidates<'v>(
+        &'v self,
+        access: &'v Access,
+        order: Order,
+        view: &'v S,
+    ) -> Result<Box<dyn CandidateCursor + 'v>>;
+
+    /// Tells current candidates from obsolete ones where the record is not fetched.
+    fn validator(&self) -> &dyn Validator<S::Tree>;
+
+    /// Compares its entries with the table, in both directions, and adds what it finds to `report`.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading; what merely disagrees is reported, not an error.
+    fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()>;
+}

@@ -1,0 +1,100 @@
+//! What indexes and the lookup driver read from: a small view of the trees below.
+//!
+//! The traits are implemented by the read view of the store, and by a model in memory for tests. They
+//! are used as type parameters, so the calls cost nothing.
+
+use std::ops::Deref;
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+
+/// All trees at one sequence number.
+pub trait ReadSource: Send + Sync {
+    /// One of its trees.
+    type Tree: TreeSource;
+
+    /// The tree with this id, for many reads in a row.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    fn tree(&self, tree: TreeId) -> Result<Self::Tree>;
+
+    /// Writes up to this number are seen, later ones are not.
+    fn sequence(&self) -> SequenceNumber;
+}
+
+/// One tree at one sequence number.
+///
+/// All methods may fail with `Corruption` or `Io` from the files below.
+pub trait TreeSource {
+    /// A value, pinned rather than copied.
+    type Value: Deref<Target = [u8]>;
+    /// Walks over the entries.
+    type Cursor: EntryCursor + Send;
+
+    /// The value of `key` and the sequence number of the write that set it.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn get(&self, key: &[u8]) -> Result<Option<(SequenceNumber, Self::Value)>>;
+
+    /// The sequence number of the write that set `key`; `None` if the key is absent or deleted. Reads no
+    /// value.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn newest_sequence(&self, key: &[u8]) -> Result<Option<SequenceNumber>>;
+
+    /// True if a range tombstone covers `key` as written at `sequence`. No I/O.
+    fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool;
+
+    /// A cursor over the entries from `low` on and below `end`; `None` for no end. Not positioned yet.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<Self::Cursor>;
+}
+
+/// Walks over the visible entries of a tree within bounds, in key order.
+pub trait EntryCursor {
+    /// True while it stands on an entry.
+    fn valid(&self) -> bool;
+
+    /// The key of the entry it stands on.
+    fn key(&self) -> &[u8];
+
+    /// The value of the entry it stands on.
+    fn value(&self) -> &[u8];
+
+    /// The sequence number of the entry it stands on.
+    fn sequence(&self) -> SequenceNumber;
+
+    /// Goes to the first entry.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the files below; so for the other moves.
+    fn seek_to_first(&mut self) -> Result<()>;
+
+    /// Goes to the last entry.
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](Self::seek_to_first).
+    fn seek_to_last(&mut self) -> Result<()>;
+
+    /// Goes to the first entry at or behind `key`.
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](Self::seek_to_first).
+    fn seek(&mut self, key: &[u8]) -> Result<()>;
+
+    /// Goes to the next entry. Only while valid.
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](Self::seek_to_first).
+    fn next(&mut self) -> Result<()>;
+
+    /// Goes to the entry before. Only while valid.
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](Self::seek_to_first).
+    fn prev(&mut self) -> Result<()>;
+}

@@ -1,0 +1,4 @@
+//! Indexes that keep their entries in trees of their own, beside the table, in the same log and
+//! manifest (LevelDB++ §4).
+
+pub mod composite;

@@ -1,0 +1,324 @@
+//! The composite index: one small entry a record and value, in the order queries want (LevelDB++ §4.2).
+//!
+//! ```text
+//! key      secondary key                 encoded values of the attributes, one after the other
+//!          inverted sequence number (8)  big-endian: of one secondary key the newest entry comes first
+//!          primary key
+//! value    empty; or the byte 01 where the same write has further entries (arrays)
+//! ```
+//!
+//! Encoded values are prefix-free (see [`crate::attribute`]), so keys are read without a length. The
+//! papers' composite key has no sequence number in it; with it, the newest K of a value are the first K
+//! current entries, and the reader stops there. An attribute but the first may be absent: it is then
+//! written as the byte 08, which sorts before all values.
+//!
+//! # Cases
+//!
+//! What a write does to the entries, old state to the left. *Blind* is `maintenance=validation`,
+//! *sync* `maintenance=synchronous`; `s` is the sequence number of the write, `r` that of the old record.
+//!
+//! | the write | blind | sync, besides what blind does |
+//! |---|---|---|
+//! | put, key was absent | puts `(value, s)` | reads the table, finds nothing |
+//! | put, same value again | puts `(value, s)`; `(value, r)` is stale | deletes `(value, r)` |
+//! | put, other value | puts `(new, s)`; `(old, r)` is stale | deletes `(old, r)` |
+//! | put, first attribute absent | nothing; `(old, r)` is stale | deletes `(old, r)` |
+//! | put, attribute null | puts `(null, s)`: null is a value | as for any value |
+//! | put, array of n distinct values | puts n entries `(value i, s)` | deletes the m entries of the old record |
+//! | put, empty array or object | nothing, as for absent | deletes the entries of the old record |
+//! | delete | nothing; `(old, r)` is stale | deletes `(old, r)` |
+//! | delete of an absent key | nothing | nothing |
+//! | same key twice in one batch | as two writes; the first's entries are stale at once | the caller derives and stages the last write of each key alone |
+//! | deleted range | nothing; the entries are stale | nothing: range tombstones are consulted |
+//! | put in a deleted range | puts `(value, s)` | the old record is hidden, so nothing |
+//!
+//! A stale entry is never answered: the newest write of its primary key has another sequence number, or
+//! there is none, or a range tombstone covers it. An entry's own tree sequence number equals the one in its
+//! key, so a snapshot sees exactly the entries of the writes it sees. Every entry key is used once.
+
+mod cursor;
+mod entry_key;
+
+use bolide_base::limits::{MAX_INDEXED_ELEMENTS, MAX_SECONDARY_KEY_BYTES};
+use bolide_base::{Error, Result, TreeId};
+
+use crate::access::Access;
+use crate::attribute::TAG_ABSENT;
+use crate::attribute_plan::AttributeValues;
+use crate::candidate::CandidateCursor;
+use crate::check::{CheckedTable, IndexCheck};
+use crate::query::{CompiledQuery, Order};
+use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
+use crate::source::{EntryCursor, ReadSource, TreeSource};
+use crate::spec::{IndexSpec, Maintenance};
+use crate::validation::{MaintainedValidator, PrimaryValidator, Validator};
+use cursor::{CompositeCursor, Walk};
+use entry_key::EntryKey;
+
+/// Value of an entry whose write has further entries.
+const ONE_OF_SEVERAL: &[u8] = &[1];
+
+/// A composite index; see the [module](self).
+#[derive(Debug)]
+pub struct CompositeIndex {
+    spec: IndexSpec,
+    tree: [TreeId; 1],
+}
+
+impl CompositeIndex {
+    /// The index that `spec` declares, with its entries in `tree`.
+    pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
+        Self { spec, tree: [tree] }
+    }
+
+    fn tree(&self) -> TreeId {
+        self.tree[0]
+    }
+
+    fn is_synchronous(&self) -> bool {
+        self.spec.maintenance() == Maintenance::Synchronous
+    }
+
+    /// Calls `visit` with the key and value of every entry of `record`, and with the offset of the sequence
+    /// number in the key.
+    fn for_each_entry(
+        &self,
+        record: &IndexedRecord<'_>,
+        key: &mut Vec<u8>,
+        mut visit: impl FnMut(&[u8], &[u8], usize) -> Result<()>,
+    ) -> Result<()> {
+        let Some(entries) = self.count_entries(record)? else {
+            return Ok(());
+        };
+        let value = if entries > 1 { ONE_OF_SEVERAL } else { &[] };
+        for ordinal in 0..entries {
+            key.clear();
+            put_secondary_key(record, ordinal, key);
+            if key.len() > MAX_SECONDARY_KEY_BYTES {
+                return Err(Error::limit_exceeded(
+                    format_args!("the encoded value for index {} in bytes", self.spec.name()),
+                    key.len() as u64,
+                    MAX_SECONDARY_KEY_BYTES as u64,
+                ));
+            }
+            let sequence_at = key.len();
+            entry_key::put_sequence(key, record.sequence.unwrap_or(0));
+            key.extend_from_slice(record.primary_key);
+            visit(key, value, sequence_at)?;
+        }
+        Ok(())
+    }
+
+    /// How many entries `record` has: the number of combinations of its attributes' values. `None` for
+    /// none.
+    fn count_entries(&self, record: &IndexedRecord<'_>) -> Result<Option<usize>> {
+        let mut entries = 1_usize;
+        for (position, slot) in record.slots.iter().enumerate() {
+            let values = record.values.values(*slot).len();
+            if values == 0 && position == 0 {
+                return Ok(None);
+            }
+            entries = entries.saturating_mul(values.max(1));
+        }
+        if entries > MAX_INDEXED_ELEMENTS {
+            return Err(Error::limit_exceeded(
+                format_args!("the number of values of a record in index {}", self.spec.name()),
+                entries as u64,
+                MAX_INDEXED_ELEMENTS as u64,
+            ));
+        }
+        Ok(Some(entries))
+    }
+
+    /// Looks for the entries of every record.
+    fn check_records<S: ReadSource>(
+        &self,
+        view: &S,
+        table: &CheckedTable<'_>,
+        report: &mut IndexCheck,
+    ) -> Result<()> {
+        let plan = crate::AttributePlan::new(self.spec.attributes().iter().cloned());
+        let slots = slots_of(&self.spec, &plan)?;
+        let own = view.tree(self.tree())?;
+        let mut values = AttributeValues::new();
+        let mut key = Vec::new();
+        let mut records = view.tree(table.tree)?.cursor(&[], None)?;
+        records.seek_to_first()?;
+        while records.valid() {
+            report.records += 1;
+            table.extractor.extract(records.value(), &plan, &mut values)?;
+            let record = IndexedRecord {
+                primary_key: records.key(),
+                sequence: Some(records.sequence()),
+                values: &values,
+                slots: &slots,
+            };
+            self.for_each_entry(&record, &mut key, |key, value, _| {
+                if own.get(key)?.is_none_or(|(_, found)| *found != *value) {
+                    report.missing += 1;
+                    report.describe(|| {
+                        format!(
+                            "index {} lacks an entry of key {:?}",
+                            self.spec.name(),
+                            show(record.primary_key)
+                        )
+                    });
+                }
+                Ok(())
+            })?;
+            records.next()?;
+        }
+        Ok(())
+    }
+
+    /// Looks for the record of every entry.
+    fn check_entries<S: ReadSource>(
+        &self,
+        view: &S,
+        table: &CheckedTable<'_>,
+        report: &mut IndexCheck,
+    ) -> Result<()> {
+        let plan = crate::AttributePlan::new(self.spec.attributes().iter().cloned());
+        let slots = slots_of(&self.spec, &plan)?;
+        let records = view.tree(table.tree)?;
+        let mut values = AttributeValues::new();
+        let mut key = Vec::new();
+        let mut entries = view.tree(self.tree())?.cursor(&[], None)?;
+        entries.seek_to_first()?;
+        while entries.valid() {
+            report.entries += 1;
+            let Some(entry) = EntryKey::parse(entries.key(), self.spec.attributes().len()) else {
+                report.malformed += 1;
+                report.describe(|| {
+                    format!("index {}: malformed key {:?}", self.spec.name(), show(entries.key()))
+                });
+                entries.next()?;
+                continue;
+            };
+            match records.get(entry.primary_key)? {
+                Some((sequence, record)) if sequence == entry.sequence => {
+                    table.extractor.extract(&record, &plan, &mut values)?;
+                    let record = IndexedRecord {
+                        primary_key: entry.primary_key,
+                        sequence: Some(sequence),
+                        values: &values,
+                        slots: &slots,
+                    };
+                    let mut found = false;
+                    self.for_each_entry(&record, &mut key, |key, _, _| {
+                        found |= key == entries.key();
+                        Ok(())
+                    })?;
+                    if !found {
+                        report.wrong += 1;
+                        report.describe(|| {
+                            format!(
+                                "index {} has a value that key {:?} has not",
+                                self.spec.name(),
+                                show(entry.primary_key)
+                            )
+                        });
+                    }
+                }
+                _ => self.note_stale(&records, &entry, report),
+            }
+            entries.next()?;
+        }
+        Ok(())
+    }
+
+    fn note_stale<T: TreeSource>(&self, records: &T, entry: &EntryKey<'_>, report: &mut IndexCheck) {
+        if !self.is_synchronous() || records.covered_by_range_tombstone(entry.primary_key, entry.sequence) {
+            report.stale += 1;
+            return;
+        }
+        report.wrong += 1;
+        report.describe(|| {
+            format!("index {} kept an old entry of key {:?}", self.spec.name(), show(entry.primary_key))
+        });
+    }
+}
+
+/// Appends the secondary key number `ordinal` of all combinations of the record's values.
+fn put_secondary_key(record: &IndexedRecord<'_>, ordinal: usize, key: &mut Vec<u8>) {
+    let mut rest = ordinal;
+    for slot in record.slots {
+        let mut values = record.values.values(*slot);
+        match values.len() {
+            0 => key.push(TAG_ABSENT),
+            count => {
+                if let Some(value) = values.nth(rest % count) {
+                    key.extend_from_slice(value);
+                }
+                rest /= count;
+            }
+        }
+    }
+}
+
+fn show(key: &[u8]) -> String {
+    key.escape_ascii().to_string()
+}
+
+impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
+    fn spec(&self) -> &IndexSpec {
+        &self.spec
+    }
+
+    fn trees(&self) -> &[TreeId] {
+        &self.tree
+    }
+
+    fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
+        let patch = record.sequence.is_none();
+        self.for_each_entry(record, key, |key, value, sequence_at| {
+            out.put(self.tree(), key, value, patch.then_some(sequence_at))
+        })
+    }
+
+    fn needs_stage(&self) -> bool {
+        self.is_synchronous()
+    }
+
+    fn stage(
+        &self,
+        change: &StagedChange<'_>,
+        _view: &S,
+        key: &mut Vec<u8>,
+        out: &mut dyn IndexWrites,
+    ) -> Result<()> {
+        let (true, Some(old)) = (self.is_synchronous(), &change.old) else {
+            return Ok(());
+        };
+        debug_assert!(old.sequence.is_some(), "an old record was written");
+        self.for_each_entry(old, key, |key, _, _| out.delete(self.tree(), key))
+    }
+
+    fn access(&self, query: &CompiledQuery) -> Option<Access> {
+        Access::plan(self.spec.attributes(), query)
+    }
+
+    fn candidates<'v>(
+        &'v self,
+        access: &'v Access,
+        order: Order,
+        view: &'v S,
+    ) -> Result<Box<dyn CandidateCursor + 'v>> {
+        let tree = view.tree(self.tree())?;
+        let entries = tree.cursor(&access.low, Some(&access.end))?;
+        let walk = Walk::choose(access, order, self.spec.attributes().len());
+        Ok(Box::new(CompositeCursor::new(entries, walk, access, &self.spec, view.sequence())))
+    }
+
+    fn validator(&self) -> &dyn Validator<S::Tree> {
+        if self.is_synchronous() { &MaintainedValidator } else { &PrimaryValidator }
+    }
+
+    fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {
+        self.check_records(view, table, report)?;
+        self.check_entries(view, table, report)
+    }
+}
+
+#[cfg(test)]
+mod tests;

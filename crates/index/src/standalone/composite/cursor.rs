@@ -1,0 +1,165 @@
+//! Reads the candidates of one query from a composite index.
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+
+use super::entry_key::EntryKey;
+use crate::access::Access;
+use crate::attribute;
+use crate::candidate::{Candidate, CandidateCursor};
+use crate::query::Order;
+use crate::source::EntryCursor;
+use crate::spec::IndexSpec;
+
+/// How the cursor goes over the entries of an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Walk {
+    /// In key order: of one secondary key newest first, of several by value.
+    Forward,
+    /// Against key order: of one secondary key oldest first.
+    Backward,
+    /// From the largest secondary key to the smallest, each newest first: two seeks a secondary key.
+    GroupsDescending,
+}
+
+impl Walk {
+    /// The walk that delivers `order` within `access`, if one does; else the cheapest.
+    pub(super) fn choose(access: &Access, order: Order, attributes: usize) -> Self {
+        match order {
+            Order::Oldest if access.point => Self::Backward,
+            // Of the entries with one value of the order's attribute, the newest must come first, so
+            // nothing may stand between that value and the sequence number.
+            Order::ValueDescending if access.order_attribute.is_some_and(|at| at + 1 == attributes) => {
+                Self::GroupsDescending
+            }
+            _ => Self::Forward,
+        }
+    }
+}
+
+/// The candidates of one query; see [`Walk`].
+pub(super) struct CompositeCursor<'v, C> {
+    entries: C,
+    walk: Walk,
+    access: &'v Access,
+    spec: &'v IndexSpec,
+    started: bool,
+    /// Sequence number of the candidate given last, or of the view.
+    last_sequence: SequenceNumber,
+    /// The secondary key that a descending walk is in.
+    group: Vec<u8>,
+}
+
+impl<'v, C: EntryCursor> CompositeCursor<'v, C> {
+    pub(super) fn new(
+        entries: C,
+        walk: Walk,
+        access: &'v Access,
+        spec: &'v IndexSpec,
+        view_sequence: SequenceNumber,
+    ) -> Self {
+        Self { entries, walk, access, spec, started: false, last_sequence: view_sequence, group: Vec::new() }
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        match (self.walk, std::mem::replace(&mut self.started, true)) {
+            (Walk::Forward, false) => self.entries.seek_to_first(),
+            (Walk::Forward, true) => self.entries.next(),
+            (Walk::Backward, false) => self.entries.seek_to_last(),
+            (Walk::Backward, true) => self.entries.prev(),
+            (Walk::GroupsDescending, false) => {
+                self.entries.seek_to_last()?;
+                self.enter_group()
+            }
+            (Walk::GroupsDescending, true) => {
+                self.entries.next()?;
+                if self.entries.valid() && self.entries.key().starts_with(&self.group) {
+                    return Ok(());
+                }
+                // Back to the group's first entry, and from there into the group below.
+                self.entries.seek(&self.group)?;
+                if self.entries.valid() {
+                    self.entries.prev()?;
+                }
+                self.enter_group()
+            }
+        }
+    }
+
+    /// From the last entry of a secondary key to its first. Encoded keys are prefix-free, so the entries
+    /// that start with the secondary key are exactly its own.
+    fn enter_group(&mut self) -> Result<()> {
+        if !self.entries.valid() {
+            return Ok(());
+        }
+        let Some(entry) = EntryKey::parse(self.entries.key(), self.spec.attributes().len()) else {
+            return Err(self.malformed());
+        };
+        self.group.clear();
+        self.group.extend_from_slice(entry.secondary_key);
+        self.entries.seek(&self.group)
+    }
+
+    #[cold]
+    fn malformed(&self) -> Error {
+        Error::new(ErrorKind::Corruption, format!("index {}: an entry has a malformed key", self.spec.name()))
+    }
+}
+
+impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
+    fn next(&mut self) -> Result<Option<Candidate<'_>>> {
+        self.advance()?;
+        if !self.entries.valid() {
+            self.last_sequence = 0;
+            return Ok(None);
+        }
+        let key = self.entries.key();
+        let entry = if self.access.point {
+            EntryKey::split(key, self.access.low.len())
+        } else {
+            EntryKey::parse(key, self.spec.attributes().len())
+        };
+        let Some(entry) = entry else {
+            return Err(self.malformed());
+        };
+        self.last_sequence = entry.sequence;
+        let order_value = match self.access.order_attribute {
+            Some(position) => component(entry.secondary_key, position),
+            None => &[],
+        };
+        Ok(Some(Candidate {
+            primary_key: entry.primary_key,
+            sequence: entry.sequence,
+            order_value,
+            // Within one secondary key a write has one entry.
+            repeated: !self.access.point && !self.entries.value().is_empty(),
+        }))
+    }
+
+    fn sequence_bound(&self) -> SequenceNumber {
+        if self.access.point && self.walk == Walk::Forward {
+            self.last_sequence.saturating_sub(u64::from(self.started))
+        } else {
+            SequenceNumber::MAX
+        }
+    }
+
+    fn order(&self) -> Option<Order> {
+        let by_value = self.access.order_attribute.is_some_and(|at| at + 1 == self.spec.attributes().len());
+        match self.walk {
+            Walk::Forward if self.access.point => Some(Order::Newest),
+            Walk::Forward if by_value => Some(Order::Value),
+            Walk::Forward => None,
+            Walk::Backward => Some(Order::Oldest),
+            Walk::GroupsDescending => Some(Order::ValueDescending),
+        }
+    }
+}
+
+/// The encoded value number `position` of a secondary key that was parsed before.
+fn component(secondary_key: &[u8], position: usize) -> &[u8] {
+    let mut rest = secondary_key;
+    for _ in 0..position {
+        rest = attribute::encoded_len(rest).and_then(|len| rest.get(len..)).unwrap_or_default();
+    }
+    attribute::encoded_len(rest).and_then(|len| rest.get(..len)).unwrap_or_default()
+}

@@ -1,0 +1,291 @@
+//! Keeps the first candidates of an order within bounded memory.
+//!
+//! Candidates come in any order and leave in the order of the query. Where more come than fit, the last
+//! of them are dropped and remembered as such: the caller then reads the index again and asks for what lies
+//! behind the last candidate that left. So memory is bounded and nothing is lost.
+//!
+//! A candidate's rank is its value, then its sequence number. Of candidates with equal rank, and in
+//! [`Order::Newest`] and [`Order::Oldest`] of all with one sequence number, one is kept: they are one
+//! write.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use bolide_base::SequenceNumber;
+
+use crate::candidate::Candidate;
+use crate::query::Order;
+
+/// Candidates in the order of a query; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct TopK {
+    order: Order,
+    /// Candidates to keep when it shrinks; it shrinks at twice as many.
+    capacity: usize,
+    /// Bytes of keys and values at which it shrinks.
+    capacity_bytes: usize,
+    collected: Vec<Collected>,
+    bytes: Vec<u8>,
+    sorted: bool,
+    /// Only candidates behind this one are taken: those up to it have left.
+    after: Option<(Vec<u8>, SequenceNumber)>,
+    /// Candidates at or behind this one are dropped.
+    cut: Option<(Vec<u8>, SequenceNumber)>,
+}
+
+/// A candidate whose bytes lie in [`TopK::bytes`]: the value, then the key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Collected {
+    pub(crate) sequence: SequenceNumber,
+    pub(crate) repeated: bool,
+    start: u32,
+    value_len: u32,
+    key_len: u32,
+}
+
+impl Collected {
+    fn value(&self) -> Range<usize> {
+        let start = self.start as usize;
+        start..start + self.value_len as usize
+    }
+
+    fn key(&self) -> Range<usize> {
+        let start = self.value().end;
+        start..start + self.key_len as usize
+    }
+}
+
+/// Compares ranks; `Less` comes first in the answer.
+fn compare(order: Order, left: (&[u8], SequenceNumber), right: (&[u8], SequenceNumber)) -> Ordering {
+    match order {
+        Order::Newest => right.1.cmp(&left.1),
+        Order::Oldest => left.1.cmp(&right.1),
+        Order::Value => left.0.cmp(right.0).then_with(|| right.1.cmp(&left.1)),
+        Order::ValueDescending => right.0.cmp(left.0).then_with(|| right.1.cmp(&left.1)),
+    }
+}
+
+impl TopK {
+    /// Keeps about `capacity` candidates in `order`, and at most about `capacity_bytes` of memory.
+    pub(crate) fn new(order: Order, capacity: usize, capacity_bytes: usize) -> Self {
+        let most = capacity_bytes / (2 * size_of::<Collected>());
+        Self {
+            order,
+            capacity: capacity.min(most).max(1),
+            // Offsets have 32 bits.
+            capacity_bytes: capacity_bytes.clamp(1, 1 << 30),
+            collected: Vec::new(),
+            bytes: Vec::new(),
+            sorted: true,
+            after: None,
+            cut: None,
+        }
+    }
+
+    /// Takes `candidate`, unless it has left before or lies behind the cut.
+    #[inline]
+    pub(crate) fn push(&mut self, candidate: &Candidate<'_>) {
+        let rank = (candidate.order_value, candidate.sequence);
+        if let Some((value, sequence)) = &self.after
+            && compare(self.order, rank, (value, *sequence)) != Ordering::Greater
+        {
+            return;
+        }
+        if let Some((value, sequence)) = &self.cut
+            && compare(self.order, rank, (value, *sequence)) != Ordering::Less
+        {
+            return;
+        }
+        self.collected.push(Collected {
+            sequence: candidate.sequence,
+            repeated: candidate.repeated,
+            start: self.bytes.len() as u32,
+            value_len: candidate.order_value.len() as u32,
+            key_len: candidate.primary_key.len() as u32,
+        });
+        self.bytes.extend_from_slice(candidate.order_value);
+        self.bytes.extend_from_slice(candidate.primary_key);
+        self.sorted = false;
+        if self.collected.len() >= 2 * self.capacity || self.bytes.len() > self.capacity_bytes {
+            self.shrink();
+        }
+    }
+
+    /// True if a candidate at or above `bound` is there.
+    pub(crate) fn any_final(&self, bound: SequenceNumber) -> bool {
+        self.collected.iter().any(|candidate| candidate.sequence >= bound)
+    }
+
+    /// True if candidates were dropped since the last [`restart`](Self::restart).
+    pub(crate) fn dropped(&self) -> bool {
+        self.cut.is_some()
+    }
+
+    /// Prepares for reading all candidates again, with four times the room.
+    pub(crate) fn restart(&mut self) {
+        self.cut = None;
+        let most = self.capacity_bytes / (2 * size_of::<Collected>());
+        self.capacity = self.capacity.saturating_mul(4).min(most).max(1);
+    }
+
+    /// Hands the candidates to `visit` in order, as `(candidate, value, key)`, and forgets them: all of them, or in
+    /// [`Order::Newest`] those at or above `bound`. Stops early where `visit` says false.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub(crate) fn drain<E>(
+        &mut self,
+        bound: SequenceNumber,
+        mut visit: impl FnMut(&Collected, &[u8], &[u8]) -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        self.sort();
+        let end = match self.order {
+            Order::Newest => self.collected.partition_point(|candidate| candidate.sequence >= bound),
+            _ => self.collected.len(),
+        };
+        for candidate in &self.collected[..end] {
+            let (value, key) = (&self.bytes[candidate.value()], &self.bytes[candidate.key()]);
+            if !visit(candidate, value, key)? {
+                return Ok(false);
+            }
+        }
+        if let Some(last) = end.checked_sub(1).map(|last| self.collected[last]) {
+            self.after = Some((self.bytes[last.value()].to_vec(), last.sequence));
+        }
+        self.collected.drain(..end);
+        self.repack();
+        Ok(true)
+    }
+
+    fn sort(&mut self) {
+        if self.sorted {
+            return;
+        }
+        let (order, bytes) = (self.order, &self.bytes);
+        let rank = |candidate: &Collected| (&bytes[candidate.value()], candidate.sequence);
+        self.collected.sort_unstable_by(|left, right| compare(order, rank(left), rank(right)));
+        self.collected.dedup_by(|later, kept| compare(order, rank(later), rank(kept)) == Ordering::Equal);
+        self.sorted = true;
+    }
+
+    /// Sorts, and where that leaves too much drops the last candidates.
+    #[cold]
+    fn shrink(&mut self) {
+        self.sort();
+        let mut keep = self.collected.len().min(self.capacity);
+        if self.bytes.len() > self.capacity_bytes {
+            keep = keep.min((self.collected.len() / 2).max(1));
+        }
+        if let Some(first_dropped) = self.collected.get(keep) {
+            self.cut = Some((self.bytes[first_dropped.value()].to_vec(), first_dropped.sequence));
+            self.collected.truncate(keep);
+        }
+        self.repack();
+    }
+
+    /// Frees the bytes of candidates that are gone.
+    fn repack(&mut self) {
+        if self.collected.is_empty() {
+            self.bytes.clear();
+            return;
+        }
+        let live: usize =
+            self.collected.iter().map(|candidate| candidate.key().end - candidate.start as usize).sum();
+        if live * 2 > self.bytes.len() {
+            return;
+        }
+        let mut packed = Vec::with_capacity(live);
+        for candidate in &mut self.collected {
+            let bytes = candidate.value().start..candidate.key().end;
+            candidate.start = packed.len() as u32;
+            packed.extend_from_slice(&self.bytes[bytes]);
+        }
+        self.bytes = packed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads `input` again and again until `limit` candidates came out.
+    fn run(order: Order, capacity: usize, bytes: usize, limit: usize, input: &[(u8, u64)]) -> Vec<(u8, u64)> {
+        let mut top = TopK::new(order, capacity, bytes);
+        let mut out = Vec::new();
+        loop {
+            for (value, sequence) in input {
+                let key = sequence.to_be_bytes();
+                let by_value = matches!(order, Order::Value | Order::ValueDescending);
+                top.push(&Candidate {
+                    primary_key: &key,
+                    sequence: *sequence,
+                    order_value: if by_value { std::slice::from_ref(value) } else { &[] },
+                    repeated: false,
+                });
+            }
+            let more = top
+                .drain(0, |candidate, value, key| {
+                    assert_eq!(key, candidate.sequence.to_be_bytes());
+                    out.push((value.first().copied().unwrap_or(0), candidate.sequence));
+                    Ok::<bool, Infallible>(out.len() < limit)
+                })
+                .unwrap_or_else(|never| match never {});
+            if !more || !top.dropped() {
+                return out;
+            }
+            top.restart();
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_leave_in_order_however_little_fits(
+            input in proptest::collection::vec((0..4_u8, 1..60_u64), 0..80),
+            order in 0..4_usize,
+            capacity in 1..20_usize,
+            bytes in prop_oneof![1..200_usize, Just(1 << 20)],
+            limit in prop_oneof![1..20_usize, Just(usize::MAX)],
+        ) {
+            let order = [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending][order];
+            let mut expected: Vec<(u8, u64)> = input.clone();
+            if order == Order::Newest || order == Order::Oldest {
+                expected.iter_mut().for_each(|(value, _)| *value = 0);
+            }
+            expected.sort_by(|left, right| {
+                compare(order, (&[left.0], left.1), (&[right.0], right.1))
+            });
+            expected.dedup();
+            expected.truncate(limit);
+            prop_assert_eq!(run(order, capacity, bytes, limit, &input), expected);
+        }
+    }
+
+    #[test]
+    fn those_above_the_bound_leave_early() {
+        let mut top = TopK::new(Order::Newest, 10, 1 << 20);
+        let push = |top: &mut TopK, sequence: u64| {
+            top.push(&Candidate { primary_key: b"k", sequence, order_value: &[], repeated: false });
+        };
+        for sequence in [4, 9, 7, 2] {
+            push(&mut top, sequence);
+        }
+        let left = |top: &mut TopK, bound| {
+            let mut out = Vec::new();
+            top.drain(bound, |candidate, _, _| {
+                out.push(candidate.sequence);
+                Ok::<bool, Infallible>(true)
+            })
+            .unwrap_or_else(|never| match never {});
+            out
+        };
+        assert!(top.any_final(5) && !top.any_final(10));
+        assert_eq!(left(&mut top, 5), [9, 7]);
+        push(&mut top, 7);
+        push(&mut top, 3);
+        assert_eq!(left(&mut top, 0), [4, 3, 2]);
+    }
+}

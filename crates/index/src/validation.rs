@@ -1,0 +1,41 @@
+//! Tells current candidates from obsolete ones.
+//!
+//! A candidate is current at a view if the write it stems from is the newest write of its primary key
+//! that the view sees, and no range tombstone covers it.
+
+mod maintained;
+mod primary;
+
+use std::fmt;
+
+use bolide_base::{Result, SequenceNumber};
+
+use crate::source::TreeSource;
+
+pub use maintained::MaintainedValidator;
+pub use primary::PrimaryValidator;
+
+/// What a validator says about a candidate, at the sequence number of a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It is the newest version of its record.
+    Current,
+    /// The record was replaced or deleted since.
+    Obsolete,
+    /// The validator cannot tell at this view: the driver asks the table.
+    Unknown,
+}
+
+/// A way to validate candidates of keys-only and counting queries. Queries for records validate by the
+/// sequence number of the record itself, in the one lookup that fetches it.
+pub trait Validator<T: TreeSource>: Send + Sync + fmt::Debug {
+    /// The name shown by explain.
+    fn name(&self) -> &'static str;
+
+    /// Whether `primary_key`, as written at `sequence`, is current in `table`, the collection's tree at the
+    /// view of the query.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the files below.
+    fn verdict(&self, table: &T, primary_key: &[u8], sequence: SequenceNumber) -> Result<Verdict>;
+}
