@@ -205,7 +205,7 @@ pub(crate) fn read_footer(source: &FileSource, expected: &FileIdentity) -> Resul
     check_version(source, fields.u32(80), fields.u32(84), fields.u64(88))?;
     let claimed = FileIdentity { database_id: fields.u64(96), file_number: fields.u64(104) };
     check_identity(source, at + 96, &claimed, expected)?;
-    parse_footer(source, at, file_bytes, &fields)
+    footer_of(&fields, at, file_bytes).map_err(|(offset, what)| source.corruption(offset, what))
 }
 
 fn check_identity(
@@ -225,7 +225,34 @@ fn check_identity(
     Err(source.corruption(offset, what))
 }
 
-fn parse_footer(source: &FileSource, at: u64, file_bytes: u64, fields: &Fields<'_>) -> Result<Footer> {
+/// Reads the fields of the footer at the end of `file`, without a look at its checksum or identity.
+/// `None` where it is too short or its handles point outside the file.
+pub(crate) fn parse_footer(file: &[u8]) -> Option<Footer> {
+    let (_, footer) = file.split_last_chunk::<FOOTER_BYTES>()?;
+    let file_bytes = file.len() as u64;
+    footer_of(&Fields(footer), file_bytes - FOOTER_BYTES as u64, file_bytes).ok()
+}
+
+/// Makes magic, identification, length and checksum of the footer at the end of `file` right.
+pub(crate) fn rewrite_footer(file: &mut [u8], identity: &FileIdentity) {
+    let file_bytes = file.len() as u64;
+    let Some((_, footer)) = file.split_last_chunk_mut::<FOOTER_BYTES>() else {
+        return;
+    };
+    let at = file_bytes - FOOTER_BYTES as u64;
+    let mut end = Vec::new();
+    put_u64(&mut end, file_bytes);
+    put_identification(&mut end, identity);
+    let (fields, rest) = footer.split_at_mut(FOOTER_BYTES - 16 - end.len());
+    let (identification, rest) = rest.split_at_mut(end.len());
+    identification.copy_from_slice(&end);
+    let covered = [&*fields, &*identification].concat();
+    let checksum = identity.checksum(at, &covered);
+    rest.copy_from_slice(&[&checksum.to_le_bytes()[..], FOOTER_MAGIC].concat());
+}
+
+/// Reads the fields of a footer that lies at `at`; an error says where in the file it is wrong, and what.
+fn footer_of(fields: &Fields<'_>, at: u64, file_bytes: u64) -> std::result::Result<Footer, (u64, String)> {
     let none = BlockHandle::default();
     let index = fields.handle(36);
     let footer = Footer {
@@ -236,23 +263,22 @@ fn parse_footer(source: &FileSource, at: u64, file_bytes: u64, fields: &Fields<'
             (0, true) => None,
             (1, false) => Some((index, IndexLevelCount::One)),
             (2, false) => Some((index, IndexLevelCount::Two)),
-            _ => return Err(source.corruption(at + 48, "the footer has an impossible index")),
+            _ => return Err((at + 48, "the footer has an impossible index".to_owned())),
         },
         data_end: fields.u64(56),
         file_bytes: fields.u64(72),
     };
     if footer.file_bytes != file_bytes {
-        let what = format!("the file has {file_bytes} bytes instead of {}", footer.file_bytes);
-        return Err(source.corruption(at + 72, what));
+        return Err((at + 72, format!("the file has {file_bytes} bytes instead of {}", footer.file_bytes)));
     }
     let handles =
         [Some(footer.properties), Some(footer.meta_index), footer.filter, footer.index.map(|i| i.0)];
     let outside = |handle: &BlockHandle| handle.offset < footer.data_end || handle.end() > at;
     if footer.data_end < HEADER_BYTES as u64 || handles.iter().flatten().any(outside) {
-        return Err(source.corruption(at, "the footer points outside the file"));
+        return Err((at, "the footer points outside the file".to_owned()));
     }
     if fields.u32(52) != 0 || fields.u64(64) != 0 {
-        return Err(source.corruption(at + 52, "reserved fields of the footer are not zero"));
+        return Err((at + 52, "reserved fields of the footer are not zero".to_owned()));
     }
     Ok(footer)
 }

@@ -14,6 +14,8 @@ mod bloom;
 mod describe;
 mod file_pool;
 mod footer;
+#[doc(hidden)]
+pub mod fuzzing;
 mod index_block;
 mod internal_cursor;
 mod meta_collector;

@@ -37,7 +37,7 @@ pub struct TableOptions {
     /// 1 in 100 absent keys pass; at most 32.
     pub bloom_bits_per_key: u32,
     /// An index larger than this is split into partitions of about this size, which are read through
-    /// the block cache on demand; a smaller one stays in memory whole. Default 256 KiB; 1 KiB to 16 MiB.
+    /// the block cache on demand; a smaller one stays in memory whole. Default 256 KiB; 256 bytes to 16 MiB.
     pub index_partition_bytes: usize,
 }
 
@@ -46,7 +46,7 @@ const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 256..=16 << 20;
 /// Most bits per key that make sense: beyond, more probes buy nothing.
 const MAX_BLOOM_BITS: u32 = 32;
 /// Bounds of [`TableOptions::index_partition_bytes`].
-const PARTITION_BYTES: std::ops::RangeInclusive<usize> = 1 << 10..=16 << 20;
+const PARTITION_BYTES: std::ops::RangeInclusive<usize> = 256..=16 << 20;
 
 /// No block, however compressed, decodes to more than this: the largest entry, or a block of the
 /// largest size, and its overhead. Readers refuse a larger claim before they allocate.

@@ -224,6 +224,9 @@ fn decompress(
         .ok_or_else(|| damaged("a compressed block is too short"))?;
     let len = u32::from_le_bytes(*len) as usize;
     check_length(source, handle, len, limit)?;
+    if len > largest_expansion(block_type, compressed.len()) {
+        return Err(damaged("a compressed block says that it is larger than it can be"));
+    }
     let mut bytes = zeroed(len + PADDING);
     let target = Arc::get_mut(&mut bytes).and_then(|bytes| bytes.get_mut(..len)).unwrap_or_default();
     let written = match block_type {
@@ -240,6 +243,17 @@ fn decompress(
         return Err(damaged("a compressed block has another length than it says"));
     }
     Ok(Payload { bytes, len })
+}
+
+/// The most bytes that `compressed` bytes can decode to. Without it a file of some bytes could claim
+/// blocks of many megabytes.
+fn largest_expansion(block_type: u8, compressed: usize) -> usize {
+    match block_type {
+        // A byte of an LZ4 length adds at most 255 bytes of output.
+        TYPE_LZ4 => compressed.saturating_mul(255),
+        // A Zstandard block of four bytes repeats one byte at most 128 KiB times.
+        _ => compressed.saturating_mul(32 << 10),
+    }
 }
 
 /// `len` zero bytes behind a shared pointer, with one allocation.

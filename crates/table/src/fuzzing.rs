@@ -1,0 +1,174 @@
+//! The decoders of this crate, opened to fuzz targets. Not part of the API: names may change.
+//!
+//! Each function takes any bytes, does all that the store could do with them, and must neither panic
+//! nor take more memory than a small multiple of them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::{FileIdentity, MAX_SEQUENCE, Result};
+use bolide_storage::{MemVfs, Vfs};
+
+use crate::block::{Block, Malformed};
+use crate::block_cache::BlockCache;
+use crate::bloom::BloomFilter;
+use crate::describe::TableDetail;
+use crate::file_pool::FileSource;
+use crate::footer::{
+    FOOTER_BYTES, Footer, HEADER_BYTES, IndexLevelCount, encode_header, parse_footer, rewrite_footer,
+};
+use crate::index_block::{IndexBlock, IndexLevel};
+use crate::internal_cursor::InternalCursor;
+use crate::meta_collector::decode_meta_index;
+use crate::properties::TableProperties;
+use crate::stored_block::{BlockHandle, PADDING, Payload};
+use crate::table_reader::TableReader;
+
+/// The identity that repaired tables get.
+const IDENTITY: FileIdentity = FileIdentity { database_id: 0xdb, file_number: 9 };
+
+/// Reads `bytes` as the payload of a data block: every entry, and searches for its keys.
+pub fn data_block(bytes: &[u8]) {
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len() + PADDING, 0);
+    let Ok(block) = Block::new(Payload { bytes: Arc::from(padded), len: bytes.len() }) else {
+        return;
+    };
+    let _: std::result::Result<(), Malformed> = (|| {
+        let mut key = block.prefix().to_vec();
+        for index in 0..block.count() {
+            let entry = block.entry(index)?;
+            block.complete_key(index, &entry, &mut key);
+            assert!(block.bytes().get(entry.value()).is_some(), "a value lies outside its block");
+            block.lower_bound(&key, entry.trailer.sequence())?;
+            block.find(&key, MAX_SEQUENCE)?;
+        }
+        block.find(bytes, 0)?;
+        Ok(())
+    })();
+}
+
+/// Reads `bytes` as an index block of either level.
+pub fn index_block(bytes: &[u8]) {
+    for level in [IndexLevel::Leaf, IndexLevel::Top] {
+        if let Ok(index) = IndexBlock::decode(bytes, level, 1 << 40) {
+            for child in 0..=index.len() {
+                let (key, sequence) = index.separator(child).unwrap_or_default();
+                index.continues(child, &key);
+                assert!(index.find(&key, sequence.unwrap_or(MAX_SEQUENCE)) < index.len());
+                assert_eq!(index.handle(child).is_some(), child < index.len());
+            }
+            index.child_of_ordinal(index.end_ordinal() - 1).expect("the last child is found");
+            index.find(bytes, 7);
+        }
+    }
+}
+
+/// Reads `bytes` as each of the small parts: filter, properties, index of meta blocks.
+pub fn small_parts(bytes: &[u8]) {
+    if let Some(filter) = BloomFilter::decode(bytes) {
+        filter.may_contain(bytes.len() as u64);
+    }
+    if let Ok(properties) = TableProperties::decode(bytes, 1) {
+        let again = TableProperties::decode(&properties.encode(), 1);
+        assert!(again.as_ref() == Ok(&properties), "{again:?} instead of {properties:?}");
+    }
+    drop(decode_meta_index(bytes, 0, 1 << 40));
+}
+
+/// Makes the header, the footer's identification and every checksum that can be found in `bytes` right,
+/// then does with the table all that can be done.
+pub fn table(bytes: &[u8]) {
+    let bytes = repair(bytes);
+    drop(exercise(&bytes));
+}
+
+fn exercise(bytes: &[u8]) -> Result<()> {
+    let vfs = MemVfs::new();
+    let path = Path::new("000009.sst");
+    vfs.create(path)?.append(bytes)?;
+    let source = FileSource::direct("000009.sst", vfs.open(path)?);
+    let table = Arc::new(TableReader::open(source, IDENTITY, BlockCache::new(1 << 20))?);
+    drop(table.verify());
+    drop(table.describe(TableDetail::Entries, &mut std::io::sink()));
+    for name in table.meta_block_names() {
+        drop(table.meta_block(name));
+    }
+    for fill_cache in [false, true] {
+        let mut cursor = table.cursor(fill_cache);
+        drop(cursor.seek_to_first());
+        while cursor.valid() {
+            drop(table.get(cursor.key(), cursor.trailer().sequence()));
+            drop(cursor.next());
+        }
+        drop(cursor.seek_to_last());
+        while cursor.valid() {
+            drop(cursor.prev());
+        }
+        for key in [&table.properties().smallest_key, &table.properties().largest_key] {
+            drop(table.newest(key, MAX_SEQUENCE));
+            drop(cursor.seek(key, 5));
+            drop(cursor.seek_before(key));
+        }
+    }
+    Ok(())
+}
+
+/// `bytes` with good magic numbers, identities, lengths and checksums, as far as its handles lead.
+fn repair(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(bytes.len().max(HEADER_BYTES + FOOTER_BYTES), 0);
+    if let Some(header) = bytes.get_mut(..HEADER_BYTES) {
+        header.copy_from_slice(&encode_header(&IDENTITY));
+    }
+    rewrite_footer(&mut bytes, &IDENTITY);
+    if let Some(footer) = parse_footer(&bytes) {
+        repair_blocks(&mut bytes, &footer);
+        rewrite_footer(&mut bytes, &IDENTITY);
+    }
+    bytes
+}
+
+fn repair_blocks(bytes: &mut [u8], footer: &Footer) {
+    repair_block(bytes, footer.properties);
+    repair_block(bytes, footer.meta_index);
+    footer.filter.into_iter().for_each(|handle| repair_block(bytes, handle));
+    for (_, handle) in decode_meta_index(stored(bytes, footer.meta_index), 0, u64::MAX).unwrap_or_default() {
+        repair_block(bytes, handle);
+    }
+    let Some((handle, levels)) = footer.index else {
+        return;
+    };
+    repair_block(bytes, handle);
+    let Ok(top) = IndexBlock::decode(stored(bytes, handle), levels.highest(), u64::MAX) else {
+        return;
+    };
+    for child in (0..top.len()).filter_map(|child| top.handle(child)) {
+        repair_block(bytes, child);
+        if levels == IndexLevelCount::Two
+            && let Ok(leaf) = IndexBlock::decode(stored(bytes, child), IndexLevel::Leaf, u64::MAX)
+        {
+            (0..leaf.len())
+                .filter_map(|block| leaf.handle(block))
+                .for_each(|block| repair_block(bytes, block));
+        }
+    }
+}
+
+/// The stored bytes of a block, which are its payload if it is not compressed.
+fn stored(bytes: &[u8], handle: BlockHandle) -> &[u8] {
+    let start = usize::try_from(handle.offset).unwrap_or(usize::MAX);
+    bytes.get(start..).and_then(|rest| rest.get(..handle.bytes as usize)).unwrap_or_default()
+}
+
+fn repair_block(bytes: &mut [u8], handle: BlockHandle) {
+    let Ok(start) = usize::try_from(handle.offset) else {
+        return;
+    };
+    let covered = handle.bytes as usize + 1;
+    let Some(block) = bytes.get_mut(start..).and_then(|rest| rest.get_mut(..covered + 8)) else {
+        return;
+    };
+    let (covered, checksum) = block.split_at_mut(covered);
+    checksum.copy_from_slice(&IDENTITY.checksum(handle.offset, covered).to_le_bytes());
+}
