@@ -7,10 +7,12 @@
 //! What tells a torn tail from damage is written in each record: the offset up to which the log was
 //! known to be durable when the record was written. See [`LogReader::classify_end`].
 
+mod describe;
 pub mod format;
 mod reader;
 mod writer;
 
+pub(crate) use describe::describe_end;
 pub use format::{LogHeader, LogRole};
 pub use reader::{LogReader, LogRecord, Stop, TailEnd};
 pub use writer::LogWriter;

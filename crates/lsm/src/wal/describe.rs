@@ -6,7 +6,7 @@ use std::path::Path;
 use bolide_base::{Error, Result};
 use bolide_storage::Vfs;
 
-use crate::record_log::{LogReader, LogRole, Stop, TailEnd};
+use crate::record_log::{LogReader, LogRole, describe_end};
 
 /// Writes a description of the WAL segment at `path` to `out`, one line a record; `payload` adds what a
 /// record means. The identity is taken from the file itself, so any single file can be shown.
@@ -38,19 +38,4 @@ pub fn describe_wal(
         writeln!(out).map_err(text)?;
     }
     describe_end(&mut reader, out)
-}
-
-/// Writes how the log ends.
-pub(crate) fn describe_end(reader: &mut LogReader, out: &mut dyn Write) -> Result<()> {
-    let end = reader.position();
-    let left = reader.limit() - end;
-    let line = match (reader.stop(), reader.classify_end()) {
-        (_, Err(error)) if error.is_corruption() => format!("damaged: {error}"),
-        (_, Err(error)) => return Err(error),
-        (Some(Stop::Invalid(what)), Ok(TailEnd::Torn)) => {
-            format!("@{end} {left} bytes that are no record ({what}): a torn tail unless the log was sealed")
-        }
-        (_, Ok(_)) => format!("@{end} end"),
-    };
-    writeln!(out, "{line}").map_err(|_| Error::internal("the description could not be written"))
 }

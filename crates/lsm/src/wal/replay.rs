@@ -73,14 +73,14 @@ impl WalTail {
 }
 
 /// Feeds every record at or above the WAL floor to `apply`, in the order in which it was written, with
-/// the name of its segment. Writes nothing. Memory: the buffer of one [`LogReader`].
+/// the number and the name of its segment. Writes nothing. Memory: the buffer of one [`LogReader`].
 ///
 /// # Errors
 /// Corruption with file and offset for anything missing or damaged; Unsupported for newer formats;
 /// those of the file system and of `apply`.
 pub fn replay(
     chain: &WalChain<'_>,
-    mut apply: impl FnMut(&str, LogRecord<'_>) -> Result<()>,
+    mut apply: impl FnMut(u64, &str, LogRecord<'_>) -> Result<()>,
 ) -> Result<WalTail> {
     let mut tail = WalTail { last: None, sealed: false, torn_bytes: 0, records: 0 };
     let mut segments = chain.open_segments()?.into_iter().peekable();
@@ -96,7 +96,7 @@ pub fn replay(
         }
         let name = reader.name().to_owned();
         while let Some(record) = reader.next_record()? {
-            apply(&name, record)?;
+            apply(number, &name, record)?;
             tail.records += 1;
         }
         if sealed.is_some() {
@@ -213,7 +213,7 @@ mod tests {
         let seals = seals.iter().copied().collect();
         let chain = WalChain { vfs, dir: dir(), database_id: DATABASE, floor, seals: &seals };
         let mut records = Vec::new();
-        let tail = replay(&chain, |_, record| {
+        let tail = replay(&chain, |_, _, record| {
             records.push(record.payload.to_vec());
             Ok(())
         })?;

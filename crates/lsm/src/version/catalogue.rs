@@ -1,0 +1,262 @@
+//! The durable state of a database: what all version edits so far lead to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bolide_base::{SequenceNumber, TreeId};
+
+use super::table_handle::{TableFiles, TableHandle};
+use super::table_meta::TableMeta;
+use super::version_edit::{EditOperation, VersionEdit};
+use crate::range_tombstones::RangeTombstones;
+
+/// An sstable and its place in its tree.
+#[derive(Debug, Clone)]
+pub(super) struct PlacedTable {
+    pub(super) level: usize,
+    pub(super) run: u64,
+    pub(super) handle: Arc<TableHandle>,
+}
+
+/// What the manifest says of one tree.
+#[derive(Debug, Clone)]
+pub(super) struct TreeEntry {
+    /// Its encoded settings.
+    pub(super) options: Arc<[u8]>,
+    /// What the layer above keeps with it.
+    pub(super) descriptor: Arc<[u8]>,
+    /// WAL segments below this number hold nothing that the tree lacks on disk.
+    pub(super) log_floor: u64,
+    pub(super) tables: BTreeMap<u64, PlacedTable>,
+    pub(super) range_tombstones: Arc<RangeTombstones>,
+}
+
+/// The state of all trees. A clone is cheap: trees are shared until they change.
+#[derive(Debug, Clone)]
+pub(super) struct Catalogue {
+    pub(super) next_file_number: u64,
+    pub(super) next_tree_id: TreeId,
+    pub(super) last_sequence: SequenceNumber,
+    pub(super) wal_floor: u64,
+    /// Sealed ends of WAL segments at or above the floor.
+    pub(super) seals: BTreeMap<u64, u64>,
+    pub(super) trees: BTreeMap<TreeId, Arc<TreeEntry>>,
+}
+
+/// What one edit did, beyond the state it led to.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    /// The trees whose sstables or deleted ranges changed and that are still there, ascending.
+    pub(super) changed: Vec<TreeId>,
+    /// The trees that are gone.
+    pub(super) dropped: Vec<TreeId>,
+    /// The sstables that are in no tree any more.
+    pub(super) removed: Vec<Arc<TableHandle>>,
+}
+
+impl Catalogue {
+    /// An empty database. File numbers and tree ids start at 1.
+    pub(super) fn new() -> Self {
+        Self {
+            next_file_number: 1,
+            next_tree_id: 1,
+            last_sequence: 0,
+            wal_floor: 0,
+            seals: BTreeMap::new(),
+            trees: BTreeMap::new(),
+        }
+    }
+
+    /// Applies an edit. On an error the state is undefined: apply to a clone.
+    ///
+    /// # Errors
+    /// Says which step does not fit the state.
+    pub(super) fn apply(&mut self, edit: &VersionEdit, files: &Arc<TableFiles>) -> Result<Applied, String> {
+        let mut applied = Applied::default();
+        // Sstables on their way out; one that is added again has only moved and keeps its handle.
+        let mut leaving = BTreeMap::new();
+        for operation in edit.operations() {
+            if let EditOperation::RemoveTable { tree, number } = operation {
+                let removed = self.tree(*tree)?.tables.remove(number);
+                let placed = removed
+                    .ok_or_else(|| format!("sstable {number} is removed from tree {tree}, which lacks it"))?;
+                leaving.insert(*number, placed.handle);
+                applied.changed.push(*tree);
+            }
+        }
+        for operation in edit.operations() {
+            match operation {
+                EditOperation::AddTable { tree, level, run, meta } => {
+                    self.add_table(*tree, *level, *run, meta, &mut leaving, files)?;
+                    applied.changed.push(*tree);
+                }
+                EditOperation::DropTree { tree } => {
+                    let entry = self.trees.remove(tree).ok_or_else(|| no_tree(*tree))?;
+                    applied.removed.extend(entry.tables.values().map(|placed| Arc::clone(&placed.handle)));
+                    applied.dropped.push(*tree);
+                }
+                _ => applied.changed.extend(self.apply_operation(operation)?),
+            }
+        }
+        applied.removed.extend(leaving.into_values());
+        applied.changed.sort_unstable();
+        applied.changed.dedup();
+        applied.changed.retain(|tree| self.trees.contains_key(tree));
+        let floor = self.wal_floor;
+        self.seals.retain(|&number, _| number >= floor);
+        Ok(applied)
+    }
+
+    /// Applies what is neither about an sstable nor the end of a tree. The result is the tree whose
+    /// version changes.
+    fn apply_operation(&mut self, operation: &EditOperation) -> Result<Option<TreeId>, String> {
+        match operation {
+            EditOperation::NextFileNumber(number) => {
+                self.next_file_number = self.next_file_number.max(*number);
+            }
+            EditOperation::NextTreeId(tree) => self.next_tree_id = self.next_tree_id.max(*tree),
+            EditOperation::LastSequence(sequence) => {
+                self.last_sequence = self.last_sequence.max(*sequence);
+            }
+            EditOperation::WalFloor(number) => self.wal_floor = self.wal_floor.max(*number),
+            EditOperation::SealWal { number, len } => {
+                self.seals.insert(*number, *len);
+            }
+            EditOperation::CreateTree { tree, options, descriptor } => {
+                self.create_tree(*tree, options, descriptor)?;
+                return Ok(Some(*tree));
+            }
+            EditOperation::SetDescriptor { tree, descriptor } => {
+                self.tree(*tree)?.descriptor = descriptor.as_slice().into();
+            }
+            EditOperation::SetOptions { tree, options } => {
+                self.tree(*tree)?.options = options.as_slice().into();
+            }
+            EditOperation::TreeLogFloor { tree, number } => {
+                let entry = self.tree(*tree)?;
+                entry.log_floor = entry.log_floor.max(*number);
+            }
+            EditOperation::AddRangeTombstone { tree, tombstone } => {
+                self.last_sequence = self.last_sequence.max(tombstone.sequence);
+                let ledger = Arc::make_mut(&mut self.tree(*tree)?.range_tombstones);
+                ledger.add(tombstone.clone()).map_err(|error| error.to_string())?;
+                return Ok(Some(*tree));
+            }
+            EditOperation::RemoveRangeTombstone { tree, tombstone } => {
+                let ledger = Arc::make_mut(&mut self.tree(*tree)?.range_tombstones);
+                if !ledger.remove(tombstone) {
+                    return Err(format!("tree {tree} lacks the range tombstone that is removed"));
+                }
+                return Ok(Some(*tree));
+            }
+            // Done by the caller.
+            EditOperation::AddTable { .. }
+            | EditOperation::RemoveTable { .. }
+            | EditOperation::DropTree { .. } => {}
+        }
+        Ok(None)
+    }
+
+    fn add_table(
+        &mut self,
+        tree: TreeId,
+        level: usize,
+        run: u64,
+        meta: &TableMeta,
+        leaving: &mut BTreeMap<u64, Arc<TableHandle>>,
+        files: &Arc<TableFiles>,
+    ) -> Result<(), String> {
+        self.last_sequence = self.last_sequence.max(meta.largest_sequence);
+        self.next_file_number = self.next_file_number.max(meta.number.saturating_add(1));
+        let entry = self.tree(tree)?;
+        let handle = leaving
+            .remove(&meta.number)
+            .unwrap_or_else(|| Arc::new(TableHandle::new(meta.clone(), Arc::clone(files))));
+        let placed = PlacedTable { level, run, handle };
+        match entry.tables.insert(meta.number, placed) {
+            Some(_) => Err(format!("sstable {} is added to tree {tree} twice", meta.number)),
+            None => Ok(()),
+        }
+    }
+
+    fn create_tree(&mut self, tree: TreeId, options: &[u8], descriptor: &[u8]) -> Result<(), String> {
+        let entry = TreeEntry {
+            options: options.into(),
+            descriptor: descriptor.into(),
+            log_floor: 0,
+            tables: BTreeMap::new(),
+            range_tombstones: Arc::default(),
+        };
+        if self.trees.insert(tree, Arc::new(entry)).is_some() {
+            return Err(format!("tree {tree} is created twice"));
+        }
+        self.next_tree_id = self.next_tree_id.max(tree.saturating_add(1));
+        Ok(())
+    }
+
+    fn tree(&mut self, tree: TreeId) -> Result<&mut TreeEntry, String> {
+        self.trees.get_mut(&tree).map(Arc::make_mut).ok_or_else(|| no_tree(tree))
+    }
+
+    /// The numbers of all sstables of all trees.
+    pub(super) fn table_numbers(&self) -> impl Iterator<Item = u64> {
+        self.trees.values().flat_map(|entry| entry.tables.keys().copied())
+    }
+
+    /// Edits that lead from an empty database to this state. Each has at most about `edit_bytes` bytes,
+    /// or one operation.
+    pub(super) fn snapshot(&self, edit_bytes: usize) -> Vec<VersionEdit> {
+        let mut writer = SnapshotWriter { edits: vec![VersionEdit::new()], bytes: 0, edit_bytes };
+        writer.push(EditOperation::NextFileNumber(self.next_file_number), 0);
+        writer.push(EditOperation::NextTreeId(self.next_tree_id), 0);
+        writer.push(EditOperation::LastSequence(self.last_sequence), 0);
+        writer.push(EditOperation::WalFloor(self.wal_floor), 0);
+        for (&number, &len) in &self.seals {
+            writer.push(EditOperation::SealWal { number, len }, 0);
+        }
+        for (&tree, entry) in &self.trees {
+            let (options, descriptor) = (entry.options.to_vec(), entry.descriptor.to_vec());
+            let len = options.len() + descriptor.len();
+            writer.push(EditOperation::CreateTree { tree, options, descriptor }, len);
+            writer.push(EditOperation::TreeLogFloor { tree, number: entry.log_floor }, 0);
+            for placed in entry.tables.values() {
+                let (level, run, meta) = (placed.level, placed.run, placed.handle.meta().clone());
+                let len = meta.smallest_key.len() + meta.largest_key.len();
+                writer.push(EditOperation::AddTable { tree, level, run, meta }, len);
+            }
+            for tombstone in entry.range_tombstones.iter() {
+                let len = tombstone.start.len() + tombstone.end.len();
+                writer.push(EditOperation::AddRangeTombstone { tree, tombstone: tombstone.clone() }, len);
+            }
+        }
+        writer.edits
+    }
+}
+
+fn no_tree(tree: TreeId) -> String {
+    format!("there is no tree {tree}")
+}
+
+/// Spreads operations over edits of bounded size.
+struct SnapshotWriter {
+    edits: Vec<VersionEdit>,
+    /// About how many bytes the last edit has.
+    bytes: usize,
+    edit_bytes: usize,
+}
+
+impl SnapshotWriter {
+    /// `len` is the length of the byte strings in the operation.
+    fn push(&mut self, operation: EditOperation, len: usize) {
+        /// About what the numbers of an operation take.
+        const NUMBERS: usize = 64;
+        self.bytes += len + NUMBERS;
+        if self.bytes > self.edit_bytes {
+            self.edits.push(VersionEdit::new());
+            self.bytes = len + NUMBERS;
+        }
+        if let Some(edit) = self.edits.last_mut() {
+            edit.push(operation);
+        }
+    }
+}

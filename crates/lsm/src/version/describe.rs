@@ -1,0 +1,123 @@
+//! Showing a manifest and `CURRENT` to people.
+
+use std::fmt::{self, Write};
+use std::path::Path;
+
+use bolide_base::{Error, Result};
+use bolide_storage::Vfs;
+
+use super::current_file::CurrentFile;
+use super::table_meta::TableMeta;
+use super::version_edit::{EditOperation, VersionEdit};
+use crate::record_log::{LogReader, LogRole, describe_end};
+
+/// Keys are shown up to this length, in bytes.
+const SHOWN_KEY_BYTES: usize = 48;
+
+/// Writes a description of the manifest at `path` to `out`, one line an operation. The identity is taken
+/// from the file itself, so any single file can be shown.
+///
+/// Damage ends the description with a line that says where; it is not an error.
+///
+/// # Errors
+/// Those of opening the file and reading its header; Internal if `out` fails.
+pub fn describe_manifest(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Result<()> {
+    let mut reader = LogReader::open(vfs.open(path)?, path.display().to_string(), LogRole::Manifest, None)?;
+    let identity = reader.header().identity;
+    let text = |_| Error::internal("the description could not be written");
+    writeln!(out, "manifest {}, database {:016x}", identity.file_number, identity.database_id)
+        .map_err(text)?;
+    while let Some(record) = reader.next_record()? {
+        writeln!(out, "@{} edit of {} bytes", record.offset, record.payload.len()).map_err(text)?;
+        match VersionEdit::decode(record.payload) {
+            Some(edit) => {
+                for operation in edit.operations() {
+                    writeln!(out, "  {}", Shown(operation)).map_err(text)?;
+                }
+            }
+            None => writeln!(out, "  damaged: cannot be decoded").map_err(text)?,
+        }
+    }
+    describe_end(&mut reader, out)
+}
+
+/// Writes a description of the file `CURRENT` at `path` to `out`.
+///
+/// # Errors
+/// Those of reading it; Internal if `out` fails.
+pub fn describe_current(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Result<()> {
+    let current = CurrentFile::read_file(vfs, path)?;
+    let state = if current.closed { "closed cleanly" } else { "not closed cleanly" };
+    writeln!(
+        out,
+        "manifest {} of database {:016x}, durable through byte {}, {state}",
+        current.manifest, current.database_id, current.len
+    )
+    .map_err(|_| Error::internal("the description could not be written"))
+}
+
+/// An operation in words.
+struct Shown<'a>(&'a EditOperation);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            EditOperation::NextFileNumber(number) => write!(f, "next file number {number}"),
+            EditOperation::NextTreeId(tree) => write!(f, "next tree id {tree}"),
+            EditOperation::LastSequence(sequence) => write!(f, "last sequence {sequence}"),
+            EditOperation::WalFloor(number) => write!(f, "WAL floor {number}"),
+            EditOperation::SealWal { number, len } => write!(f, "WAL {number} ends at byte {len}"),
+            EditOperation::CreateTree { tree, options, descriptor } => {
+                let (options, descriptor) = (Key(options), Key(descriptor));
+                write!(f, "create tree {tree}, options {options}, descriptor {descriptor}")
+            }
+            EditOperation::DropTree { tree } => write!(f, "drop tree {tree}"),
+            EditOperation::SetDescriptor { tree, descriptor } => {
+                write!(f, "tree {tree}: descriptor {}", Key(descriptor))
+            }
+            EditOperation::SetOptions { tree, options } => {
+                write!(f, "tree {tree}: options {}", Key(options))
+            }
+            EditOperation::TreeLogFloor { tree, number } => write!(f, "tree {tree}: log floor {number}"),
+            EditOperation::AddTable { tree, level, run, meta } => {
+                write!(f, "tree {tree}: add to level {level} run {run} {}", ShownMeta(meta))
+            }
+            EditOperation::RemoveTable { tree, number } => {
+                write!(f, "tree {tree}: remove sstable {number}")
+            }
+            EditOperation::AddRangeTombstone { tree, tombstone } => {
+                let (start, end) = (Key(&tombstone.start), Key(&tombstone.end));
+                write!(f, "tree {tree}: delete {start}..{end} at {}", tombstone.sequence)
+            }
+            EditOperation::RemoveRangeTombstone { tree, tombstone } => {
+                let (start, end) = (Key(&tombstone.start), Key(&tombstone.end));
+                write!(f, "tree {tree}: forget the deletion of {start}..{end} at {}", tombstone.sequence)
+            }
+        }
+    }
+}
+
+/// A meta in words.
+struct ShownMeta<'a>(&'a TableMeta);
+
+impl fmt::Display for ShownMeta<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let meta = self.0;
+        let (smallest, largest) = (Key(&meta.smallest_key), Key(&meta.largest_key));
+        write!(f, "sstable {}: {} bytes, {smallest}..={largest}, ", meta.number, meta.file_bytes)?;
+        write!(f, "sequences {}..={}, ", meta.smallest_sequence, meta.largest_sequence)?;
+        write!(f, "{} entries, {} tombstones, ", meta.entries, meta.tombstones)?;
+        write!(f, "filtered through {}", meta.filtered_through)
+    }
+}
+
+/// Bytes with escapes, cut short.
+struct Key<'a>(&'a [u8]);
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.0.get(..SHOWN_KEY_BYTES).unwrap_or(self.0);
+        write!(f, "\"{}\"", shown.escape_ascii())?;
+        if shown.len() < self.0.len() { write!(f, "… of {} bytes", self.0.len()) } else { Ok(()) }
+    }
+}

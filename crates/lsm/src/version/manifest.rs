@@ -1,0 +1,116 @@
+//! The manifest on disk: a record log whose payloads are version edits.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::{Error, FileIdentity, Result};
+use bolide_storage::Vfs;
+
+use super::catalogue::Catalogue;
+use super::current_file::CurrentFile;
+use super::table_handle::TableFiles;
+use super::version_edit::VersionEdit;
+use crate::file_name::FileName;
+use crate::record_log::{LogHeader, LogReader, LogRole, LogWriter};
+
+/// About how many bytes an edit of a snapshot has.
+const SNAPSHOT_EDIT_BYTES: usize = 1 << 20;
+
+/// The manifest in force, open for appending.
+#[derive(Debug)]
+pub(super) struct Manifest {
+    log: LogWriter,
+}
+
+impl Manifest {
+    /// Writes a new manifest that holds `catalogue` and syncs it. It is not in force yet.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn create(
+        vfs: &dyn Vfs,
+        dir: &Path,
+        identity: FileIdentity,
+        catalogue: &Catalogue,
+    ) -> Result<Self> {
+        let header = LogHeader { role: LogRole::Manifest, identity, previous_number: 0, previous_len: 0 };
+        let path = FileName::Manifest(identity.file_number).path(dir);
+        let log = LogWriter::create(vfs, &path, header)?;
+        for edit in catalogue.snapshot(SNAPSHOT_EDIT_BYTES) {
+            log.append([edit.encode().as_slice()])?;
+        }
+        log.sync()?;
+        Ok(Self { log })
+    }
+
+    /// Puts the manifest in force, with what is durable of it now. `temp` is a file number that was never
+    /// used; `closed` says that nothing in the database may be torn.
+    ///
+    /// # Errors
+    /// Those of the file system: then the old manifest or the new one is in force.
+    pub(super) fn put_in_force(&self, vfs: &dyn Vfs, dir: &Path, temp: u64, closed: bool) -> Result<()> {
+        let identity = self.log.header().identity;
+        let (manifest, database_id) = (identity.file_number, identity.database_id);
+        let len = self.log.synced_through();
+        CurrentFile { manifest, database_id, len, closed }.write(vfs, dir, temp)
+    }
+
+    /// Appends an edit and makes it durable.
+    ///
+    /// # Errors
+    /// Those of [`LogWriter::append`] and [`LogWriter::sync`].
+    pub(super) fn append(&self, edit: &VersionEdit) -> Result<()> {
+        self.log.append([edit.encode().as_slice()])?;
+        self.log.sync()
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.log.len()
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.log.is_poisoned()
+    }
+}
+
+/// Reads the manifest that `current` names.
+///
+/// # Errors
+/// Corruption with file and offset for damage, for edits that do not fit together, and for a missing
+/// file; Unsupported for newer formats; those of the file system.
+pub(super) fn read(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    current: &CurrentFile,
+    files: &Arc<TableFiles>,
+) -> Result<Catalogue> {
+    let path = FileName::Manifest(current.manifest).path(dir);
+    let name = path.display().to_string();
+    if !vfs.exists(&path)? {
+        return Err(Error::corruption(&name, 0, "the manifest that CURRENT names is missing"));
+    }
+    let identity = FileIdentity { database_id: current.database_id, file_number: current.manifest };
+    let mut reader = LogReader::open(vfs.open(&path)?, &name, LogRole::Manifest, Some(identity))?;
+    if current.closed {
+        reader.seal_at(current.len)?;
+    }
+    let mut catalogue = Catalogue::new();
+    while let Some(record) = reader.next_record()? {
+        let offset = record.offset;
+        let edit = VersionEdit::decode(record.payload)
+            .ok_or_else(|| Error::corruption(&name, offset, "a version edit cannot be decoded"))?;
+        catalogue.apply(&edit, files).map_err(|what| Error::corruption(&name, offset, what))?;
+    }
+    if reader.position() < current.len {
+        reader.require_clean_end()?;
+        let what = format!("the manifest ends here, but was durable through byte {}", current.len);
+        return Err(Error::corruption(&name, reader.position(), what));
+    }
+    if current.closed {
+        reader.require_clean_end()?;
+    } else {
+        // A torn last edit was never acknowledged: nobody acted on it.
+        reader.classify_end()?;
+    }
+    Ok(catalogue)
+}

@@ -1,0 +1,39 @@
+//! Versions: which sstables make up each tree, now and durably.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `table_meta` | what is known of an sstable without opening it |
+//! | `table_handle` | an sstable shared by versions, opened when first read, deleted when last let go |
+//! | `sorted_run` | sstables with disjoint key ranges, searched as one |
+//! | `version` | the immutable runs of one tree |
+//! | `version_edit` | a change of all this, and its codec |
+//! | `catalogue` | the state that edits lead to |
+//! | `manifest`, `current_file` | the log of edits on disk, and the file that names it |
+//! | `version_set` | the one owner: applies edits durably, recovers, switches manifests |
+//! | `version_set_copy` | its state at one moment, to be written elsewhere |
+
+mod catalogue;
+mod current_file;
+mod describe;
+mod manifest;
+mod sorted_run;
+mod table_handle;
+mod table_meta;
+#[expect(clippy::module_inception, reason = "one noun per file, and this one is the noun")]
+mod version;
+mod version_edit;
+mod version_set;
+mod version_set_copy;
+
+pub use crate::range_tombstones::{RangeTombstone, RangeTombstones};
+pub use describe::{describe_current, describe_manifest};
+pub use sorted_run::SortedRun;
+pub use table_handle::{ObsoleteTables, TableFiles, TableHandle};
+pub use table_meta::TableMeta;
+pub use version::Version;
+pub use version_edit::{EditOperation, VersionEdit};
+pub use version_set::{CatalogueTree, OpenMode, VersionSet, VersionSetOptions};
+pub use version_set_copy::VersionSetCopy;
+
+/// How many levels a version may have. Level 0 takes the flushes.
+pub const LEVELS: usize = 7;

@@ -1,0 +1,143 @@
+//! An sstable as versions share it.
+//!
+//! Every version that contains an sstable holds the same `Arc<TableHandle>`. The file is opened when it
+//! is first read, and stays open as far as the [`FilePool`] allows. When an edit takes the sstable out
+//! of its tree for good, the handle is marked obsolete; once the last version and the last reader let
+//! go of it, its number is queued for deletion. So no reader ever meets a deleted file.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bolide_base::{FileIdentity, Result};
+use bolide_table::{BlockCache, FilePool, FileSource, TableReader};
+use parking_lot::Mutex;
+
+use super::table_meta::TableMeta;
+
+/// Numbers of sstables that no version and no reader needs any more.
+#[derive(Debug, Default)]
+pub struct ObsoleteTables {
+    numbers: Mutex<BTreeSet<u64>>,
+}
+
+impl ObsoleteTables {
+    /// Takes all numbers out; the caller deletes their files.
+    pub fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.numbers.lock()).into_iter().collect()
+    }
+
+    /// Puts a number (back) into the queue, as after a deletion that failed.
+    pub fn push(&self, number: u64) {
+        self.numbers.lock().insert(number);
+    }
+
+    /// True if there is nothing to delete.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.lock().is_empty()
+    }
+}
+
+/// What all sstables of a database are read through.
+#[derive(Clone)]
+pub struct TableFiles {
+    /// The open files.
+    pub pool: Arc<FilePool>,
+    /// The blocks in memory.
+    pub cache: Arc<BlockCache>,
+    /// The database that the files must belong to.
+    pub database_id: u64,
+    /// Where obsolete ones go.
+    pub obsolete: Arc<ObsoleteTables>,
+}
+
+impl fmt::Debug for TableFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableFiles").field("database_id", &self.database_id).finish_non_exhaustive()
+    }
+}
+
+/// One sstable of a tree: its meta, and its reader once somebody asked for it.
+pub struct TableHandle {
+    meta: TableMeta,
+    reader: OnceLock<Arc<TableReader>>,
+    /// Lets one thread open the file while others wait for it.
+    opening: Mutex<()>,
+    obsolete: AtomicBool,
+    files: Arc<TableFiles>,
+}
+
+impl TableHandle {
+    /// A handle for the file that `meta` describes. Opens nothing.
+    pub fn new(meta: TableMeta, files: Arc<TableFiles>) -> Self {
+        Self {
+            meta,
+            reader: OnceLock::new(),
+            opening: Mutex::new(()),
+            obsolete: AtomicBool::new(false),
+            files,
+        }
+    }
+
+    /// What the manifest says of the file.
+    #[inline]
+    pub fn meta(&self) -> &TableMeta {
+        &self.meta
+    }
+
+    /// The reader; the first call opens the file and reads its footer, index and filter.
+    ///
+    /// # Errors
+    /// Those of [`TableReader::open`]. A later call tries again.
+    #[inline]
+    pub fn reader(&self) -> Result<&Arc<TableReader>> {
+        match self.reader.get() {
+            Some(reader) => Ok(reader),
+            None => self.open(),
+        }
+    }
+
+    /// The reader if the file was opened already.
+    pub fn opened_reader(&self) -> Option<&Arc<TableReader>> {
+        self.reader.get()
+    }
+
+    /// Bytes of memory that the open reader holds, apart from cached blocks; 0 before it is opened.
+    pub fn memory_bytes(&self) -> usize {
+        self.reader.get().map_or(0, |reader| reader.memory_bytes())
+    }
+
+    #[cold]
+    fn open(&self) -> Result<&Arc<TableReader>> {
+        let _opening = self.opening.lock();
+        if let Some(reader) = self.reader.get() {
+            return Ok(reader);
+        }
+        let number = self.meta.number;
+        let identity = FileIdentity { database_id: self.files.database_id, file_number: number };
+        let source = FileSource::pooled(&self.files.pool, number);
+        let reader = TableReader::open(source, identity, Arc::clone(&self.files.cache))?;
+        Ok(self.reader.get_or_init(|| Arc::new(reader)))
+    }
+
+    /// Says that no coming version contains the sstable: its file may go once nobody holds the handle.
+    /// Call it only after the edit that removes it is durable.
+    pub(super) fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for TableHandle {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Acquire) {
+            self.files.obsolete.push(self.meta.number);
+        }
+    }
+}
+
+impl fmt::Debug for TableHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TableHandle({})", self.meta.number)
+    }
+}

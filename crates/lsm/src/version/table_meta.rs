@@ -1,0 +1,168 @@
+//! What is known of an sstable without opening it.
+//!
+//! ```text
+//! meta  := number varint, file bytes varint,
+//!          smallest key bytes, largest key bytes,
+//!          smallest sequence varint, largest sequence varint,
+//!          entries varint, tombstones varint, filtered through varint
+//! bytes := length varint, bytes
+//! ```
+//!
+//! Invariants: number > 0; entries > 0; tombstones <= entries; smallest key <= largest key;
+//! 0 <= smallest sequence <= largest sequence <= 2^47 - 1; keys are within `MAX_TREE_KEY_BYTES`.
+
+use bolide_base::coding::{Decoder, put_bytes, put_varint};
+use bolide_base::limits::MAX_TREE_KEY_BYTES;
+use bolide_base::{MAX_SEQUENCE, SequenceNumber};
+use bolide_table::TableProperties;
+
+/// The facts of one sstable that the manifest keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableMeta {
+    /// The number of its file.
+    pub number: u64,
+    /// The length of its file in bytes.
+    pub file_bytes: u64,
+    /// The first user key in it.
+    pub smallest_key: Vec<u8>,
+    /// The last user key in it.
+    pub largest_key: Vec<u8>,
+    /// The smallest sequence number of its entries.
+    pub smallest_sequence: SequenceNumber,
+    /// The largest sequence number of its entries.
+    pub largest_sequence: SequenceNumber,
+    /// How many entries it has, tombstones and old versions included. At least one.
+    pub entries: u64,
+    /// How many of them are tombstones.
+    pub tombstones: u64,
+    /// Nothing in it is covered by a range tombstone of its tree with this sequence number or a
+    /// smaller one: whoever wrote the file left such entries out. 0: not known.
+    pub filtered_through: SequenceNumber,
+}
+
+impl TableMeta {
+    /// The meta of the file `number` that was just written with `properties`.
+    pub fn new(number: u64, properties: &TableProperties, filtered_through: SequenceNumber) -> Self {
+        Self {
+            number,
+            file_bytes: properties.file_bytes,
+            smallest_key: properties.smallest_key.clone(),
+            largest_key: properties.largest_key.clone(),
+            smallest_sequence: properties.smallest_sequence,
+            largest_sequence: properties.largest_sequence,
+            entries: properties.entries,
+            tombstones: properties.tombstones,
+            filtered_through,
+        }
+    }
+
+    /// True if the ranges of user keys have a key in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.smallest_key <= other.largest_key && other.smallest_key <= self.largest_key
+    }
+
+    /// Appends the encoded meta.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.number);
+        put_varint(out, self.file_bytes);
+        put_bytes(out, &self.smallest_key);
+        put_bytes(out, &self.largest_key);
+        put_varint(out, self.smallest_sequence);
+        put_varint(out, self.largest_sequence);
+        put_varint(out, self.entries);
+        put_varint(out, self.tombstones);
+        put_varint(out, self.filtered_through);
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; `None` unless all invariants hold. Allocates at most
+    /// the length of the input.
+    pub fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+        let meta = Self {
+            number: decoder.varint()?,
+            file_bytes: decoder.varint()?,
+            smallest_key: decode_key(decoder)?,
+            largest_key: decode_key(decoder)?,
+            smallest_sequence: decoder.varint()?,
+            largest_sequence: decoder.varint()?,
+            entries: decoder.varint()?,
+            tombstones: decoder.varint()?,
+            filtered_through: decoder.varint()?,
+        };
+        meta.check().is_ok().then_some(meta)
+    }
+
+    /// The invariants of the module's head, as far as one meta can tell.
+    ///
+    /// # Errors
+    /// A phrase that says which one is broken.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let longest = self.smallest_key.len().max(self.largest_key.len());
+        let rules = [
+            (self.number > 0, "an sstable has the number 0"),
+            (self.entries > 0, "an sstable has no entries"),
+            (self.tombstones <= self.entries, "an sstable has more tombstones than entries"),
+            (self.smallest_key <= self.largest_key, "the keys of an sstable are out of order"),
+            (longest <= MAX_TREE_KEY_BYTES, "a key of an sstable is too long"),
+            (self.smallest_sequence <= self.largest_sequence, "sequence numbers are out of order"),
+            (self.largest_sequence <= MAX_SEQUENCE, "a sequence number is too large"),
+            (self.filtered_through <= MAX_SEQUENCE, "a sequence number is too large"),
+        ];
+        rules.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, what)| Err(what))
+    }
+}
+
+pub(super) fn decode_key(decoder: &mut Decoder<'_>) -> Option<Vec<u8>> {
+    let len = decoder.length(MAX_TREE_KEY_BYTES)?;
+    decoder.take(len).map(<[u8]>::to_vec)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A meta of `number` from `smallest` to `largest` with plausible counts.
+    pub(crate) fn meta(number: u64, smallest: &str, largest: &str) -> TableMeta {
+        TableMeta {
+            number,
+            file_bytes: 1000,
+            smallest_key: smallest.into(),
+            largest_key: largest.into(),
+            smallest_sequence: number,
+            largest_sequence: number + 5,
+            entries: 10,
+            tombstones: 1,
+            filtered_through: 0,
+        }
+    }
+
+    #[test]
+    fn a_meta_round_trips_and_no_part_of_it_decodes() {
+        let meta = meta(7, "apple", "pear");
+        let mut bytes = Vec::new();
+        meta.encode(&mut bytes);
+        assert_eq!(TableMeta::decode(&mut Decoder::new(&bytes)), Some(meta));
+        for cut in 0..bytes.len() {
+            assert_eq!(TableMeta::decode(&mut Decoder::new(&bytes[..cut])), None);
+        }
+    }
+
+    #[test]
+    fn broken_invariants_are_refused() {
+        let good = meta(7, "a", "b");
+        let broken = [
+            TableMeta { number: 0, ..good.clone() },
+            TableMeta { entries: 0, tombstones: 0, ..good.clone() },
+            TableMeta { tombstones: 11, ..good.clone() },
+            TableMeta { smallest_key: b"c".to_vec(), ..good.clone() },
+            TableMeta { smallest_sequence: 13, ..good.clone() },
+            TableMeta { largest_sequence: MAX_SEQUENCE + 1, ..good.clone() },
+            TableMeta { filtered_through: MAX_SEQUENCE + 1, ..good.clone() },
+            TableMeta { largest_key: vec![b'x'; MAX_TREE_KEY_BYTES + 1], ..good },
+        ];
+        for meta in broken {
+            let mut bytes = Vec::new();
+            meta.encode(&mut bytes);
+            assert_eq!(TableMeta::decode(&mut Decoder::new(&bytes)), None);
+        }
+    }
+}

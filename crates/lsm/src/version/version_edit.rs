@@ -1,0 +1,442 @@
+//! A change of the durable state, and its encoding as one manifest record.
+//!
+//! ```text
+//! edit      := operation*
+//! operation := tag u8, fields:
+//!    1 next file number        number
+//!    2 next tree id            number
+//!    3 last sequence           sequence
+//!    4 WAL floor               number of the oldest WAL segment that is needed
+//!    5 seal WAL                number, length
+//!    6 create tree             tree, options bytes, descriptor bytes
+//!    7 drop tree               tree
+//!    8 set descriptor          tree, descriptor bytes
+//!    9 set options             tree, options bytes
+//!   10 tree log floor          tree, number
+//!   11 add sstable             tree, level, run, meta
+//!   12 remove sstable          tree, number
+//!   13 add range tombstone     tree, sequence, start bytes, end bytes
+//!   14 remove range tombstone  the same
+//! ```
+//!
+//! Numbers, sequences, trees, levels, runs and lengths are varints; `bytes` is a length as a varint, then
+//! the bytes; `meta` is that of [`TableMeta`]. The format version and the feature bits of the file say
+//! what a reader must know, so an unknown tag within a known version is damage.
+//!
+//! Operations apply together. Removals of sstables come before additions whatever their order here, so
+//! that a file may move to another level in one edit.
+
+use bolide_base::coding::{Decoder, put_bytes, put_varint};
+use bolide_base::limits::MAX_TREE_KEY_BYTES;
+use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
+
+use super::LEVELS;
+use super::table_meta::{TableMeta, decode_key};
+use crate::range_tombstones::RangeTombstone;
+
+/// The longest options or descriptor of a tree, in bytes (1 MiB).
+const MAX_DESCRIPTOR_BYTES: usize = 1 << 20;
+
+/// One step of a [`VersionEdit`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EditOperation {
+    /// The smallest file number that was never handed out.
+    NextFileNumber(u64),
+    /// The smallest tree id that was never handed out.
+    NextTreeId(TreeId),
+    /// Every durable write has this sequence number or a smaller one.
+    LastSequence(SequenceNumber),
+    /// WAL segments below this number are no longer needed.
+    WalFloor(u64),
+    /// The records of a WAL segment end at this length, and all are durable.
+    SealWal {
+        /// The segment.
+        number: u64,
+        /// The end of its records in bytes.
+        len: u64,
+    },
+    /// A new tree.
+    CreateTree {
+        /// Its id, never used before.
+        tree: TreeId,
+        /// Its encoded settings.
+        options: Vec<u8>,
+        /// What the layer above keeps with it.
+        descriptor: Vec<u8>,
+    },
+    /// The tree and all its sstables are gone.
+    DropTree {
+        /// Its id.
+        tree: TreeId,
+    },
+    /// The layer above keeps something else with the tree.
+    SetDescriptor {
+        /// The tree.
+        tree: TreeId,
+        /// What it keeps.
+        descriptor: Vec<u8>,
+    },
+    /// The tree has other settings.
+    SetOptions {
+        /// The tree.
+        tree: TreeId,
+        /// Its encoded settings.
+        options: Vec<u8>,
+    },
+    /// WAL segments below this number hold nothing that this tree lacks on disk.
+    TreeLogFloor {
+        /// The tree.
+        tree: TreeId,
+        /// The number of the segment.
+        number: u64,
+    },
+    /// An sstable joins a run.
+    AddTable {
+        /// The tree.
+        tree: TreeId,
+        /// The level of the run.
+        level: usize,
+        /// The id of the run.
+        run: u64,
+        /// The sstable.
+        meta: TableMeta,
+    },
+    /// An sstable leaves its run.
+    RemoveTable {
+        /// The tree.
+        tree: TreeId,
+        /// The number of its file.
+        number: u64,
+    },
+    /// A range of keys was deleted.
+    AddRangeTombstone {
+        /// The tree.
+        tree: TreeId,
+        /// The range and its sequence number.
+        tombstone: RangeTombstone,
+    },
+    /// A deleted range hides nothing any more.
+    RemoveRangeTombstone {
+        /// The tree.
+        tree: TreeId,
+        /// The range and its sequence number.
+        tombstone: RangeTombstone,
+    },
+}
+
+impl EditOperation {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::NextFileNumber(number) => put_numbers(out, 1, &[*number]),
+            Self::NextTreeId(tree) => put_numbers(out, 2, &[u64::from(*tree)]),
+            Self::LastSequence(sequence) => put_numbers(out, 3, &[*sequence]),
+            Self::WalFloor(number) => put_numbers(out, 4, &[*number]),
+            Self::SealWal { number, len } => put_numbers(out, 5, &[*number, *len]),
+            Self::CreateTree { tree, options, descriptor } => {
+                put_numbers(out, 6, &[u64::from(*tree)]);
+                put_bytes(out, options);
+                put_bytes(out, descriptor);
+            }
+            Self::DropTree { tree } => put_numbers(out, 7, &[u64::from(*tree)]),
+            Self::SetDescriptor { tree, descriptor } => {
+                put_numbers(out, 8, &[u64::from(*tree)]);
+                put_bytes(out, descriptor);
+            }
+            Self::SetOptions { tree, options } => {
+                put_numbers(out, 9, &[u64::from(*tree)]);
+                put_bytes(out, options);
+            }
+            Self::TreeLogFloor { tree, number } => put_numbers(out, 10, &[u64::from(*tree), *number]),
+            Self::AddTable { tree, level, run, meta } => {
+                put_numbers(out, 11, &[u64::from(*tree), *level as u64, *run]);
+                meta.encode(out);
+            }
+            Self::RemoveTable { tree, number } => put_numbers(out, 12, &[u64::from(*tree), *number]),
+            Self::AddRangeTombstone { tree, tombstone } => put_tombstone(out, 13, *tree, tombstone),
+            Self::RemoveRangeTombstone { tree, tombstone } => put_tombstone(out, 14, *tree, tombstone),
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+        let tag = decoder.u8()?;
+        Some(match tag {
+            1 => Self::NextFileNumber(decoder.varint()?),
+            2 => Self::NextTreeId(decode_tree(decoder)?),
+            3 => Self::LastSequence(decode_sequence(decoder)?),
+            4 => Self::WalFloor(decoder.varint()?),
+            5 => Self::SealWal { number: decoder.varint()?, len: decoder.varint()? },
+            6..=14 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
+            _ => return None,
+        })
+    }
+
+    fn decode_of_tree(tag: u8, tree: TreeId, decoder: &mut Decoder<'_>) -> Option<Self> {
+        Some(match tag {
+            6 => {
+                let options = decode_descriptor(decoder)?;
+                Self::CreateTree { tree, options, descriptor: decode_descriptor(decoder)? }
+            }
+            7 => Self::DropTree { tree },
+            8 => Self::SetDescriptor { tree, descriptor: decode_descriptor(decoder)? },
+            9 => Self::SetOptions { tree, options: decode_descriptor(decoder)? },
+            10 => Self::TreeLogFloor { tree, number: decoder.varint()? },
+            11 => {
+                let level = decoder.length(LEVELS - 1)?;
+                let run = decoder.varint()?;
+                Self::AddTable { tree, level, run, meta: TableMeta::decode(decoder)? }
+            }
+            12 => Self::RemoveTable { tree, number: decoder.varint()? },
+            13 => Self::AddRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
+            14 => Self::RemoveRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
+            _ => return None,
+        })
+    }
+
+    /// What cannot be written, in words; `None` if the operation can.
+    fn over_limit(&self) -> Option<&'static str> {
+        let (len, limit, what) = match self {
+            Self::CreateTree { options: one, descriptor: other, .. } => {
+                let len = one.len().max(other.len());
+                (len, MAX_DESCRIPTOR_BYTES, "the options or the descriptor of a tree is over 1 MiB")
+            }
+            Self::SetDescriptor { descriptor: bytes, .. } | Self::SetOptions { options: bytes, .. } => {
+                (bytes.len(), MAX_DESCRIPTOR_BYTES, "the options or the descriptor of a tree is over 1 MiB")
+            }
+            Self::AddRangeTombstone { tombstone, .. } => {
+                let len = tombstone.start.len().max(tombstone.end.len());
+                (len, MAX_TREE_KEY_BYTES, "an end of a deleted range is too long")
+            }
+            _ => return None,
+        };
+        (len > limit).then_some(what)
+    }
+}
+
+fn put_numbers(out: &mut Vec<u8>, tag: u8, numbers: &[u64]) {
+    out.push(tag);
+    for &number in numbers {
+        put_varint(out, number);
+    }
+}
+
+fn put_tombstone(out: &mut Vec<u8>, tag: u8, tree: TreeId, tombstone: &RangeTombstone) {
+    put_numbers(out, tag, &[u64::from(tree), tombstone.sequence]);
+    put_bytes(out, &tombstone.start);
+    put_bytes(out, &tombstone.end);
+}
+
+fn decode_tree(decoder: &mut Decoder<'_>) -> Option<TreeId> {
+    TreeId::try_from(decoder.varint()?).ok()
+}
+
+fn decode_sequence(decoder: &mut Decoder<'_>) -> Option<SequenceNumber> {
+    decoder.varint().filter(|&sequence| sequence <= MAX_SEQUENCE)
+}
+
+fn decode_descriptor(decoder: &mut Decoder<'_>) -> Option<Vec<u8>> {
+    let len = decoder.length(MAX_DESCRIPTOR_BYTES)?;
+    decoder.take(len).map(<[u8]>::to_vec)
+}
+
+fn decode_tombstone(decoder: &mut Decoder<'_>) -> Option<RangeTombstone> {
+    let sequence = decode_sequence(decoder)?;
+    let tombstone = RangeTombstone { start: decode_key(decoder)?, end: decode_key(decoder)?, sequence };
+    (tombstone.start < tombstone.end).then_some(tombstone)
+}
+
+/// Steps that become durable together, or not at all.
+///
+/// ```
+/// use bolide_lsm::version::VersionEdit;
+/// let mut edit = VersionEdit::new();
+/// edit.create_tree(7, vec![1], b"posts".to_vec());
+/// edit.set_last_sequence(12);
+/// let bytes = edit.encode();
+/// assert_eq!(VersionEdit::decode(&bytes), Some(edit));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VersionEdit {
+    operations: Vec<EditOperation>,
+}
+
+impl VersionEdit {
+    /// An edit that changes nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates `tree`, whose id was never used before. Options and descriptor are at most 1 MiB each.
+    pub fn create_tree(&mut self, tree: TreeId, options: Vec<u8>, descriptor: Vec<u8>) {
+        self.push(EditOperation::CreateTree { tree, options, descriptor });
+    }
+
+    /// Drops `tree` with all its sstables.
+    pub fn drop_tree(&mut self, tree: TreeId) {
+        self.push(EditOperation::DropTree { tree });
+    }
+
+    /// Changes what the layer above keeps with `tree`.
+    pub fn set_descriptor(&mut self, tree: TreeId, descriptor: Vec<u8>) {
+        self.push(EditOperation::SetDescriptor { tree, descriptor });
+    }
+
+    /// Says that every durable write has the sequence number `sequence` or a smaller one. The log must
+    /// be synced through it.
+    pub fn set_last_sequence(&mut self, sequence: SequenceNumber) {
+        self.push(EditOperation::LastSequence(sequence));
+    }
+
+    /// Says that WAL segments below `number` are no longer needed.
+    pub fn set_wal_floor(&mut self, number: u64) {
+        self.push(EditOperation::WalFloor(number));
+    }
+
+    /// Says that the records of WAL segment `number` end at `len` bytes, and that all are durable.
+    pub fn seal_wal(&mut self, number: u64, len: u64) {
+        self.push(EditOperation::SealWal { number, len });
+    }
+
+    /// Says that WAL segments below `number` hold nothing that `tree` lacks on disk.
+    pub fn set_tree_log_floor(&mut self, tree: TreeId, number: u64) {
+        self.push(EditOperation::TreeLogFloor { tree, number });
+    }
+
+    /// Adds `tables` to the run `run` of `level`, which is created if it is not there. Within a level,
+    /// runs with larger numbers are newer.
+    pub fn add_tables(&mut self, tree: TreeId, level: usize, run: u64, tables: Vec<TableMeta>) {
+        for meta in tables {
+            self.push(EditOperation::AddTable { tree, level, run, meta });
+        }
+    }
+
+    /// Removes the sstable `number`.
+    pub fn remove_table(&mut self, tree: TreeId, number: u64) {
+        self.push(EditOperation::RemoveTable { tree, number });
+    }
+
+    /// Notes a deleted range in the ledger of `tree`. Empty ranges are left out.
+    pub fn add_range_tombstone(&mut self, tree: TreeId, tombstone: RangeTombstone) {
+        if tombstone.start < tombstone.end {
+            self.push(EditOperation::AddRangeTombstone { tree, tombstone });
+        }
+    }
+
+    /// Removes a deleted range that hides nothing any more.
+    pub fn remove_range_tombstone(&mut self, tree: TreeId, tombstone: RangeTombstone) {
+        self.push(EditOperation::RemoveRangeTombstone { tree, tombstone });
+    }
+
+    /// Appends one step.
+    pub fn push(&mut self, operation: EditOperation) {
+        self.operations.push(operation);
+    }
+
+    /// The steps.
+    pub fn operations(&self) -> &[EditOperation] {
+        &self.operations
+    }
+
+    /// True if the edit changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// The payload of a manifest record.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for operation in &self.operations {
+            operation.encode(&mut out);
+        }
+        out
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else. Allocates in proportion to
+    /// the input.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut decoder = Decoder::new(bytes);
+        let mut operations = Vec::new();
+        while !decoder.is_empty() {
+            operations.push(EditOperation::decode(&mut decoder)?);
+        }
+        Some(Self { operations })
+    }
+
+    /// What cannot be written, in words; `None` if all can.
+    pub(super) fn over_limit(&self) -> Option<&'static str> {
+        self.operations.iter().find_map(EditOperation::over_limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table_meta::tests::meta;
+    use super::*;
+
+    fn everything() -> VersionEdit {
+        let tombstone =
+            || RangeTombstone { start: b"a".to_vec(), end: b"b".to_vec(), sequence: MAX_SEQUENCE };
+        let mut edit = VersionEdit::new();
+        edit.create_tree(1, vec![1, 2, 3], b"descriptor".to_vec());
+        edit.push(EditOperation::NextFileNumber(u64::MAX));
+        edit.push(EditOperation::NextTreeId(u32::MAX));
+        edit.set_last_sequence(MAX_SEQUENCE);
+        edit.set_wal_floor(5);
+        edit.seal_wal(4, 1 << 40);
+        edit.drop_tree(0);
+        edit.set_descriptor(1, vec![]);
+        edit.push(EditOperation::SetOptions { tree: 1, options: vec![9; 300] });
+        edit.set_tree_log_floor(1, 300);
+        edit.add_tables(1, 6, 0, vec![meta(7, "apple", "pear"), meta(8, "plum", "quince")]);
+        edit.remove_table(1, 99);
+        edit.add_range_tombstone(1, tombstone());
+        edit.remove_range_tombstone(1, tombstone());
+        edit
+    }
+
+    #[test]
+    fn all_operations_round_trip_and_a_cut_edit_is_another_or_none() {
+        let edit = everything();
+        let bytes = edit.encode();
+        assert_eq!(VersionEdit::decode(&bytes), Some(edit.clone()));
+        for cut in 0..bytes.len() {
+            let part = VersionEdit::decode(&bytes[..cut]);
+            assert!(part.is_none_or(|part| edit.operations.starts_with(&part.operations)));
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_makes_the_decoder_panic() {
+        let bytes = everything().encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            if let Some(edit) = VersionEdit::decode(&damaged) {
+                assert_eq!(VersionEdit::decode(&edit.encode()), Some(edit));
+            }
+        }
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        for bytes in [
+            &[0][..],
+            &[15],
+            &[11, 1, 7, 1],
+            &[13, 1, 1, 1, b'b', 1, b'a'],
+            &[13, 1, 1, 1, b'a', 1, b'a'],
+            &[7, 0xff, 0xff, 0xff, 0xff, 0x7f],
+            &[3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+            &[8, 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 1],
+        ] {
+            assert_eq!(VersionEdit::decode(bytes), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn empty_ranges_are_left_out() {
+        let mut edit = VersionEdit::new();
+        edit.add_range_tombstone(1, RangeTombstone { start: vec![2], end: vec![1], sequence: 1 });
+        assert!(edit.is_empty());
+    }
+}

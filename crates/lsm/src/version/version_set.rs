@@ -1,0 +1,399 @@
+//! The one owner of all versions.
+//!
+//! # Rules
+//! 1. An edit is checked against the state, appended to the manifest, synced, and only then installed. A
+//!    failed append or sync poisons the set: what the manifest holds is in doubt, so nothing more is
+//!    written until it is read again.
+//! 2. `CURRENT` names the manifest in force, and how much of it was durable then. Whoever opens the
+//!    database for writing starts a new manifest with a snapshot of the state, so a torn edit is never
+//!    followed by another one.
+//! 3. A manifest over its limit is replaced in the same way while the database is open.
+//! 4. A clean close writes the final length of the manifest into `CURRENT`; the end of the WAL is sealed
+//!    by an edit before that. So nothing may be torn in a database that was closed.
+//! 5. File numbers are never handed out twice: a new one is above every number in the directory.
+//! 6. Opening for reading alone writes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, TreeId};
+use bolide_storage::Vfs;
+use bolide_table::{BlockCache, FilePool};
+
+use super::catalogue::{Catalogue, TreeEntry};
+use super::current_file::CurrentFile;
+use super::manifest::{self, Manifest};
+use super::table_handle::TableFiles;
+use super::version::Version;
+use super::version_edit::{EditOperation, VersionEdit};
+use super::version_set_copy::VersionSetCopy;
+use crate::file_name::FileName;
+use crate::wal::LogEnd;
+
+/// How a [`VersionSet`] is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenMode {
+    /// The database must exist; nothing is written.
+    ReadOnly,
+    /// The database must exist.
+    Existing,
+    /// An empty database is created where there is none.
+    CreateIfMissing,
+}
+
+/// What a [`VersionSet`] is opened with.
+#[derive(Debug)]
+pub struct VersionSetOptions {
+    /// The file system.
+    pub vfs: Arc<dyn Vfs>,
+    /// The directory of the database. It must exist.
+    pub dir: PathBuf,
+    /// The random number that a new database is known by.
+    pub new_database_id: u64,
+    /// The length in bytes from which on a manifest is replaced. It counts from the end of the snapshot
+    /// that the manifest starts with, so that a large state is not written again and again.
+    pub max_manifest_bytes: u64,
+    /// Whether to write, and to create.
+    pub mode: OpenMode,
+    /// The open sstables.
+    pub pool: Arc<FilePool>,
+    /// The blocks in memory.
+    pub cache: Arc<BlockCache>,
+}
+
+/// A tree of the catalogue, with its current version.
+#[derive(Debug, Clone)]
+pub struct CatalogueTree {
+    /// Its id.
+    pub id: TreeId,
+    /// Its encoded settings.
+    pub options: Arc<[u8]>,
+    /// What the layer above keeps with it.
+    pub descriptor: Arc<[u8]>,
+    /// Its current version.
+    pub version: Arc<Version>,
+}
+
+/// The current versions of all trees, and their manifest.
+#[derive(Debug)]
+pub struct VersionSet {
+    vfs: Arc<dyn Vfs>,
+    dir: PathBuf,
+    files: Arc<TableFiles>,
+    catalogue: Catalogue,
+    versions: BTreeMap<TreeId, Arc<Version>>,
+    max_manifest_bytes: u64,
+    /// The manifest in force; `None` when opened for reading alone or after a clean close.
+    manifest: Option<Manifest>,
+    manifest_number: u64,
+    /// The length of the snapshot that the manifest starts with.
+    snapshot_len: u64,
+    /// What writes fail with from now on.
+    refusal: Option<Error>,
+}
+
+impl VersionSet {
+    /// Opens the database in `options.dir`. Opens no sstable, but sees that all are there.
+    ///
+    /// # Errors
+    /// NotFound if there is no database and none is to be created; Corruption with file and offset;
+    /// Unsupported for newer formats; those of the file system.
+    pub fn open(options: VersionSetOptions) -> Result<Self> {
+        let VersionSetOptions { vfs, dir, new_database_id, max_manifest_bytes, mode, pool, cache } = options;
+        let current = CurrentFile::read(&*vfs, &dir)?;
+        let names = DirectoryNames::read(&*vfs, &dir)?;
+        let database_id = match &current {
+            Some(current) => current.database_id,
+            None => {
+                names.require_new_database(&dir, mode)?;
+                new_database_id
+            }
+        };
+        let files = Arc::new(TableFiles { pool, cache, database_id, obsolete: Arc::default() });
+        let mut catalogue = match &current {
+            Some(current) => manifest::read(&*vfs, &dir, current, &files)?,
+            None => Catalogue::new(),
+        };
+        names.require_tables(&dir, &catalogue)?;
+        catalogue.next_file_number = catalogue.next_file_number.max(names.highest.saturating_add(1));
+        let manifest_number = current.map_or(0, |current| current.manifest);
+        let name = FileName::Manifest(manifest_number).path(&dir).display().to_string();
+        let versions = all_versions(&catalogue).map_err(|what| Error::corruption(name, 0, what))?;
+        let mut set = Self {
+            vfs,
+            dir,
+            files,
+            catalogue,
+            versions,
+            max_manifest_bytes,
+            manifest: None,
+            manifest_number,
+            snapshot_len: 0,
+            refusal: None,
+        };
+        if mode == OpenMode::ReadOnly {
+            set.refusal = Some(Error::new(ErrorKind::ReadOnly, "the database was opened for reading alone"));
+        } else {
+            set.start_manifest()?;
+        }
+        Ok(set)
+    }
+
+    /// Makes `edit` durable, then installs the versions that it leads to, and returns those of the trees
+    /// whose sstables or deleted ranges changed. Handles of removed sstables are marked obsolete.
+    ///
+    /// Cost: one append and one sync; now and then a new manifest.
+    ///
+    /// # Errors
+    /// LimitExceeded and Internal for an edit that does not fit the state: nothing has changed. NoSpace:
+    /// nothing has changed. Poisoned after a failure, ReadOnly, Closed. Any other error poisons the set.
+    pub fn apply(&mut self, mut edit: VersionEdit) -> Result<Vec<Arc<Version>>> {
+        self.check_writable()?;
+        if let Some(what) = edit.over_limit() {
+            return Err(Error::new(ErrorKind::LimitExceeded, what));
+        }
+        let catalogue = &self.catalogue;
+        edit.push(EditOperation::NextFileNumber(catalogue.next_file_number));
+        let mut next = catalogue.clone();
+        let applied = next.apply(&edit, &self.files).map_err(Error::internal)?;
+        let mut changed = Vec::with_capacity(applied.changed.len());
+        for tree in &applied.changed {
+            let Some(entry) = next.trees.get(tree) else { continue };
+            let before = self.versions.get(tree).map(|version| &**version);
+            changed.push(Arc::new(Version::of(*tree, entry, before).map_err(Error::internal)?));
+        }
+        let written = match &self.manifest {
+            Some(manifest) => manifest.append(&edit),
+            None => Err(Error::internal("a writable version set has no manifest")),
+        };
+        if let Err(error) = written {
+            let in_doubt = self.manifest.as_ref().is_none_or(Manifest::is_poisoned);
+            return Err(if in_doubt { self.poison(error) } else { error });
+        }
+        self.catalogue = next;
+        for version in &changed {
+            self.versions.insert(version.tree(), Arc::clone(version));
+        }
+        for tree in &applied.dropped {
+            self.versions.remove(tree);
+        }
+        for handle in &applied.removed {
+            handle.mark_obsolete();
+        }
+        self.replace_long_manifest()?;
+        Ok(changed)
+    }
+
+    /// Closes the set: seals the end of the WAL, if there is one, and writes into `CURRENT` that nothing
+    /// may be torn. The WAL must be synced through `wal`. Later writes fail with Closed.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply); then the next opening recovers as after a crash.
+    pub fn close(&mut self, wal: Option<LogEnd>) -> Result<()> {
+        self.check_writable()?;
+        if let Some(end) = wal {
+            let mut edit = VersionEdit::new();
+            edit.seal_wal(end.number, end.len);
+            self.apply(edit)?;
+        }
+        let temp = self.new_file_number();
+        if let Some(manifest) = self.manifest.take() {
+            let closed = manifest.put_in_force(&*self.vfs, &self.dir, temp, true);
+            closed.map_err(|error| self.poison(error))?;
+        }
+        self.refusal = Some(Error::new(ErrorKind::Closed, "the database is closed"));
+        Ok(())
+    }
+
+    /// Writes a new manifest with a snapshot of the state and removes the old one.
+    fn start_manifest(&mut self) -> Result<()> {
+        let number = self.new_file_number();
+        let temp = self.new_file_number();
+        let identity = FileIdentity { database_id: self.database_id(), file_number: number };
+        let created =
+            Manifest::create(&*self.vfs, &self.dir, identity, &self.catalogue).and_then(|manifest| {
+                manifest.put_in_force(&*self.vfs, &self.dir, temp, false)?;
+                Ok(manifest)
+            });
+        let manifest = created.map_err(|error| self.poison(error))?;
+        let old = std::mem::replace(&mut self.manifest_number, number);
+        self.snapshot_len = manifest.len();
+        self.manifest = Some(manifest);
+        if old != 0 {
+            // Failing to remove it harms nobody: the next opening for writing tries again.
+            let _ = self.vfs.remove(&FileName::Manifest(old).path(&self.dir));
+        }
+        Ok(())
+    }
+
+    fn replace_long_manifest(&mut self) -> Result<()> {
+        let len = self.manifest.as_ref().map_or(0, Manifest::len);
+        // At least as much as the snapshot itself, so that the cost of snapshots stays a fixed share.
+        let limit = self.max_manifest_bytes.max(self.snapshot_len);
+        if len.saturating_sub(self.snapshot_len) > limit { self.start_manifest() } else { Ok(()) }
+    }
+
+    fn poison(&mut self, error: Error) -> Error {
+        let message = format!("an earlier write of the manifest failed: {}", error.message());
+        self.refusal = Some(Error::new(ErrorKind::Poisoned, message));
+        error
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        self.refusal.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl VersionSet {
+    /// The current version of `tree`; `None` if there is no such tree.
+    pub fn current(&self, tree: TreeId) -> Option<Arc<Version>> {
+        self.versions.get(&tree).cloned()
+    }
+
+    /// All trees, by id.
+    pub fn trees(&self) -> Vec<CatalogueTree> {
+        let with_version = |(&id, entry): (&TreeId, &Arc<TreeEntry>)| {
+            let version = self.versions.get(&id)?;
+            Some(CatalogueTree {
+                id,
+                options: Arc::clone(&entry.options),
+                descriptor: Arc::clone(&entry.descriptor),
+                version: Arc::clone(version),
+            })
+        };
+        self.catalogue.trees.iter().filter_map(with_version).collect()
+    }
+
+    /// The state at this moment, for a checkpoint. Cheap.
+    pub fn copy(&self) -> VersionSetCopy {
+        VersionSetCopy::new(self.database_id(), self.catalogue.clone())
+    }
+
+    /// A file number that was never handed out before.
+    pub fn new_file_number(&mut self) -> u64 {
+        let number = self.catalogue.next_file_number;
+        self.catalogue.next_file_number += 1;
+        number
+    }
+
+    /// The id for the next tree to be created. Ids of dropped trees are not used again.
+    pub fn next_tree_id(&self) -> TreeId {
+        self.catalogue.next_tree_id
+    }
+
+    /// Every write in an sstable, and every one that an edit spoke of, has this sequence number or a
+    /// smaller one.
+    pub fn last_sequence(&self) -> SequenceNumber {
+        self.catalogue.last_sequence
+    }
+
+    /// WAL segments below this number are not needed.
+    pub fn wal_floor(&self) -> u64 {
+        self.catalogue.wal_floor
+    }
+
+    /// Sealed ends of WAL segments at or above the floor: number and length.
+    pub fn seals(&self) -> &BTreeMap<u64, u64> {
+        &self.catalogue.seals
+    }
+
+    /// WAL segments below this number hold nothing that `tree` lacks on disk; 0 for an unknown tree.
+    pub fn tree_log_floor(&self, tree: TreeId) -> u64 {
+        self.catalogue.trees.get(&tree).map_or(0, |entry| entry.log_floor)
+    }
+
+    /// The random number that the database is known by.
+    pub fn database_id(&self) -> u64 {
+        self.files.database_id
+    }
+
+    /// The number of the manifest in force.
+    pub fn manifest_number(&self) -> u64 {
+        self.manifest_number
+    }
+
+    /// The length of the manifest in force, in bytes; 0 when opened for reading alone.
+    pub fn manifest_bytes(&self) -> u64 {
+        self.manifest.as_ref().map_or(0, Manifest::len)
+    }
+
+    /// What the sstables are read through, and where obsolete ones are queued.
+    pub fn table_files(&self) -> &Arc<TableFiles> {
+        &self.files
+    }
+
+    /// The numbers of the sstables of all current versions.
+    pub fn live_tables(&self) -> BTreeSet<u64> {
+        self.catalogue.table_numbers().collect()
+    }
+
+    /// True once a write of the manifest has failed.
+    pub fn is_poisoned(&self) -> bool {
+        self.refusal.as_ref().is_some_and(|error| error.kind() == ErrorKind::Poisoned)
+    }
+}
+
+fn all_versions(catalogue: &Catalogue) -> std::result::Result<BTreeMap<TreeId, Arc<Version>>, String> {
+    let mut owners = BTreeMap::new();
+    for (&tree, entry) in &catalogue.trees {
+        for &number in entry.tables.keys() {
+            if let Some(other) = owners.insert(number, tree) {
+                return Err(format!("sstable {number} is in tree {other} and in tree {tree}"));
+            }
+        }
+    }
+    let version = |(&tree, entry): (&TreeId, &Arc<TreeEntry>)| {
+        Version::of(tree, entry, None).map(|version| (tree, Arc::new(version)))
+    };
+    catalogue.trees.iter().map(version).collect()
+}
+
+/// What lies in the directory of a database.
+struct DirectoryNames {
+    tables: BTreeSet<u64>,
+    first_wal: Option<u64>,
+    /// The highest number of any file; 0 if there is none.
+    highest: u64,
+}
+
+impl DirectoryNames {
+    fn read(vfs: &dyn Vfs, dir: &Path) -> Result<Self> {
+        let mut names = Self { tables: BTreeSet::new(), first_wal: None, highest: 0 };
+        for name in vfs.list(dir)? {
+            let Some(name) = FileName::parse(&name) else { continue };
+            names.highest = names.highest.max(name.number().unwrap_or(0));
+            match name {
+                FileName::Table(number) => {
+                    names.tables.insert(number);
+                }
+                FileName::Wal(number) => names.first_wal = names.first_wal.or(Some(number)),
+                _ => {}
+            }
+        }
+        Ok(names)
+    }
+
+    /// Without `CURRENT` there must be nothing to lose, and leave to create.
+    fn require_new_database(&self, dir: &Path, mode: OpenMode) -> Result<()> {
+        let table = self.tables.first().map(|&number| FileName::Table(number));
+        if let Some(name) = table.or(self.first_wal.map(FileName::Wal)) {
+            let what = format!("it is missing, although there is data such as {name}");
+            return Err(Error::corruption(FileName::Current.path(dir).display(), 0, what));
+        }
+        if mode == OpenMode::CreateIfMissing {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotFound, format!("there is no database in {}", dir.display())))
+    }
+
+    fn require_tables(&self, dir: &Path, catalogue: &Catalogue) -> Result<()> {
+        match catalogue.table_numbers().find(|number| !self.tables.contains(number)) {
+            Some(missing) => {
+                let path = FileName::Table(missing).path(dir);
+                Err(Error::corruption(path.display(), 0, "the sstable is missing"))
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The state of a version set at one moment, to be written into another directory.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bolide_base::{FileIdentity, Result};
+use bolide_storage::Vfs;
+
+use super::catalogue::Catalogue;
+use super::manifest::Manifest;
+
+/// What a checkpoint needs: the sstables and trees of one moment. As long as it lives, none of its
+/// sstables is deleted.
+#[derive(Debug)]
+pub struct VersionSetCopy {
+    database_id: u64,
+    catalogue: Catalogue,
+}
+
+impl VersionSetCopy {
+    pub(super) fn new(database_id: u64, catalogue: Catalogue) -> Self {
+        Self { database_id, catalogue }
+    }
+
+    /// The numbers of its sstables.
+    pub fn tables(&self) -> impl Iterator<Item = u64> {
+        self.catalogue.table_numbers()
+    }
+
+    /// WAL segments below this number are not needed.
+    pub fn wal_floor(&self) -> u64 {
+        self.catalogue.wal_floor
+    }
+
+    /// Makes `dir` a database that was closed cleanly in this state. Its sstables and its WAL segments
+    /// must be there already, durably; `ends` says where WAL segments end that no later one continues.
+    ///
+    /// # Errors
+    /// Those of the file system: then `dir` is not a database, or is whole.
+    pub fn write(&self, vfs: &dyn Vfs, dir: &Path, ends: &BTreeMap<u64, u64>) -> Result<()> {
+        let mut catalogue = self.catalogue.clone();
+        catalogue.seals.extend(ends);
+        let manifest = catalogue.next_file_number;
+        let temp = manifest + 1;
+        catalogue.next_file_number += 2;
+        let identity = FileIdentity { database_id: self.database_id, file_number: manifest };
+        Manifest::create(vfs, dir, identity, &catalogue)?.put_in_force(vfs, dir, temp, true)
+    }
+}
