@@ -1,1 +1,122 @@
-//! Bolide: an embedded key-value store whose secondary indexes are first class
+//! Bolide: an embedded key-value store whose secondary indexes are first class.
+//!
+//! A database is a directory; a program opens it and works with it directly, without a server. It holds
+//! **collections** of records under primary keys. Any attribute of a record can be asked for as fast as
+//! its key, by declaring an **index** on it, before or after the records are there. A record and what
+//! its indexes need are written together, atomically, to one log: an index never answers otherwise than
+//! a scan of its collection would.
+//!
+//! # A tour
+//!
+//! Open a database and put some records into a collection of JSON objects:
+//!
+//! ```
+//! use bolide::{CollectionOptions, Db, Options, Order, Query, WriteBatch};
+//!
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("posts.bolide");
+//! let db = Db::open(&path, Options::default())?;
+//! let options = CollectionOptions::default().index("subreddit".parse()?);
+//! let posts = db.create_collection("posts", options)?;
+//! posts.put(b"p1", br#"{"subreddit":"rust","score":12,"tags":["async","io"]}"#)?;
+//! posts.put(b"p2", br#"{"subreddit":"rust","score":90,"tags":["io"]}"#)?;
+//! posts.put(b"p3", br#"{"subreddit":"cpp","score":41,"tags":[]}"#)?;
+//! assert_eq!(posts.get(b"p3")?.as_deref(), Some(&br#"{"subreddit":"cpp","score":41,"tags":[]}"#[..]));
+//!
+//! // The newest posts of a subreddit, newest first. The index has them in that order.
+//! let newest = posts.find(&Query::new().eq("subreddit", "rust").limit(10))?;
+//! assert_eq!(newest.iter().map(|answer| &answer.key[..]).collect::<Vec<_>>(), [b"p2", b"p1"]);
+//!
+//! // An index may come later: it is filled from the records that are there.
+//! posts.create_index("tags[*]".parse()?)?;
+//! posts.create_index("score".parse()?)?;
+//! let query = Query::new().eq("tags[*]", "io").range("score", 10..).order(Order::Value);
+//! assert_eq!(posts.find(&query)?.len(), 2);
+//!
+//! // Several writes at once, also over several collections: all or none.
+//! let mut batch = WriteBatch::new();
+//! batch.delete(&posts, b"p1")?;
+//! batch.put(&posts, b"p4", br#"{"subreddit":"rust","score":1}"#)?;
+//! db.write(batch)?;
+//!
+//! // A snapshot does not see what is written later. Iterators walk both ways.
+//! let snapshot = db.snapshot();
+//! posts.delete_range("p3"..)?;
+//! assert_eq!(posts.iter()?.count(), 1);
+//! assert_eq!(posts.find_at(&snapshot, &Query::new().eq("subreddit", "rust").count())?.count(), 2);
+//!
+//! // What was acknowledged is there after a reopen.
+//! drop((snapshot, posts, db));
+//! let db = Db::open(&path, Options::default())?;
+//! assert_eq!(db.collection("posts")?.indexes().len(), 3);
+//! assert!(db.check(true)?.is_sound());
+//! # Ok::<(), bolide::Error>(())
+//! ```
+//!
+//! # Where to look
+//!
+//! | to | see |
+//! |---|---|
+//! | open, create, drop, copy, check | [`Db`] |
+//! | read and write records, make indexes | [`Collection`], [`WriteBatch`], [`Snapshot`] |
+//! | walk in key order | [`Iter`], [`Cursor`], [`IterOptions`] |
+//! | ask by attributes | [`Query`], [`Collection::find`], [`FindOptions`] |
+//! | declare an index | [`IndexSpec`] |
+//! | tune | [`Options`], [`CollectionOptions`], [`WriteOptions`] |
+//! | keep records that are not JSON | [`RecordKind::Bytes`], [`AttributeExtractor`] |
+//! | keys that sort as numbers | [`key`] |
+//! | know what may fail, and what to do | [`Error`], [`ErrorKind`] |
+//! | know how large things may be | [`limits`] |
+//! | bring your own file system, clock or threads | [`Components`], [`storage`] |
+//!
+//! # Durability
+//!
+//! Every acknowledged write survives the end of the process. What survives a power cut is chosen per
+//! database and per write with [`SyncMode`]. After a failed write or sync the handle refuses further
+//! writes ([`ErrorKind::Poisoned`]); reads go on, and a reopen recovers what had been acknowledged.
+//! A full disk ([`ErrorKind::NoSpace`]) changes nothing: free space and write again.
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod check;
+mod collection;
+mod components;
+mod db;
+mod find;
+mod handle;
+mod index_build;
+mod index_set;
+mod iterator;
+pub mod key;
+mod open;
+mod options;
+mod schema;
+mod snapshot;
+mod stats;
+mod write;
+mod write_batch;
+
+pub use bolide_base::limits;
+pub use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
+pub use bolide_index::{
+    AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, Explain, IndexCheck,
+    IndexKind, IndexSpec, JsonExtractor, Maintenance, Order, Predicate, Projection, Query, Slot, Value,
+    ValueRange,
+};
+pub use bolide_lsm::store::{LevelStats, StoreVerification, WriteCounters};
+pub use bolide_lsm::{Layout, SyncMode};
+/// File systems, clocks, random numbers and threads, for [`Components`].
+pub use bolide_storage as storage;
+pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
+
+pub use catalog::{IndexState, RecordKind};
+pub use check::{CheckReport, CheckedIndex};
+pub use collection::{Collection, IndexInfo};
+pub use components::Components;
+pub use db::Db;
+pub use find::{Answer, Answers, FindOptions};
+pub use iterator::{Cursor, Iter, Record};
+pub use options::{CollectionOptions, IterOptions, Options, WriteOptions};
+pub use snapshot::Snapshot;
+pub use stats::{CollectionStats, DbStats, IndexStats, TreeFigures};
+pub use write_batch::WriteBatch;

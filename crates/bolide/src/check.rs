@@ -1,0 +1,133 @@
+//! Looking for damage, and for indexes that would answer otherwise than a scan.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::{ErrorKind, Result};
+use bolide_index::{CheckedTable, IndexCheck};
+use bolide_lsm::store::StoreVerification;
+
+use crate::catalog::IndexState;
+use crate::handle::Engine;
+use crate::schema::CollectionState;
+
+/// What [`Db::check`](crate::Db::check) found.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// What was read.
+    pub files: StoreVerification,
+    /// The comparison of each index with its collection; empty unless the check was deep.
+    pub indexes: Vec<CheckedIndex>,
+    problems: Vec<String>,
+}
+
+/// The comparison of one index with its collection.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct CheckedIndex {
+    /// The collection.
+    pub collection: String,
+    /// The index.
+    pub index: String,
+    /// What the comparison found.
+    pub found: IndexCheck,
+}
+
+impl CheckReport {
+    /// Everything that is wrong, in words; empty for a sound database.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// assert!(db.check(false)?.problems().is_empty());
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl fmt::Display for CheckReport {
+    /// One fact a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let files = &self.files;
+        writeln!(
+            f,
+            "{} sstables, {} bytes, {} entries read",
+            files.tables, files.table_bytes, files.entries
+        )?;
+        for CheckedIndex { collection, index, found } in &self.indexes {
+            writeln!(
+                f,
+                "index {index} of {collection}: {} entries, {} stale, for {} records",
+                found.entries, found.stale, found.records
+            )?;
+        }
+        for problem in &self.problems {
+            writeln!(f, "problem: {problem}")?;
+        }
+        if self.problems.is_empty() { writeln!(f, "no problem found") } else { Ok(()) }
+    }
+}
+
+/// Checks the files and, if `deep`, the indexes.
+pub(crate) fn run(engine: &Engine, deep: bool) -> Result<CheckReport> {
+    let mut report = CheckReport::default();
+    let mut problems = Vec::new();
+    report.files = engine.store.verify(|_, error| problems.push(error.to_string()));
+    report.problems = problems;
+    if deep {
+        let collections: Vec<Arc<CollectionState>> = engine.schema.read().values().cloned().collect();
+        for collection in collections {
+            check_indexes(engine, &collection, &mut report)?;
+        }
+    }
+    Ok(report)
+}
+
+fn check_indexes(engine: &Engine, collection: &CollectionState, report: &mut CheckReport) -> Result<()> {
+    let view = engine.read_view();
+    let set = collection.indexes();
+    let extractor = match set.extractor() {
+        Ok(extractor) => extractor,
+        Err(_) if set.is_empty() => return Ok(()),
+        Err(error) => {
+            report.problems.push(format!("the indexes of {:?} were not compared: {error}", collection.name));
+            return Ok(());
+        }
+    };
+    let table = CheckedTable { tree: collection.tree, extractor };
+    for index in set.all() {
+        if index.progress.state() == IndexState::Building || !index.progress.serves(view.sequence()) {
+            continue;
+        }
+        let mut found = IndexCheck::default();
+        match index.structure.check(&view, &table, &mut found) {
+            Ok(()) => {}
+            // Dropped meanwhile, or unreadable: the latter is a finding, not a failure of the check.
+            Err(_) if index.progress.is_cancelled() => continue,
+            Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::InvalidInput) => {
+                let what = format!("index {:?} of {:?}: {error}", index.name, collection.name);
+                report.problems.push(what);
+            }
+            Err(error) => return Err(error),
+        }
+        report.problems.extend(found.examples.iter().map(|what| format!("{:?}: {what}", collection.name)));
+        if !found.is_sound() && found.examples.is_empty() {
+            let what = format!("index {:?} of {:?} disagrees with its table", index.name, collection.name);
+            report.problems.push(what);
+        }
+        report.indexes.push(CheckedIndex {
+            collection: collection.name.clone(),
+            index: index.name.clone(),
+            found,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,393 @@
+//! A collection of an open database.
+
+use std::fmt;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use bolide_base::{Result, SequenceNumber};
+use bolide_index::IndexSpec;
+use bolide_lsm::{Bounds, ReadView};
+use bolide_table::ValueRef;
+
+use crate::catalog::{IndexState, RecordKind};
+use crate::handle::Handle;
+use crate::index_build;
+use crate::index_set::Index;
+use crate::iterator::{Cursor, Iter};
+use crate::key::KeyFormat;
+use crate::options::IterOptions;
+use crate::schema::{CollectionState, find_index};
+use crate::snapshot::Snapshot;
+use crate::write_batch::{WriteBatch, check_key};
+
+/// A collection: records under primary keys, in the order of the keys as bytes, with its indexes.
+///
+/// Cheap to clone, and keeps the database open. All methods may be called from many threads; each write
+/// is atomic, together with all that it means to the indexes.
+///
+/// ```
+/// use bolide::{CollectionOptions, Components, Db, Options, Query};
+/// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+/// let posts = db.create_collection("posts", CollectionOptions::default().index("author".parse()?))?;
+/// posts.put(b"1", br#"{"author":"ann","title":"Hello"}"#)?;
+/// posts.put(b"2", br#"{"author":"bob","title":"Hi"}"#)?;
+/// assert_eq!(posts.find(&Query::new().eq("author", "bob"))?.len(), 1);
+/// # Ok::<(), bolide::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Collection {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) state: Arc<CollectionState>,
+}
+
+impl Collection {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// What its records are.
+    pub fn records(&self) -> RecordKind {
+        self.state.records
+    }
+
+    /// How people read its keys.
+    pub fn key_format(&self) -> KeyFormat {
+        self.state.keys
+    }
+
+    /// Puts `record` under `key`, in the place of the record that is there, if any.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a key over 65,535 bytes, a record over 64 MiB or an attribute over its limit;
+    /// `InvalidInput` for a record that is no JSON object in a collection of JSON; else as
+    /// [`Db::write`](crate::Db::write).
+    pub fn put(&self, key: &[u8], record: &[u8]) -> Result<()> {
+        check_key(key)?;
+        if self.state.indexes_guard().is_blind()
+            && self.handle.engine.put_blind(&self.state, key, record)?.is_some()
+        {
+            return Ok(());
+        }
+        let mut batch = WriteBatch::with_room(key.len() + record.len());
+        batch.put(self, key, record)?;
+        self.handle.engine.write(batch, None).map(drop)
+    }
+
+    /// Deletes the record under `key`. That there is none is no error, and is not looked for.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a key over 65,535 bytes; else as [`Db::write`](crate::Db::write).
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// notes.put(b"1", b"{}")?;
+    /// notes.delete(b"1")?;
+    /// assert_eq!(notes.get(b"1")?, None);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        let mut batch = WriteBatch::with_room(key.len());
+        batch.delete(self, key)?;
+        self.handle.engine.write(batch, None).map(drop)
+    }
+
+    /// Deletes all records whose keys lie in `range`, in constant time and space. (With an index of
+    /// `maintenance=synchronous`, in time and space that grow with the records in the range.)
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete); `LimitExceeded` where too many ranges were deleted since the last
+    /// compaction.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// for key in ["a/1", "a/2", "b/1"] {
+    ///     notes.put(key.as_bytes(), b"{}")?;
+    /// }
+    /// notes.delete_range("a/".."a0")?;
+    /// assert_eq!(notes.iter()?.count(), 1);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        batch.delete_range(self, range)?;
+        self.handle.engine.write(batch, None).map(drop)
+    }
+
+    /// The record under `key`, if there is one. See [`get_pinned`](Self::get_pinned) to save the copy.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading an sstable; `NotFound` if the collection was dropped.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// notes.put(b"1", b"{}")?;
+    /// assert_eq!(notes.get(b"1")?.as_deref(), Some(&b"{}"[..]));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.get_pinned(key)?.map(|(_, record)| record.to_vec()))
+    }
+
+    /// The record under `key` where it lies in memory, with the sequence number of the write that put
+    /// it. The cheapest way to read one record: no lock and, from an sstable, no copy.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// notes.put(b"1", b"{}")?;
+    /// let (sequence, record) = notes.get_pinned(b"1")?.expect("it was put");
+    /// assert_eq!((sequence, &*record), (db.snapshot().sequence(), &b"{}"[..]));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    #[inline]
+    pub fn get_pinned(&self, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
+        self.state.check_live()?;
+        self.handle.engine.store.get_latest(self.state.tree, key)
+    }
+
+    /// The record that was under `key` when `snapshot` was taken.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `InvalidInput` for a snapshot of another database.
+    pub fn get_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.state.check_live()?;
+        let found = snapshot.view_of(&self.handle)?.get(self.state.tree, key)?;
+        Ok(found.map(|(_, record)| record.to_vec()))
+    }
+
+    /// The records under `keys`, in their order, all of one moment.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// notes.put(b"2", b"{}")?;
+    /// let found = notes.multi_get(["1", "2"])?;
+    /// assert!(found[0].is_none() && found[1].is_some());
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        self.state.check_live()?;
+        let table = self.handle.engine.read_view().tree(self.state.tree)?;
+        let get = |key: K| Ok(table.get(key.as_ref())?.map(|(_, record)| record.to_vec()));
+        keys.into_iter().map(get).collect()
+    }
+
+    /// All records, from both ends.
+    ///
+    /// # Errors
+    /// `NotFound` if the collection was dropped.
+    pub fn iter(&self) -> Result<Iter> {
+        self.iter_with(&IterOptions::default())
+    }
+
+    /// The records whose keys lie in `range`, from both ends.
+    ///
+    /// # Errors
+    /// `NotFound` if the collection was dropped.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// for key in [b"a", b"b", b"c", b"d"] {
+    ///     notes.put(key, b"{}")?;
+    /// }
+    /// let keys: Vec<_> = notes.range("b"..)?.rev().map(|record| record.map(|(key, _)| key)).collect::<Result<_, _>>()?;
+    /// assert_eq!(keys, [b"d", b"c", b"b"]);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Iter> {
+        self.iter_with(&IterOptions::default().range(range))
+    }
+
+    /// The records that `options` chooses, from both ends; see [`IterOptions`].
+    ///
+    /// # Errors
+    /// `NotFound` if the collection was dropped; `InvalidInput` for a snapshot of another database.
+    pub fn iter_with(&self, options: &IterOptions) -> Result<Iter> {
+        let view = self.view(options.snapshot.as_ref())?;
+        Ok(Iter::new(view, self.state.tree, bounds(options)))
+    }
+
+    /// A cursor over the records that `options` chooses. It lends records instead of copying them.
+    ///
+    /// # Errors
+    /// As [`iter_with`](Self::iter_with); `Corruption` or `Io` from opening an sstable.
+    pub fn cursor(&self, options: &IterOptions) -> Result<Cursor> {
+        let view = self.view(options.snapshot.as_ref())?;
+        Cursor::new(&view, self.state.tree, bounds(options))
+    }
+
+    /// Makes an index and fills it from the records that are there. Returns when queries can use it;
+    /// other threads read and write meanwhile.
+    ///
+    /// Killed on the way, the next open builds it anew: in the background where there are background
+    /// threads, else before it returns.
+    ///
+    /// # Errors
+    /// `Conflict` if the name is taken, or the index was dropped while it was being built;
+    /// `LimitExceeded` for more than 64 indexes, or for a record whose attribute is over its limit;
+    /// `InvalidInput` for a collection of bytes without an extractor; `NoSpace`, `Io`, `ReadOnly`,
+    /// `Poisoned`. After an error there is no index.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.put(b"1", br#"{"tags":["a","b"]}"#)?;
+    /// posts.create_index("tags[*]".parse()?)?;
+    /// let answers = posts.find(&Query::new().eq("tags[*]", "b"))?;
+    /// assert_eq!((answers.len(), answers.explain().is_full_scan()), (1, false));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn create_index(&self, spec: IndexSpec) -> Result<()> {
+        index_build::create(&self.handle, &self.state, spec)
+    }
+
+    /// Drops an index. Queries that use it go on to their end.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none of this name; `Io`, `ReadOnly`, `Poisoned`.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.create_index("score".parse()?)?;
+    /// posts.drop_index("score")?;
+    /// assert!(posts.indexes().is_empty());
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn drop_index(&self, name: &str) -> Result<()> {
+        index_build::drop_index(&self.handle, &self.state, name)
+    }
+
+    /// The indexes, in the order they were made.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, IndexState, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", CollectionOptions::default().index("score".parse()?))?;
+    /// let index = &posts.indexes()[0];
+    /// assert_eq!((index.name(), index.state()), ("score", IndexState::Ready));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn indexes(&self) -> Vec<IndexInfo> {
+        self.state.indexes_guard().all().iter().map(|index| IndexInfo::of(index)).collect()
+    }
+
+    /// The index of this name.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; the message names those there are.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, ErrorKind, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// assert_eq!(posts.index("score").unwrap_err().kind(), ErrorKind::NotFound);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn index(&self, name: &str) -> Result<IndexInfo> {
+        find_index(&self.state, name).map(|index| IndexInfo::of(&index))
+    }
+
+    /// Compacts the collection and its indexes down to one sorted run each, and waits for it; see
+    /// [`Db::compact`](crate::Db::compact).
+    ///
+    /// # Errors
+    /// As [`Db::compact`](crate::Db::compact).
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// notes.put(b"1", b"{}")?;
+    /// notes.compact()?;
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn compact(&self) -> Result<()> {
+        self.state.check_live()?;
+        let store = &self.handle.engine.store;
+        // The records first: compactions of indexes drop entries by what they find there.
+        store.compact(self.state.tree)?;
+        for index in self.state.indexes().all() {
+            match store.compact(index.tree) {
+                // Dropped meanwhile.
+                Err(error) if error.kind() == bolide_base::ErrorKind::NotFound => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn view(&self, snapshot: Option<&Snapshot>) -> Result<ReadView> {
+        self.state.check_live()?;
+        Ok(match snapshot {
+            Some(snapshot) => ReadView::clone(snapshot.view_of(&self.handle)?),
+            None => self.handle.engine.read_view(),
+        })
+    }
+}
+
+fn bounds(options: &IterOptions) -> Bounds {
+    Bounds::of((options.lower.clone(), options.upper.clone()))
+}
+
+impl fmt::Debug for Collection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collection").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// An index as it was when [`Collection::indexes`] was called.
+#[derive(Debug, Clone)]
+pub struct IndexInfo {
+    spec: IndexSpec,
+    state: IndexState,
+    problem: Option<bolide_base::Error>,
+}
+
+impl IndexInfo {
+    fn of(index: &Index) -> Self {
+        Self { spec: index.spec().clone(), state: index.progress.state(), problem: index.progress.problem() }
+    }
+
+    /// The name, unique in its collection.
+    pub fn name(&self) -> &str {
+        self.spec.name()
+    }
+
+    /// What it was declared as. Its `Display` is the text form.
+    pub fn spec(&self) -> &IndexSpec {
+        &self.spec
+    }
+
+    /// Whether queries use it.
+    pub fn state(&self) -> IndexState {
+        self.state
+    }
+
+    /// Why the build that this open of the database started did not succeed.
+    pub fn problem(&self) -> Option<&bolide_base::Error> {
+        self.problem.as_ref()
+    }
+}

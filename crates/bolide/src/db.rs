@@ -1,0 +1,498 @@
+//! An open database.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::limits::MAX_COLLECTIONS;
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+
+use crate::catalog::{CollectionDescriptor, CollectionState as Life, IndexState, check_name};
+use crate::check::{self, CheckReport};
+use crate::collection::Collection;
+use crate::components::Components;
+use crate::handle::{Engine, Handle};
+use crate::index_build;
+use crate::index_set::{Index, IndexSet};
+use crate::open;
+use crate::options::{CollectionOptions, Options, WriteOptions};
+use crate::schema::{CollectionState, Progress};
+use crate::snapshot::Snapshot;
+use crate::stats::{self, DbStats};
+use crate::write_batch::WriteBatch;
+
+/// An open database: collections of records, with their indexes.
+///
+/// Cheap to clone; all clones are the same database, and all methods may be called from many threads.
+/// It is closed when the last clone, collection, snapshot, cursor and iterator of it is gone. A
+/// directory can be open once at a time.
+///
+/// ```
+/// use bolide::{Db, Options};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("db");
+/// let db = Db::open(&path, Options::default())?;
+/// let posts = db.create_collection("posts", Default::default())?;
+/// posts.put(b"1", br#"{"subreddit":"rust","score":17}"#)?;
+/// assert!(posts.get(b"1")?.is_some());
+/// # Ok::<(), bolide::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Db {
+    /// Opens the database in the directory `path`, creating it if there is none.
+    ///
+    /// Cost: reads the manifest and the log of writes that are not in sstables yet.
+    ///
+    /// # Errors
+    /// `Locked` if it is open already, here or in another process; `NotFound` if there is none and
+    /// [`Options::create_if_missing`](Options::create_if_missing()) is off; `Corruption` with file and
+    /// offset; `Unsupported` for files of a newer version; `Io`, `NoSpace`.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_with(path, options, Components::system())
+    }
+
+    /// Opens a database that works with the given components; see [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn open_with(path: impl AsRef<Path>, options: Options, components: Components) -> Result<Self> {
+        Ok(Self { handle: open::open(path.as_ref(), options, components, false)? })
+    }
+
+    /// Opens a database for reading: no byte of it is changed, so it may lie on a read-only medium.
+    ///
+    /// It shows what was written when it was opened. No lock is taken: that nobody writes meanwhile is
+    /// for the caller to see to (a [checkpoint](Self::checkpoint) is never written).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open). Later, every write fails with `ReadOnly`.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, ErrorKind, Options};
+    /// let components = Components::in_memory();
+    /// let db = Db::open_with("db", Options::default(), components.clone())?;
+    /// db.create_collection("notes", Default::default())?.put(b"1", b"{}")?;
+    /// drop(db);
+    /// let db = Db::open_read_only_with("db", Options::default(), components)?;
+    /// let notes = db.collection("notes")?;
+    /// assert!(notes.get(b"1")?.is_some());
+    /// assert_eq!(notes.put(b"2", b"{}").unwrap_err().kind(), ErrorKind::ReadOnly);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn open_read_only(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_read_only_with(path, options, Components::system())
+    }
+
+    /// Opens a database for reading that works with the given components; see
+    /// [`open_read_only`](Self::open_read_only).
+    ///
+    /// # Errors
+    /// As [`open_read_only`](Self::open_read_only).
+    pub fn open_read_only_with(
+        path: impl AsRef<Path>,
+        options: Options,
+        components: Components,
+    ) -> Result<Self> {
+        Ok(Self { handle: open::open(path.as_ref(), options, components, true)? })
+    }
+
+    /// Creates a collection, with the indexes that `options` lists. Durable when it returns.
+    ///
+    /// # Errors
+    /// `Conflict` if the name is taken; `LimitExceeded` for a name over 255 bytes, for more than
+    /// [`MAX_COLLECTIONS`] collections or too many indexes; `InvalidInput` for an empty name, for two
+    /// indexes of one name, or for an index on bytes without an extractor; `ReadOnly`, `Poisoned`.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// db.create_collection("posts", CollectionOptions::default().index("subreddit".parse()?))?;
+    /// let error = db.create_collection("posts", CollectionOptions::default()).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Conflict);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn create_collection(&self, name: &str, options: CollectionOptions) -> Result<Collection> {
+        check_name("a collection", name)?;
+        let engine = self.engine();
+        let _changing = engine.changing.lock();
+        engine.check_writable()?;
+        {
+            let schema = engine.schema.read();
+            if schema.contains_key(name) {
+                let what = format!("there is a collection {name:?} already");
+                return Err(Error::new(ErrorKind::Conflict, what));
+            }
+            let count = schema.len() + 1;
+            if count > MAX_COLLECTIONS {
+                let limit = MAX_COLLECTIONS as u64;
+                return Err(Error::limit_exceeded("the number of collections", count as u64, limit));
+            }
+        }
+        let state = Arc::new(create_trees(engine, name, &options)?);
+        engine.schema.write().insert(name.to_owned(), state.clone());
+        Ok(Collection { handle: self.handle.clone(), state })
+    }
+
+    /// The collection of this name. Costs a look-up in a map.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, ErrorKind, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// assert_eq!(db.collection("posts").unwrap_err().kind(), ErrorKind::NotFound);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn collection(&self, name: &str) -> Result<Collection> {
+        let state = self.engine().collection(name)?;
+        Ok(Collection { handle: self.handle.clone(), state })
+    }
+
+    /// The names of all collections, in order.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// db.create_collection("b", Default::default())?;
+    /// db.create_collection("a", Default::default())?;
+    /// assert_eq!(db.collections(), ["a", "b"]);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn collections(&self) -> Vec<String> {
+        self.engine().schema.read().keys().cloned().collect()
+    }
+
+    /// Drops a collection with its records and indexes. Readers that have started go on; the files go
+    /// when the last of them is done. Handles to it fail with `NotFound` from now on.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `ReadOnly`, `Poisoned`, `Io`.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, ErrorKind, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// db.drop_collection("notes")?;
+    /// assert_eq!(notes.put(b"1", b"{}").unwrap_err().kind(), ErrorKind::NotFound);
+    /// assert!(db.collections().is_empty());
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn drop_collection(&self, name: &str) -> Result<()> {
+        let engine = self.engine();
+        let _changing = engine.changing.lock();
+        engine.check_writable()?;
+        let collection = engine.collection(name)?;
+        let indexes = collection.indexes();
+        if !indexes.is_empty() {
+            // From here on an open finishes the drop.
+            engine
+                .store
+                .set_descriptor(collection.tree, &descriptor(&collection, Life::Dropping).encode())?;
+        }
+        {
+            let mut schema = engine.schema.write();
+            collection.mark_dropped();
+            for index in indexes.all() {
+                index.progress.cancel();
+            }
+            schema.remove(name);
+        }
+        for index in indexes.all() {
+            engine.store.drop_tree(index.tree)?;
+        }
+        engine.store.drop_tree(collection.tree)
+    }
+
+    /// Commits a batch: all its writes or none. Returns the sequence number of the last of them.
+    ///
+    /// # Errors
+    /// `NotFound` if one of its collections was dropped; `NoSpace` with nothing written;
+    /// `LimitExceeded`; `ReadOnly`; `Poisoned` after an earlier failure, until the database is reopened;
+    /// `Io`: the write may or may not be there after a reopen.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, WriteBatch};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(&notes, b"1", b"{}")?;
+    /// batch.put(&notes, b"2", b"{}")?;
+    /// let last = db.write(batch)?;
+    /// assert_eq!(db.snapshot().sequence(), last);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn write(&self, batch: WriteBatch) -> Result<SequenceNumber> {
+        self.engine().write(batch, None)
+    }
+
+    /// Commits a batch with settings of its own; see [`write`](Self::write) and [`WriteOptions`].
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_with(&self, batch: WriteBatch, options: &WriteOptions) -> Result<SequenceNumber> {
+        self.engine().write(batch, options.sync)
+    }
+
+    /// The whole database as it is now; see [`Snapshot`].
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.handle.clone())
+    }
+
+    /// Syncs the log: every write acknowledged so far survives a power cut when this returns.
+    ///
+    /// # Errors
+    /// `Io`; the handle then refuses further writes. `ReadOnly`, `Poisoned`.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, SyncMode};
+    /// let db = Db::open_with("db", Options::default().sync(SyncMode::None), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// notes.put(b"1", b"{}")?;
+    /// db.sync()?;
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn sync(&self) -> Result<()> {
+        self.engine().store.sync()
+    }
+
+    /// Writes all memtables to sstables and waits for it. Not needed for durability; it makes the next
+    /// open faster.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`, `ReadOnly`, `Poisoned`.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// notes.put(b"1", b"{}")?;
+    /// db.flush()?;
+    /// assert_eq!(db.stats().collections[0].table.sstables(), 1);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn flush(&self) -> Result<()> {
+        self.engine().store.flush()
+    }
+
+    /// Compacts all collections and indexes down to one sorted run each, and waits for it. Reads and
+    /// writes the whole database; not needed in normal use.
+    ///
+    /// # Errors
+    /// `Corruption` from what is read; as [`flush`](Self::flush).
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// db.create_collection("notes", Default::default())?.put(b"1", b"{}")?;
+    /// db.compact()?;
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn compact(&self) -> Result<()> {
+        for name in self.collections() {
+            match self.collection(&name).and_then(|collection| collection.compact()) {
+                // Dropped meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the database as it is now into the new directory `path`, which can then be opened as a
+    /// database of its own. Sstables are hard links, so this costs no space until they change, if
+    /// `path` is on the same file system. Writers go on meanwhile.
+    ///
+    /// # Errors
+    /// `Conflict` if `path` is there already; `NoSpace`, `Io`.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let components = Components::in_memory();
+    /// let db = Db::open_with("db", Options::default(), components.clone())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// notes.put(b"1", b"{}")?;
+    /// db.checkpoint("copy")?;
+    /// notes.delete(b"1")?;
+    /// let copy = Db::open_with("copy", Options::default(), components)?;
+    /// assert!(copy.collection("notes")?.get(b"1")?.is_some());
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.engine().store.checkpoint(path.as_ref())
+    }
+
+    /// Figures about the database, its collections and its indexes. Takes short locks, does no I/O.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// db.create_collection("notes", Default::default())?.put(b"1", b"{}")?;
+    /// let stats = db.stats();
+    /// assert_eq!(stats.collections[0].name, "notes");
+    /// assert_eq!(stats.collections[0].table.entries, 1);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn stats(&self) -> DbStats {
+        stats::of(self.engine())
+    }
+
+    /// Reads every sstable whole and verifies checksums, order, counts and ranges. With `deep` it also
+    /// compares every index with its collection, in both directions. Readers and writers go on.
+    ///
+    /// What is damaged or wrong stands in the report; see [`CheckReport::problems`].
+    ///
+    /// # Errors
+    /// `Io` where the check itself could not go on.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", CollectionOptions::default().index("tag".parse()?))?;
+    /// notes.put(b"1", br#"{"tag":"x"}"#)?;
+    /// let report = db.check(true)?;
+    /// assert!(report.is_sound());
+    /// assert_eq!(report.indexes[0].found.entries, 1);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn check(&self, deep: bool) -> Result<CheckReport> {
+        check::run(self.engine(), deep)
+    }
+
+    /// Closes the database and says whether that went well. Dropping the last handle closes it too, but
+    /// cannot report an error.
+    ///
+    /// The log is synced and marked as complete. Memtables are not flushed: the log has them, and the
+    /// next open reads it.
+    ///
+    /// # Errors
+    /// `Conflict` where clones, collections, snapshots or iterators are still in use: the database then
+    /// stays open until they are gone. `Io`, `Poisoned`: the next open recovers as after a crash.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// db.close()?;
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn close(self) -> Result<()> {
+        let in_use = || Error::new(ErrorKind::Conflict, "handles to the database are still in use");
+        let handle = Arc::into_inner(self.handle).ok_or_else(in_use)?;
+        handle.stop_builders();
+        let engine = handle.engine.clone();
+        drop(handle);
+        Arc::into_inner(engine).ok_or_else(in_use)?.store.close()
+    }
+
+    /// The directory of the database.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// assert_eq!(db.path(), std::path::Path::new("db"));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn path(&self) -> &Path {
+        &self.engine().path
+    }
+
+    /// Whether it was opened for reading only.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// assert!(!db.is_read_only());
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn is_read_only(&self) -> bool {
+        self.engine().read_only
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.handle.engine
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Db").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+/// Makes the trees of a collection and its first indexes. After a failure nothing of them shows; what
+/// is left of them is dropped, at the next open if not now.
+fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Result<CollectionState> {
+    let own_extractor = engine.components.extractors.get(name).cloned();
+    let set = IndexSet::new(options.records, own_extractor, Vec::new())?;
+    check_indexes(options, &set)?;
+    let mut descriptor = CollectionDescriptor {
+        name: name.to_owned(),
+        state: if options.indexes.is_empty() { Life::Live } else { Life::Creating },
+        records: options.records,
+        keys: options.keys,
+    };
+    let tree = engine.store.create_tree(options.tree_options(), &descriptor.encode())?;
+    let collection = CollectionState::new(engine.id, tree, descriptor.clone(), set);
+    if options.indexes.is_empty() {
+        return Ok(collection);
+    }
+    let indexes = create_indexes(engine, &collection, options).and_then(|indexes| {
+        descriptor.state = Life::Live;
+        engine.store.set_descriptor(tree, &descriptor.encode())?;
+        collection.indexes().with_indexes(indexes)
+    });
+    match indexes {
+        Ok(indexes) => collection.replace_indexes(indexes),
+        Err(error) => {
+            let _ = engine.store.drop_tree(tree);
+            return Err(error);
+        }
+    }
+    Ok(collection)
+}
+
+fn create_indexes(
+    engine: &Engine,
+    collection: &CollectionState,
+    options: &CollectionOptions,
+) -> Result<Vec<Arc<Index>>> {
+    let create = |spec: &bolide_index::IndexSpec| {
+        let tree = index_build::new_tree(engine, collection, spec, IndexState::Ready)?;
+        Index::new(spec.clone(), tree, Progress::complete_since(0)).map(Arc::new)
+    };
+    options.indexes.iter().map(create).collect()
+}
+
+/// Checks the indexes that a new collection is to have.
+fn check_indexes(options: &CollectionOptions, set: &IndexSet) -> Result<()> {
+    index_build::check_count(options.indexes.len())?;
+    if !options.indexes.is_empty() {
+        set.extractor()?;
+    }
+    for (position, spec) in options.indexes.iter().enumerate() {
+        index_build::check_spec(spec)?;
+        if options.indexes.iter().take(position).any(|other| other.name() == spec.name()) {
+            return Err(Error::invalid_input(format!("two indexes have the name {:?}", spec.name())));
+        }
+    }
+    Ok(())
+}
+
+fn descriptor(collection: &CollectionState, state: Life) -> CollectionDescriptor {
+    CollectionDescriptor {
+        name: collection.name.clone(),
+        state,
+        records: collection.records,
+        keys: collection.keys,
+    }
+}

@@ -1,0 +1,332 @@
+//! Asking a collection: glue between a collection and the one lookup driver.
+
+use std::fmt;
+use std::ops::{ControlFlow, Deref};
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+use bolide_index::{Explain, Lookup, LookupOptions, Query, SecondaryIndex};
+use bolide_lsm::ReadView;
+
+use crate::catalog::IndexState;
+use crate::collection::Collection;
+use crate::index_set::IndexSet;
+use crate::snapshot::Snapshot;
+
+/// A record that satisfies a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The record's key.
+    pub key: Vec<u8>,
+    /// The sequence number of the write that put the record: larger ones are newer.
+    pub sequence: SequenceNumber,
+    /// The record; `None` for [`Query::keys_only`].
+    pub record: Option<Vec<u8>>,
+}
+
+/// The answers to a query, in its order, with what they cost. Derefs to a slice of [`Answer`].
+///
+/// ```
+/// use bolide::{CollectionOptions, Components, Db, Options, Query};
+/// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+/// let posts = db.create_collection("posts", CollectionOptions::default().index("subreddit".parse()?))?;
+/// posts.put(b"1", br#"{"subreddit":"rust"}"#)?;
+/// posts.put(b"2", br#"{"subreddit":"rust"}"#)?;
+/// let answers = posts.find(&Query::new().eq("subreddit", "rust").keys_only())?;
+/// assert_eq!(answers.explain().index.as_deref(), Some("subreddit"));
+/// let keys: Vec<Vec<u8>> = answers.into_iter().map(|answer| answer.key).collect();
+/// assert_eq!(keys, [b"2", b"1"]);
+/// # Ok::<(), bolide::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Answers {
+    answers: Vec<Answer>,
+    explain: Explain,
+}
+
+impl Answers {
+    /// How many records satisfy the query, up to its limit; also for [`Query::count`], which brings no
+    /// answers.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.put(b"1", br#"{"score":3}"#)?;
+    /// assert_eq!(posts.find(&Query::new().range("score", 1..10).count())?.count(), 1);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn count(&self) -> u64 {
+        self.explain.answers
+    }
+
+    /// The plan and what it cost. Times are measured only with [`FindOptions::measure`].
+    pub fn explain(&self) -> &Explain {
+        &self.explain
+    }
+
+    /// The answers alone.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// assert!(posts.find(&Query::new())?.into_vec().is_empty());
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn into_vec(self) -> Vec<Answer> {
+        self.answers
+    }
+}
+
+impl Deref for Answers {
+    type Target = [Answer];
+
+    fn deref(&self) -> &[Answer] {
+        &self.answers
+    }
+}
+
+impl IntoIterator for Answers {
+    type Item = Answer;
+    type IntoIter = std::vec::IntoIter<Answer>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.answers.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Answers {
+    type Item = &'a Answer;
+    type IntoIter = std::slice::Iter<'a, Answer>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.answers.iter()
+    }
+}
+
+/// Settings of one query, apart from what it asks.
+///
+/// ```
+/// use bolide::{Components, Db, FindOptions, Options, Query};
+/// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+/// let posts = db.create_collection("posts", Default::default())?;
+/// let before = db.snapshot();
+/// posts.put(b"1", br#"{"score":3}"#)?;
+/// let options = FindOptions::default().snapshot(&before);
+/// assert!(posts.find_with(&Query::new().eq("score", 3), &options)?.is_empty());
+/// # Ok::<(), bolide::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct FindOptions {
+    /// See [`snapshot`](Self::snapshot()).
+    pub snapshot: Option<Snapshot>,
+    /// See [`measure`](Self::measure()).
+    pub measure: bool,
+    /// See [`collect_bytes`](Self::collect_bytes()).
+    pub collect_bytes: usize,
+}
+
+impl Default for FindOptions {
+    fn default() -> Self {
+        Self { snapshot: None, measure: false, collect_bytes: LookupOptions::default().collect_bytes }
+    }
+}
+
+impl FindOptions {
+    /// Answers as of `snapshot`. Default: as of now. An index that was made later is not used.
+    #[must_use]
+    pub fn snapshot(mut self, snapshot: &Snapshot) -> Self {
+        self.snapshot = Some(snapshot.clone());
+        self
+    }
+
+    /// Measures the time of each stage, for [`Answers::explain`]. Default: off; reading the clock costs
+    /// about as much as settling a candidate.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, FindOptions, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// let answers = posts.find_with(&Query::new().eq("score", 3), &FindOptions::default().measure(true))?;
+    /// assert!(answers.explain().is_full_scan());
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    #[must_use]
+    pub fn measure(mut self, measure: bool) -> Self {
+        self.measure = measure;
+        self
+    }
+
+    /// Memory for candidates that have to be sorted, in bytes. Default: 32 MiB. With less, an order that
+    /// the index does not deliver may take several passes over it; the answers are the same.
+    ///
+    /// ```
+    /// assert_eq!(bolide::FindOptions::default().collect_bytes(1 << 20).collect_bytes, 1 << 20);
+    /// ```
+    #[must_use]
+    pub fn collect_bytes(mut self, bytes: usize) -> Self {
+        self.collect_bytes = bytes;
+        self
+    }
+}
+
+impl Collection {
+    /// The records that satisfy `query`, newest first unless it says otherwise, all of one moment.
+    ///
+    /// An index whose attributes the predicates are on is chosen if there is one; else the collection
+    /// is scanned: [`Explain::is_full_scan`] tells. All answers are held in memory; use
+    /// [`find_each`](Self::find_each) for queries without a limit.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a malformed query, for predicates on bytes without an extractor, or where the
+    /// index that the query names cannot serve it; `NotFound` where there is no such index or the
+    /// collection was dropped; `Conflict` where it is being built; `Corruption` or `Io` from reading.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, Options, Order, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let options = CollectionOptions::default().index("subreddit".parse()?).index("score".parse()?);
+    /// let posts = db.create_collection("posts", options)?;
+    /// for (key, score) in [("a", 5), ("b", 15), ("c", 12), ("d", 50)] {
+    ///     posts.put(key.as_bytes(), format!(r#"{{"subreddit":"rust","score":{score}}}"#).as_bytes())?;
+    /// }
+    /// let query = Query::new().eq("subreddit", "rust").range("score", 10..=20).limit(10);
+    /// let keys = |query: &Query| -> bolide::Result<Vec<_>> {
+    ///     Ok(posts.find(query)?.into_iter().map(|answer| answer.key).collect())
+    /// };
+    /// assert_eq!(keys(&query)?, [b"c", b"b"]);
+    /// assert_eq!(keys(&query.order(Order::ValueDescending))?, [b"b", b"c"]);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn find(&self, query: &Query) -> Result<Answers> {
+        self.find_with(query, &FindOptions::default())
+    }
+
+    /// The records that satisfied `query` when `snapshot` was taken; see [`find`](Self::find).
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.put(b"1", br#"{"score":3}"#)?;
+    /// let before = db.snapshot();
+    /// posts.delete(b"1")?;
+    /// assert_eq!(posts.find_at(&before, &Query::new().eq("score", 3))?.len(), 1);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn find_at(&self, snapshot: &Snapshot, query: &Query) -> Result<Answers> {
+        self.find_with(query, &FindOptions::default().snapshot(snapshot))
+    }
+
+    /// The records that satisfy `query`, with settings; see [`find`](Self::find).
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_with(&self, query: &Query, options: &FindOptions) -> Result<Answers> {
+        let mut answers = Vec::with_capacity(query.answer_limit().unwrap_or(0).min(64));
+        let explain = self.find_each(query, options, |answer| {
+            answers.push(answer);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(Answers { answers, explain })
+    }
+
+    /// Hands the records that satisfy `query` to `each`, one by one in the query's order, until it
+    /// breaks or fails. Memory stays bounded however many there are. Returns the plan and what it cost.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find), and what `each` returns.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use bolide::{Components, Db, FindOptions, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.put(b"1", br#"{"score":3}"#)?;
+    /// let mut bytes = 0;
+    /// let explain = posts.find_each(&Query::new(), &FindOptions::default(), |answer| {
+    ///     bytes += answer.record.map_or(0, |record| record.len());
+    ///     Ok(ControlFlow::Continue(()))
+    /// })?;
+    /// assert_eq!((bytes, explain.answers), (11, 1));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn find_each(
+        &self,
+        query: &Query,
+        options: &FindOptions,
+        mut each: impl FnMut(Answer) -> Result<ControlFlow<()>>,
+    ) -> Result<Explain> {
+        self.state.check_live()?;
+        let latest;
+        let view = match &options.snapshot {
+            Some(snapshot) => &**snapshot.view_of(&self.handle)?,
+            None => {
+                latest = self.handle.engine.read_view();
+                &latest
+            }
+        };
+        // The set is loaded after the view was taken: an index that is complete by now may have been
+        // made after the view, and is then left out.
+        let set = self.state.indexes_guard();
+        check_forced_index(&set, query, view.sequence())?;
+        let usable: Vec<&dyn SecondaryIndex<ReadView>> = set
+            .all()
+            .iter()
+            .filter(|index| index.progress.serves(view.sequence()))
+            .map(|index| &*index.structure)
+            .collect();
+        let runtime = &self.handle.engine.components.runtime;
+        let clock = || runtime.now_micros().saturating_mul(1_000);
+        let mut lookup_options = LookupOptions::default();
+        lookup_options.collect_bytes = options.collect_bytes;
+        if options.measure {
+            lookup_options.clock = Some(&clock);
+        }
+        let lookup = Lookup {
+            view,
+            table: self.state.tree,
+            extractor: set.extractor().ok(),
+            indexes: &usable,
+            options: lookup_options,
+        };
+        lookup.run(query, |row| {
+            each(Answer {
+                key: row.primary_key.to_vec(),
+                sequence: row.sequence,
+                record: row.record.map(|record| record.to_vec()),
+            })
+        })
+    }
+}
+
+/// Says clearly why the index that a query names cannot be used at `sequence`, if it cannot.
+fn check_forced_index(set: &IndexSet, query: &Query, sequence: SequenceNumber) -> Result<()> {
+    let Some(name) = query.forced_index() else { return Ok(()) };
+    // That there is no such index at all is for the driver to say.
+    let Some(index) = set.all().iter().find(|index| index.name == name) else { return Ok(()) };
+    if index.progress.serves(sequence) {
+        return Ok(());
+    }
+    Err(match index.progress.state() {
+        IndexState::Building => {
+            Error::new(ErrorKind::Conflict, format!("the index {name:?} is still being built"))
+        }
+        IndexState::Ready => Error::invalid_input(format!("the snapshot is older than the index {name:?}")),
+    })
+}
+
+impl fmt::Display for Answer {
+    /// Key, sequence number and record, as text where they are text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} #{}", crate::key::KeyFormat::Bytes.show(&self.key), self.sequence)?;
+        match &self.record {
+            Some(record) => write!(f, " {}", String::from_utf8_lossy(record)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What all handles of one open database share.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bolide_base::{Error, ErrorKind, Result};
+use bolide_lsm::{ReadView, Store, SyncMode};
+use bolide_storage::JoinHandle;
+use bolide_table::BlockCache;
+use parking_lot::{Mutex, RwLock};
+
+use crate::components::Components;
+use crate::schema::{CollectionState, Schema};
+
+/// Databases opened so far by this process.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
+/// The store with its collections. Background threads that build indexes share it too.
+pub(crate) struct Engine {
+    pub(crate) store: Store,
+    /// Unique among the databases of the process.
+    pub(crate) id: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) read_only: bool,
+    /// The sync mode of writes that do not choose one.
+    pub(crate) sync: SyncMode,
+    pub(crate) components: Components,
+    /// The cache of data blocks.
+    pub(crate) cache: Arc<BlockCache>,
+    /// The schema lock: see [`crate::schema`].
+    pub(crate) schema: RwLock<Schema>,
+    /// Serialises those who change the schema. Taken before the schema lock.
+    pub(crate) changing: Mutex<()>,
+    /// Set when the last handle goes: builders stop.
+    pub(crate) closing: AtomicBool,
+}
+
+impl Engine {
+    pub(crate) fn next_id() -> u64 {
+        OPENED.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// The collection of this name.
+    pub(crate) fn collection(&self, name: &str) -> Result<Arc<CollectionState>> {
+        self.schema
+            .read()
+            .get(name)
+            .cloned()
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no collection {name:?}")))
+    }
+
+    /// Fails on a database that was opened read-only.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.read_only {
+            return Err(Error::new(ErrorKind::ReadOnly, "the database is open read-only"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read_view(&self) -> ReadView {
+        self.store.read_view()
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("path", &self.path)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The engine as the user's handles hold it. When the last of them goes, builders are stopped and
+/// waited for, and the store closes.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) engine: Arc<Engine>,
+    /// Threads that build indexes.
+    pub(crate) builders: Mutex<Vec<Box<dyn JoinHandle>>>,
+}
+
+impl Handle {
+    /// Stops the threads that build indexes and waits for them. What they built so far is built anew
+    /// by the next open.
+    pub(crate) fn stop_builders(&self) {
+        self.engine.closing.store(true, Ordering::Release);
+        for builder in std::mem::take(&mut *self.builders.lock()) {
+            // A builder that panicked left its index unpublished; the next open builds it anew.
+            let _ = builder.join();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop_builders();
+    }
+}

@@ -1,0 +1,319 @@
+//! The indexes of one collection, and what a write means to them.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_index::standalone::composite::CompositeIndex;
+use bolide_index::{
+    AttributeExtractor, AttributePlan, AttributeValues, IndexKind, IndexSpec, IndexWrites, IndexedRecord,
+    JsonExtractor, SecondaryIndex, Slot, StagedChange, slots_of,
+};
+use bolide_lsm::{ReadView, StoreBatch};
+
+use crate::catalog::RecordKind;
+use crate::schema::Progress;
+
+/// One index of an open database.
+pub(crate) struct Index {
+    pub(crate) name: String,
+    pub(crate) tree: TreeId,
+    pub(crate) structure: Arc<dyn SecondaryIndex<ReadView>>,
+    pub(crate) progress: Progress,
+}
+
+impl Index {
+    /// The index that `spec` declares, with its entries in `tree`.
+    ///
+    /// # Errors
+    /// `Unsupported` for a kind that this version does not have.
+    pub(crate) fn new(spec: IndexSpec, tree: TreeId, progress: Progress) -> Result<Self> {
+        let name = spec.name().to_owned();
+        let structure: Arc<dyn SecondaryIndex<ReadView>> = match spec.kind() {
+            IndexKind::Composite => Arc::new(CompositeIndex::new(spec, tree)),
+            other => {
+                let what = format!("the index kind {} is not available in this version", other.name());
+                return Err(Error::new(ErrorKind::Unsupported, what));
+            }
+        };
+        Ok(Self { name, tree, structure, progress })
+    }
+
+    pub(crate) fn spec(&self) -> &IndexSpec {
+        self.structure.spec()
+    }
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index")
+            .field("spec", &self.spec().to_string())
+            .field("tree", &self.tree)
+            .field("progress", &self.progress)
+            .finish()
+    }
+}
+
+/// All indexes of a collection at one moment, with what finds their attributes. Immutable.
+#[derive(Debug)]
+pub(crate) struct IndexSet {
+    records: RecordKind,
+    /// `None` for records of bytes for which the program gave no extractor.
+    extractor: Option<Arc<dyn AttributeExtractor>>,
+    /// The attributes of all indexes, found in one pass.
+    plan: AttributePlan,
+    indexes: Vec<Arc<Index>>,
+    /// Where in the plan the attributes of each index are.
+    slots: Vec<Vec<Slot>>,
+    /// Whether some index has to see the old record inside the commit.
+    needs_stage: bool,
+}
+
+/// Memory that extraction uses again and again.
+#[derive(Default)]
+struct Scratch {
+    values: AttributeValues,
+    key: Vec<u8>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Runs `work` with the thread's scratch memory; with fresh memory where an extractor calls back.
+fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+    SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
+        Ok(mut scratch) => work(&mut scratch),
+        Err(_) => work(&mut Scratch::default()),
+    })
+}
+
+impl IndexSet {
+    /// The indexes of a collection whose records are `records`; `extractor` is the program's own, for
+    /// records of bytes.
+    pub(crate) fn new(
+        records: RecordKind,
+        extractor: Option<Arc<dyn AttributeExtractor>>,
+        indexes: Vec<Arc<Index>>,
+    ) -> Result<Self> {
+        let plan =
+            AttributePlan::new(indexes.iter().flat_map(|index| index.spec().attributes().iter().cloned()));
+        let slots = indexes.iter().map(|index| slots_of(index.spec(), &plan)).collect::<Result<_>>()?;
+        let needs_stage = indexes.iter().any(|index| index.structure.needs_stage());
+        let extractor = match records {
+            RecordKind::Json => Some(Arc::new(JsonExtractor) as Arc<dyn AttributeExtractor>),
+            RecordKind::Bytes => extractor,
+        };
+        Ok(Self { records, extractor, plan, indexes, slots, needs_stage })
+    }
+
+    /// The same collection with other indexes.
+    pub(crate) fn with_indexes(&self, indexes: Vec<Arc<Index>>) -> Result<Self> {
+        Self::new(self.records, self.extractor.clone(), indexes)
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Index>] {
+        &self.indexes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.indexes.is_empty()
+    }
+
+    /// Whether nothing at all looks into the records when they are written.
+    #[inline]
+    pub(crate) fn is_blind(&self) -> bool {
+        self.indexes.is_empty() && self.records == RecordKind::Bytes
+    }
+
+    /// Whether some index has to see the old record inside the commit.
+    pub(crate) fn needs_stage(&self) -> bool {
+        self.needs_stage
+    }
+
+    /// What finds the attributes of the records.
+    ///
+    /// # Errors
+    /// `InvalidInput` where the program did not give the extractor of a collection of bytes.
+    pub(crate) fn extractor(&self) -> Result<&dyn AttributeExtractor> {
+        self.extractor.as_deref().ok_or_else(|| {
+            Error::invalid_input(
+                "the records are bytes and no extractor was given: open the database with \
+                 Components::extractor for this collection",
+            )
+        })
+    }
+
+    /// Checks a record that is about to be put, and adds the entries that the indexes derive from it to
+    /// `batch`, behind the put itself.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a record that is not what the collection holds; `LimitExceeded` for an
+    /// attribute or a batch over its limit.
+    pub(crate) fn derive(&self, key: &[u8], record: &[u8], batch: &mut StoreBatch) -> Result<()> {
+        if self.is_blind() {
+            return Ok(());
+        }
+        self.with_indexed(key, record, None, |indexed, index, scratch| {
+            index.derive(indexed, scratch, &mut DerivedWrites { batch })
+        })
+    }
+
+    /// Extracts the attributes of a record and calls `visit` for each index.
+    fn with_indexed(
+        &self,
+        key: &[u8],
+        record: &[u8],
+        sequence: Option<SequenceNumber>,
+        mut visit: impl FnMut(&IndexedRecord<'_>, &dyn SecondaryIndex<ReadView>, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        let extractor = self.extractor()?;
+        with_scratch(|scratch| {
+            extractor.extract(record, &self.plan, &mut scratch.values)?;
+            for (index, slots) in self.indexes.iter().zip(&self.slots) {
+                let indexed = IndexedRecord { primary_key: key, sequence, values: &scratch.values, slots };
+                visit(&indexed, &*index.structure, &mut scratch.key)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Lets every index that asks for it see what a write does to a record, inside its commit.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading; `LimitExceeded` where the batch grows over its limit.
+    pub(crate) fn stage(&self, change: &Change<'_>, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
+        let extractor = self.extractor()?;
+        let (mut old, mut new) = (AttributeValues::new(), AttributeValues::new());
+        if let Some((_, record)) = change.old {
+            extractor.extract(record, &self.plan, &mut old)?;
+        }
+        if let Some(record) = change.new {
+            extractor.extract(record, &self.plan, &mut new)?;
+        }
+        let mut scratch = Vec::new();
+        let mut out = StagedWrites { batch, sequence: change.sequence, key: Vec::new() };
+        for (index, slots) in self.indexes.iter().zip(&self.slots) {
+            if !index.structure.needs_stage() {
+                continue;
+            }
+            let primary_key = change.key;
+            let change = StagedChange {
+                old: change.old.map(|(sequence, _)| IndexedRecord {
+                    primary_key,
+                    sequence: Some(sequence),
+                    values: &old,
+                    slots,
+                }),
+                new: change.new.map(|_| IndexedRecord {
+                    primary_key,
+                    sequence: Some(change.sequence),
+                    values: &new,
+                    slots,
+                }),
+            };
+            index.structure.stage(&change, view, &mut scratch, &mut out)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a write does to one record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Change<'r> {
+    pub(crate) key: &'r [u8],
+    /// The record that goes, with the sequence number of its write.
+    pub(crate) old: Option<(SequenceNumber, &'r [u8])>,
+    /// The record that comes; `None` for a delete.
+    pub(crate) new: Option<&'r [u8]>,
+    /// The sequence number of the write.
+    pub(crate) sequence: SequenceNumber,
+}
+
+/// Index writes that follow the put of their record in the same batch.
+struct DerivedWrites<'b> {
+    batch: &'b mut StoreBatch,
+}
+
+impl IndexWrites for DerivedWrites<'_> {
+    #[inline]
+    fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
+        self.batch.put_derived(tree, key, value, sequence_at)
+    }
+
+    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
+        self.batch.delete_derived(tree, key)
+    }
+}
+
+/// Index writes that join a batch inside its commit, where all sequence numbers are known.
+struct StagedWrites<'b> {
+    batch: &'b mut StoreBatch,
+    sequence: SequenceNumber,
+    /// Scratch memory.
+    key: Vec<u8>,
+}
+
+impl IndexWrites for StagedWrites<'_> {
+    fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
+        let Some(at) = sequence_at else {
+            return self.batch.put_at(tree, key, value, self.sequence);
+        };
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        let place = self.key.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<8>);
+        let place =
+            place.ok_or_else(|| Error::internal("the place of a sequence number lies outside its key"))?;
+        *place = (!self.sequence).to_be_bytes();
+        self.batch.put_at(tree, &self.key, value, self.sequence)
+    }
+
+    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
+        self.batch.delete_at(tree, key, self.sequence)
+    }
+}
+
+/// Writes the entries of one index for records that are there already.
+pub(crate) struct BackFill<'i> {
+    index: &'i Index,
+    extractor: &'i dyn AttributeExtractor,
+    plan: AttributePlan,
+    slots: Vec<Slot>,
+    values: AttributeValues,
+    key: Vec<u8>,
+}
+
+impl<'i> BackFill<'i> {
+    pub(crate) fn new(index: &'i Index, extractor: &'i dyn AttributeExtractor) -> Result<Self> {
+        let plan = AttributePlan::new(index.spec().attributes().iter().cloned());
+        let slots = slots_of(index.spec(), &plan)?;
+        Ok(Self { index, extractor, plan, slots, values: AttributeValues::new(), key: Vec::new() })
+    }
+
+    /// Adds the entries of a record that was written at `sequence`.
+    ///
+    /// # Errors
+    /// As [`IndexSet::derive`], naming the record.
+    pub(crate) fn add(
+        &mut self,
+        key: &[u8],
+        record: &[u8],
+        sequence: SequenceNumber,
+        batch: &mut StoreBatch,
+    ) -> Result<()> {
+        self.extractor.extract(record, &self.plan, &mut self.values).map_err(|error| named(error, key))?;
+        let record = IndexedRecord {
+            primary_key: key,
+            sequence: Some(sequence),
+            values: &self.values,
+            slots: &self.slots,
+        };
+        let mut out = StagedWrites { batch, sequence, key: Vec::new() };
+        self.index.structure.derive(&record, &mut self.key, &mut out).map_err(|error| named(error, key))
+    }
+}
+
+fn named(error: Error, key: &[u8]) -> Error {
+    error.context(format_args!("the record under key {}", crate::key::KeyFormat::Bytes.show(key)))
+}

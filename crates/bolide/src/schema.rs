@@ -1,0 +1,164 @@
+//! The collections and indexes of an open database.
+//!
+//! # How writers and builders agree on the indexes
+//!
+//! Which indexes a collection has is one immutable [`IndexSet`], swapped as a whole. A writer derives
+//! the index entries of its batch under the set that it found, and commits while it holds the schema
+//! lock for reading, after making sure that the set is still the same (else it derives again). Whoever
+//! adds or drops an index swaps the set while holding the lock for writing. So at the moment of a swap
+//! no commit is on its way: every write before it is in the snapshot that a back-fill reads, every
+//! write after it carries the entries of the new index, and none does both or neither.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use parking_lot::Mutex;
+
+use crate::catalog::{CollectionDescriptor, IndexState, RecordKind};
+use crate::index_set::{Index, IndexSet};
+use crate::key::KeyFormat;
+
+/// All collections by name. Guarded by the schema lock.
+pub(crate) type Schema = BTreeMap<String, Arc<CollectionState>>;
+
+/// A collection of an open database.
+pub(crate) struct CollectionState {
+    /// Which database it belongs to: unique among those of the process.
+    pub(crate) owner: u64,
+    pub(crate) tree: TreeId,
+    pub(crate) name: String,
+    pub(crate) records: RecordKind,
+    pub(crate) keys: KeyFormat,
+    /// Swapped only under the schema lock held for writing.
+    indexes: ArcSwap<IndexSet>,
+    dropped: AtomicBool,
+}
+
+impl CollectionState {
+    pub(crate) fn new(owner: u64, tree: TreeId, from: CollectionDescriptor, indexes: IndexSet) -> Self {
+        Self {
+            owner,
+            tree,
+            name: from.name,
+            records: from.records,
+            keys: from.keys,
+            indexes: ArcSwap::from_pointee(indexes),
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    /// The indexes, to keep.
+    pub(crate) fn indexes(&self) -> Arc<IndexSet> {
+        self.indexes.load_full()
+    }
+
+    /// The indexes, for a moment.
+    #[inline]
+    pub(crate) fn indexes_guard(&self) -> arc_swap::Guard<Arc<IndexSet>> {
+        self.indexes.load()
+    }
+
+    /// Swaps the indexes. The caller holds the schema lock for writing.
+    pub(crate) fn replace_indexes(&self, indexes: IndexSet) {
+        self.indexes.store(Arc::new(indexes));
+    }
+
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    /// Fails where the collection was dropped after the caller got hold of it.
+    #[inline]
+    pub(crate) fn check_live(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Acquire) { Err(self.gone()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn gone(&self) -> Error {
+        Error::new(ErrorKind::NotFound, format!("the collection {:?} was dropped", self.name))
+    }
+}
+
+impl fmt::Debug for CollectionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Collection")
+            .field("name", &self.name)
+            .field("tree", &self.tree)
+            .field("records", &self.records)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far the making of an index is.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Complete for every view at or after this sequence number; `u64::MAX` while it is being built.
+    complete_since: AtomicU64,
+    /// Set when the index is dropped: a builder stops.
+    cancelled: AtomicBool,
+    /// Why the last attempt to build it failed.
+    problem: Mutex<Option<Error>>,
+}
+
+impl Progress {
+    pub(crate) fn building() -> Self {
+        Self::complete_since(u64::MAX)
+    }
+
+    pub(crate) fn complete_since(sequence: SequenceNumber) -> Self {
+        Self {
+            complete_since: AtomicU64::new(sequence),
+            cancelled: AtomicBool::new(false),
+            problem: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn state(&self) -> IndexState {
+        match self.complete_since.load(Ordering::Acquire) {
+            u64::MAX => IndexState::Building,
+            _ => IndexState::Ready,
+        }
+    }
+
+    /// Whether a view at `sequence` finds everything in the index.
+    #[inline]
+    pub(crate) fn serves(&self, sequence: SequenceNumber) -> bool {
+        self.complete_since.load(Ordering::Acquire) <= sequence
+    }
+
+    pub(crate) fn publish(&self, since: SequenceNumber) {
+        *self.problem.lock() = None;
+        self.complete_since.store(since, Ordering::Release);
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn fail(&self, problem: Error) {
+        *self.problem.lock() = Some(problem);
+    }
+
+    pub(crate) fn problem(&self) -> Option<Error> {
+        self.problem.lock().clone()
+    }
+}
+
+/// The index of this name, or an error that says which there are.
+pub(crate) fn find_index(collection: &CollectionState, name: &str) -> Result<Arc<Index>> {
+    let indexes = collection.indexes_guard();
+    indexes.all().iter().find(|index| index.name == name).cloned().ok_or_else(|| {
+        let names: Vec<&str> = indexes.all().iter().map(|index| index.name.as_str()).collect();
+        let there_is = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let what = format!("the collection {:?} has no index {name:?}; it has: {there_is}", collection.name);
+        Error::new(ErrorKind::NotFound, what)
+    })
+}

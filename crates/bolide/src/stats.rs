@@ -1,0 +1,186 @@
+//! Figures about an open database.
+
+use bolide_base::SequenceNumber;
+use bolide_lsm::Layout;
+use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
+use bolide_table::BlockCacheStats;
+
+use crate::catalog::{IndexState, RecordKind};
+use crate::handle::Engine;
+
+/// A database at one moment: what [`Db::stats`](crate::Db::stats) returns.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DbStats {
+    /// Its collections, by name.
+    pub collections: Vec<CollectionStats>,
+    /// What was written since it was opened.
+    pub writes: WriteCounters,
+    /// The cache of data blocks, which other databases may share.
+    pub cache: BlockCacheStats,
+    /// The sequence number of the last write that readers see.
+    pub sequence: SequenceNumber,
+    /// The oldest sequence number that some snapshot, cursor or query still reads.
+    pub oldest_view: SequenceNumber,
+    /// Snapshots, cursors, iterators and queries that are alive.
+    pub views: usize,
+    /// Length of the log segment in use, in bytes.
+    pub log_segment_bytes: u64,
+    /// Finished log segments that some memtable still needs.
+    pub old_log_segments: usize,
+}
+
+impl DbStats {
+    /// Bytes of all sstables of collections and indexes.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// assert_eq!(db.stats().disk_bytes(), 0);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn disk_bytes(&self) -> u64 {
+        let of = |collection: &CollectionStats| {
+            collection.table.disk_bytes
+                + collection.indexes.iter().map(|index| index.tree.disk_bytes).sum::<u64>()
+        };
+        self.collections.iter().map(of).sum()
+    }
+
+    /// Bytes written to sstables for each byte of a write, since the database was opened; the log is
+    /// not counted. 0 before the first write.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// assert_eq!(db.stats().write_amplification(), 0.0);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn write_amplification(&self) -> f64 {
+        self.writes.write_amplification()
+    }
+}
+
+/// One collection.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct CollectionStats {
+    /// Its name.
+    pub name: String,
+    /// What its records are.
+    pub records: RecordKind,
+    /// The tree of its records.
+    pub table: TreeFigures,
+    /// Its indexes.
+    pub indexes: Vec<IndexStats>,
+}
+
+/// One index.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct IndexStats {
+    /// Its name.
+    pub name: String,
+    /// What it was declared as.
+    pub spec: String,
+    /// Whether queries use it.
+    pub state: IndexState,
+    /// The tree of its entries.
+    pub tree: TreeFigures,
+}
+
+/// One tree: the records of a collection, or the entries of an index.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct TreeFigures {
+    /// How its sorted runs are arranged.
+    pub layout: Layout,
+    /// Levels on disk that hold something.
+    pub levels: Vec<LevelStats>,
+    /// Entries on disk and in memtables, with replaced versions and tombstones that no compaction
+    /// dropped yet.
+    pub entries: u64,
+    /// Bytes of its sstables.
+    pub disk_bytes: u64,
+    /// Bytes of its memtables, in memory.
+    pub memtable_bytes: usize,
+    /// Entries in its memtables.
+    pub memtable_entries: usize,
+    /// Full memtables that wait to be flushed.
+    pub immutable_memtables: usize,
+    /// Bytes that the filters and block indexes of its open sstables take in memory.
+    pub resident_bytes: usize,
+    /// Deleted ranges that are remembered.
+    pub range_tombstones: usize,
+}
+
+impl TreeFigures {
+    /// How many sstables it has.
+    ///
+    /// ```
+    /// assert_eq!(bolide::TreeFigures::default().sstables(), 0);
+    /// ```
+    pub fn sstables(&self) -> usize {
+        self.levels.iter().map(|level| level.tables).sum()
+    }
+
+    /// How many sorted runs on disk a read may have to look into.
+    ///
+    /// ```
+    /// assert_eq!(bolide::TreeFigures::default().runs(), 0);
+    /// ```
+    pub fn runs(&self) -> usize {
+        self.levels.iter().map(|level| level.runs).sum()
+    }
+
+    fn of(stats: &StoreStats, tree: bolide_base::TreeId) -> Self {
+        stats.trees.iter().find(|found| found.tree == tree).map(Self::from).unwrap_or_default()
+    }
+}
+
+impl From<&TreeStats> for TreeFigures {
+    fn from(tree: &TreeStats) -> Self {
+        Self {
+            layout: tree.layout,
+            levels: tree.levels.clone(),
+            entries: tree.entries(),
+            disk_bytes: tree.disk_bytes(),
+            memtable_bytes: tree.memtable_bytes,
+            memtable_entries: tree.memtable_entries,
+            immutable_memtables: tree.immutable_memtables,
+            resident_bytes: tree.resident_bytes,
+            range_tombstones: tree.range_tombstones,
+        }
+    }
+}
+
+pub(crate) fn of(engine: &Engine) -> DbStats {
+    let store = engine.store.stats();
+    let schema = engine.schema.read();
+    let collections = schema.values().map(|collection| CollectionStats {
+        name: collection.name.clone(),
+        records: collection.records,
+        table: TreeFigures::of(&store, collection.tree),
+        indexes: collection
+            .indexes_guard()
+            .all()
+            .iter()
+            .map(|index| IndexStats {
+                name: index.name.clone(),
+                spec: index.spec().to_string(),
+                state: index.progress.state(),
+                tree: TreeFigures::of(&store, index.tree),
+            })
+            .collect(),
+    });
+    DbStats {
+        collections: collections.collect(),
+        writes: store.writes,
+        cache: engine.cache.stats(),
+        sequence: store.sequence,
+        oldest_view: store.oldest_view,
+        views: store.views,
+        log_segment_bytes: store.log_segment_bytes,
+        old_log_segments: store.old_log_segments,
+    }
+}

@@ -1,0 +1,198 @@
+//! The way of a write from a handle to the store.
+//!
+//! The entries of blind indexes are in the batch already when it comes here; see
+//! [`crate::write_batch`]. What is left is to make sure that they are those of the indexes that the
+//! collections have now (see [`crate::schema`]), and to read old records inside the commit for indexes
+//! with `maintenance=synchronous`.
+//!
+//! # Synchronous indexes
+//!
+//! Inside the commit every key of the batch is looked at once, for its last write: the old record is
+//! read and its entries are deleted. The keys of a deleted range are listed and their entries deleted
+//! too, because the range tombstone of the records may be gone long before the entries would be. A
+//! write that is superseded within its batch gets no entries at all, so that there are none to delete.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bolide_base::{EntryKind, Result, SequenceNumber, TreeId};
+use bolide_lsm::{Bounds, CommitStage, Operation, ReadView, StoreBatch, SyncMode};
+
+use crate::handle::Engine;
+use crate::index_set::{Change, IndexSet};
+use crate::schema::CollectionState;
+use crate::write_batch::{Part, WriteBatch};
+
+impl Engine {
+    /// Commits a batch and returns the sequence number of its last write.
+    pub(crate) fn write(&self, mut batch: WriteBatch, sync: Option<SyncMode>) -> Result<SequenceNumber> {
+        // Held until the commit is done: the indexes stay what they are.
+        let _schema = self.schema.read();
+        for part in &batch.parts {
+            self.check_own(&part.collection)?;
+            part.collection.check_live()?;
+        }
+        let is_current = |part: &Part| Arc::ptr_eq(&part.indexes, &part.collection.indexes_guard());
+        if !batch.parts.iter().all(is_current) {
+            batch = batch.derived_anew(|_| true)?;
+        }
+        let stage = if batch.parts.iter().any(|part| part.indexes.needs_stage()) {
+            if let Some(superseded) = superseded_puts(&batch) {
+                batch = batch.derived_anew(|position| !superseded.contains(&position))?;
+            }
+            let parts = std::mem::take(&mut batch.parts);
+            Some(Box::new(OldRecords { parts }) as Box<dyn CommitStage>)
+        } else {
+            None
+        };
+        self.store.commit(batch.store, stage, sync.unwrap_or(self.sync))
+    }
+
+    /// Commits one put to a collection that nothing looks into; `None` where it is not such a
+    /// collection (any more), and the put has to go the other way.
+    pub(crate) fn put_blind(
+        &self,
+        collection: &CollectionState,
+        key: &[u8],
+        record: &[u8],
+    ) -> Result<Option<SequenceNumber>> {
+        let _schema = self.schema.read();
+        collection.check_live()?;
+        if !collection.indexes_guard().is_blind() {
+            return Ok(None);
+        }
+        let mut batch = StoreBatch::with_capacity(key.len() + record.len() + 32);
+        batch.put(collection.tree, key, record)?;
+        self.store.commit(batch, None, self.sync).map(Some)
+    }
+
+    fn check_own(&self, collection: &CollectionState) -> Result<()> {
+        if collection.owner == self.id {
+            return Ok(());
+        }
+        Err(bolide_base::Error::invalid_input(format!(
+            "the batch writes to the collection {:?} of another database",
+            collection.name
+        )))
+    }
+}
+
+/// The positions, among the writes of the batch, of puts that a later write of the same batch replaces
+/// or deletes; `None` where there are none.
+fn superseded_puts(batch: &WriteBatch) -> Option<HashSet<usize>> {
+    let writes: Vec<_> = batch.store.operations().filter(|placed| !placed.derived).collect();
+    if writes.len() < 2 {
+        return None;
+    }
+    let mut later_keys: HashSet<(TreeId, &[u8])> = HashSet::with_capacity(writes.len());
+    let mut later_ranges: Vec<(TreeId, &[u8], &[u8])> = Vec::new();
+    let mut superseded = HashSet::new();
+    for (position, placed) in writes.iter().enumerate().rev() {
+        match placed.operation {
+            Operation::RangeDelete { start, end } => later_ranges.push((placed.tree, start, end)),
+            Operation::Entry { kind, key, .. } => {
+                let is_new = later_keys.insert((placed.tree, key));
+                let in_range = later_ranges
+                    .iter()
+                    .any(|&(tree, start, end)| tree == placed.tree && start <= key && key < end);
+                if kind == EntryKind::Put && (!is_new || in_range) {
+                    superseded.insert(position);
+                }
+            }
+        }
+    }
+    (!superseded.is_empty()).then_some(superseded)
+}
+
+/// Shows old records to the indexes that ask for them.
+struct OldRecords {
+    parts: Vec<Part>,
+}
+
+/// A write that is the last of its key in a batch, or a deleted range.
+enum LastWrite {
+    Put { key: Vec<u8>, record: Vec<u8> },
+    Delete { key: Vec<u8> },
+    Range { start: Vec<u8>, end: Vec<u8> },
+}
+
+impl CommitStage for OldRecords {
+    fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
+        for part in self.parts.iter().filter(|part| part.indexes.needs_stage()) {
+            let tree = part.collection.tree;
+            let mut seen: HashSet<Vec<u8>> = HashSet::new();
+            for (sequence, write) in last_writes(tree, batch, &mut seen) {
+                let (key, new) = match &write {
+                    LastWrite::Put { key, record } => (key, Some(&record[..])),
+                    LastWrite::Delete { key } => (key, None),
+                    LastWrite::Range { start, end } => {
+                        stage_range(&part.indexes, tree, (start, end), sequence, &mut seen, view, batch)?;
+                        continue;
+                    }
+                };
+                let old = view.get(tree, key)?;
+                let old = old.as_ref().map(|(sequence, record)| (*sequence, &**record));
+                part.indexes.stage(&Change { key, old, new, sequence }, view, batch)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The writes to `tree` that are the last of their keys, and the deleted ranges behind them all. Their
+/// keys go to `seen`.
+fn last_writes(
+    tree: TreeId,
+    batch: &StoreBatch,
+    seen: &mut HashSet<Vec<u8>>,
+) -> Vec<(SequenceNumber, LastWrite)> {
+    let writes: Vec<_> = batch.operations().filter(|placed| placed.tree == tree && !placed.derived).collect();
+    let mut last = Vec::with_capacity(writes.len());
+    let mut ranges: Vec<(SequenceNumber, &[u8], &[u8])> = Vec::new();
+    for placed in writes.iter().rev() {
+        match placed.operation {
+            Operation::RangeDelete { start, end } => ranges.push((placed.sequence, start, end)),
+            Operation::Entry { kind, key, value } => {
+                // What a later range of the batch deletes is listed with that range.
+                let in_range = ranges.iter().any(|&(_, start, end)| start <= key && key < end);
+                if seen.contains(key) || in_range {
+                    continue;
+                }
+                seen.insert(key.to_vec());
+                let key = key.to_vec();
+                let write = match kind {
+                    EntryKind::Put => LastWrite::Put { key, record: value.to_vec() },
+                    EntryKind::Delete | EntryKind::Merge => LastWrite::Delete { key },
+                };
+                last.push((placed.sequence, write));
+            }
+        }
+    }
+    last.extend(ranges.into_iter().map(|(sequence, start, end)| {
+        (sequence, LastWrite::Range { start: start.to_vec(), end: end.to_vec() })
+    }));
+    last
+}
+
+/// Lets the indexes see all records of a deleted range go, except those whose keys were seen.
+fn stage_range(
+    indexes: &IndexSet,
+    tree: TreeId,
+    (start, end): (&[u8], &[u8]),
+    sequence: SequenceNumber,
+    seen: &mut HashSet<Vec<u8>>,
+    view: &ReadView,
+    batch: &mut StoreBatch,
+) -> Result<()> {
+    let mut cursor = view.cursor(tree, Bounds::of(start..end))?;
+    cursor.seek_to_first()?;
+    while cursor.valid() {
+        let key = cursor.key();
+        if seen.insert(key.to_vec()) {
+            let old = Some((cursor.sequence(), cursor.value()));
+            indexes.stage(&Change { key, old, new: None, sequence }, view, batch)?;
+        }
+        cursor.next()?;
+    }
+    Ok(())
+}

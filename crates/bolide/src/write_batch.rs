@@ -1,0 +1,269 @@
+//! Writes to one or several collections that happen together.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use bolide_base::limits::MAX_KEY_BYTES;
+use bolide_base::{EntryKind, Error, Result, TreeId};
+use bolide_lsm::{Operation, StoreBatch};
+
+use crate::collection::Collection;
+use crate::index_set::IndexSet;
+use crate::schema::CollectionState;
+
+/// Writes to one or several collections, committed together by [`Db::write`](crate::Db::write): a
+/// crash or a reader meets all of them or none.
+///
+/// The writes apply in order, each with its own sequence number, so a later one to the same key wins.
+/// A batch with all that its indexes add may take up to
+/// [`MAX_BATCH_BYTES`](crate::limits::MAX_BATCH_BYTES).
+///
+/// ```
+/// use bolide::{Components, Db, Options, WriteBatch};
+/// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+/// let accounts = db.create_collection("accounts", Default::default())?;
+/// let transfers = db.create_collection("transfers", Default::default())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(&accounts, b"ann", br#"{"balance":90}"#)?;
+/// batch.put(&accounts, b"bob", br#"{"balance":110}"#)?;
+/// batch.put(&transfers, b"1", br#"{"from":"ann","to":"bob","amount":10}"#)?;
+/// db.write(batch)?;
+/// assert!(transfers.get(b"1")?.is_some());
+/// # Ok::<(), bolide::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct WriteBatch {
+    pub(crate) store: StoreBatch,
+    /// The collections it writes to, each once, with the indexes that its entries were derived for.
+    pub(crate) parts: Vec<Part>,
+    /// Writes of the user; index entries are not counted.
+    writes: usize,
+}
+
+/// A collection that a batch writes to.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) collection: Arc<CollectionState>,
+    pub(crate) indexes: Arc<IndexSet>,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    ///
+    /// ```
+    /// assert!(bolide::WriteBatch::new().is_empty());
+    /// ```
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts `record` under `key`.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a key, a record or a batch over its limit; `InvalidInput` for a record that
+    /// is no JSON object in a collection of JSON, or that the extractor refuses. The batch is then as
+    /// it was before.
+    pub fn put(&mut self, collection: &Collection, key: &[u8], record: &[u8]) -> Result<()> {
+        self.put_in(&collection.state, key, record, true)
+    }
+
+    /// Deletes the record under `key`, if there is one.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a key or a batch over its limit.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, WriteBatch};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// notes.put(b"old", b"{}")?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.delete(&notes, b"old")?;
+    /// batch.put(&notes, b"new", b"{}")?;
+    /// db.write(batch)?;
+    /// assert_eq!(notes.get(b"old")?, None);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn delete(&mut self, collection: &Collection, key: &[u8]) -> Result<()> {
+        self.delete_in(&collection.state, key)
+    }
+
+    /// Deletes all records whose keys lie in `range`, in constant time and space. An empty range
+    /// deletes nothing.
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete).
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, WriteBatch};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// for key in [b"a", b"b", b"c"] {
+    ///     notes.put(key, b"{}")?;
+    /// }
+    /// let mut batch = WriteBatch::new();
+    /// batch.delete_range(&notes, "a".."c")?;
+    /// db.write(batch)?;
+    /// assert_eq!(notes.iter()?.count(), 1);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        collection: &Collection,
+        range: impl RangeBounds<K>,
+    ) -> Result<()> {
+        let Some((start, end)) = half_open(&range)? else { return Ok(()) };
+        self.delete_range_in(&collection.state, &start, &end)
+    }
+
+    /// How many writes it has.
+    ///
+    /// ```
+    /// assert_eq!(bolide::WriteBatch::new().len(), 0);
+    /// ```
+    pub fn len(&self) -> usize {
+        self.writes
+    }
+
+    /// Whether it has no writes.
+    ///
+    /// ```
+    /// assert!(bolide::WriteBatch::new().is_empty());
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.writes == 0
+    }
+
+    /// Its size as it will be written to the log, with all that its indexes add, in bytes. Loads cut
+    /// their batches by it.
+    ///
+    /// ```
+    /// assert!(bolide::WriteBatch::new().len_bytes() < 100);
+    /// ```
+    pub fn len_bytes(&self) -> usize {
+        self.store.len_bytes()
+    }
+
+    /// Removes all writes and keeps the memory.
+    ///
+    /// ```
+    /// let mut batch = bolide::WriteBatch::new();
+    /// batch.clear();
+    /// ```
+    pub fn clear(&mut self) {
+        self.store.clear();
+        self.parts.clear();
+        self.writes = 0;
+    }
+
+    pub(crate) fn with_room(bytes: usize) -> Self {
+        Self { store: StoreBatch::with_capacity(bytes + 64), ..Self::default() }
+    }
+
+    fn put_in(
+        &mut self,
+        collection: &Arc<CollectionState>,
+        key: &[u8],
+        record: &[u8],
+        derives: bool,
+    ) -> Result<()> {
+        check_key(key)?;
+        let position = self.part(collection);
+        let mark = self.store.mark();
+        self.store.put(collection.tree, key, record)?;
+        if derives
+            && let Some(part) = self.parts.get(position)
+            && let Err(error) = part.indexes.derive(key, record, &mut self.store)
+        {
+            self.store.truncate(mark);
+            return Err(error);
+        }
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn delete_in(&mut self, collection: &Arc<CollectionState>, key: &[u8]) -> Result<()> {
+        check_key(key)?;
+        self.part(collection);
+        self.store.delete(collection.tree, key)?;
+        self.writes += 1;
+        Ok(())
+    }
+
+    fn delete_range_in(&mut self, collection: &Arc<CollectionState>, start: &[u8], end: &[u8]) -> Result<()> {
+        self.part(collection);
+        self.store.delete_range(collection.tree, start, end)?;
+        self.writes += 1;
+        Ok(())
+    }
+
+    /// The position of the collection among the parts; notes it where it is new.
+    fn part(&mut self, collection: &Arc<CollectionState>) -> usize {
+        let known = self.parts.iter().rposition(|part| Arc::ptr_eq(&part.collection, collection));
+        known.unwrap_or_else(|| {
+            self.parts.push(Part { collection: collection.clone(), indexes: collection.indexes() });
+            self.parts.len() - 1
+        })
+    }
+
+    /// The same writes with the entries of the indexes that the collections have now. Entries are
+    /// derived from those puts alone for which `derives`, given their position, says so.
+    pub(crate) fn derived_anew(&self, derives: impl Fn(usize) -> bool) -> Result<Self> {
+        let mut anew = Self { store: StoreBatch::with_capacity(self.len_bytes()), ..Self::default() };
+        let writes = self.store.operations().filter(|placed| !placed.derived);
+        for (position, placed) in writes.enumerate() {
+            let collection = self.collection_of(placed.tree)?;
+            match placed.operation {
+                Operation::Entry { kind: EntryKind::Put, key, value } => {
+                    anew.put_in(collection, key, value, derives(position))?;
+                }
+                Operation::Entry { kind: EntryKind::Delete, key, .. } => anew.delete_in(collection, key)?,
+                Operation::RangeDelete { start, end } => anew.delete_range_in(collection, start, end)?,
+                Operation::Entry { kind: EntryKind::Merge, .. } => {
+                    return Err(Error::internal("a write batch holds a merge"));
+                }
+            }
+        }
+        Ok(anew)
+    }
+
+    fn collection_of(&self, tree: TreeId) -> Result<&Arc<CollectionState>> {
+        let part = self.parts.iter().find(|part| part.collection.tree == tree);
+        let part = part.ok_or_else(|| Error::internal("a write batch forgot one of its collections"))?;
+        Ok(&part.collection)
+    }
+}
+
+/// Checks the length of a primary key.
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > MAX_KEY_BYTES {
+        return Err(Error::limit_exceeded(
+            "the length in bytes of a primary key",
+            key.len() as u64,
+            MAX_KEY_BYTES as u64,
+        ));
+    }
+    Ok(())
+}
+
+/// A range as its first key and the first key behind it; `None` where it is empty.
+fn half_open<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let behind = |key: &[u8]| [key, &[0]].concat();
+    let start = match range.start_bound() {
+        Bound::Unbounded => Vec::new(),
+        Bound::Included(key) => key.as_ref().to_vec(),
+        Bound::Excluded(key) => behind(key.as_ref()),
+    };
+    let end = match range.end_bound() {
+        // Behind every primary key: longer than the longest, and nothing sorts above its bytes.
+        Bound::Unbounded => vec![0xff; MAX_KEY_BYTES + 1],
+        Bound::Included(key) => behind(key.as_ref()),
+        Bound::Excluded(key) => key.as_ref().to_vec(),
+    };
+    for (bound, longest) in [(&start, MAX_KEY_BYTES + 1), (&end, MAX_KEY_BYTES + 1)] {
+        if bound.len() > longest {
+            check_key(bound)?;
+        }
+    }
+    Ok((start < end).then_some((start, end)))
+}
