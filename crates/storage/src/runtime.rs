@@ -32,7 +32,7 @@ pub trait Runtime: Send + Sync + Debug + 'static {
 }
 
 /// A thread that was started by [`Runtime::spawn`]. Dropping it lets the thread run on.
-pub trait JoinHandle: Send + Debug {
+pub trait JoinHandle: Send + Sync + Debug {
     /// Waits for the thread to end. A panic in it is an error of kind
     /// [`ErrorKind::Internal`](bolide_base::ErrorKind::Internal).
     fn join(self: Box<Self>) -> Result<()>;
