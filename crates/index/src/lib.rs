@@ -29,6 +29,7 @@ pub mod secondary_index;
 pub mod source;
 pub mod spec;
 pub mod standalone;
+mod store_source;
 mod top_k;
 pub mod validation;
 

@@ -1,0 +1,94 @@
+//! The store as what indexes and lookups read from.
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+use bolide_lsm::cursor::Source;
+use bolide_lsm::{Bounds, ReadView, TreeView, VisibleCursor};
+use bolide_table::ValueRef;
+
+use crate::source::{EntryCursor, ReadSource, TreeSource};
+
+impl ReadSource for ReadView {
+    type Tree = TreeView;
+
+    fn tree(&self, tree: TreeId) -> Result<TreeView> {
+        ReadView::tree(self, tree)
+    }
+
+    fn sequence(&self) -> SequenceNumber {
+        ReadView::sequence(self)
+    }
+}
+
+impl TreeSource for TreeView {
+    type Value = ValueRef;
+    type Cursor = VisibleCursor<Source>;
+
+    #[inline]
+    fn get(&self, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
+        TreeView::get(self, key)
+    }
+
+    #[inline]
+    fn newest_sequence(&self, key: &[u8]) -> Result<Option<SequenceNumber>> {
+        TreeView::newest_sequence(self, key)
+    }
+
+    #[inline]
+    fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool {
+        TreeView::covered_by_range_tombstone(self, key, sequence)
+    }
+
+    fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<VisibleCursor<Source>> {
+        TreeView::cursor(
+            self,
+            match end {
+                Some(end) => Bounds::of(low..end),
+                None => Bounds::of(low..),
+            },
+        )
+    }
+}
+
+impl EntryCursor for VisibleCursor<Source> {
+    #[inline]
+    fn valid(&self) -> bool {
+        VisibleCursor::valid(self)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        VisibleCursor::key(self)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        VisibleCursor::value(self)
+    }
+
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        VisibleCursor::sequence(self)
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        VisibleCursor::seek_to_first(self)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        VisibleCursor::seek_to_last(self)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        VisibleCursor::seek(self, key)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        VisibleCursor::next(self)
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        VisibleCursor::prev(self)
+    }
+}
