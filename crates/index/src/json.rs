@@ -19,7 +19,9 @@ use std::fmt;
 
 use bolide_base::limits::MAX_JSON_DEPTH;
 use bolide_base::{Error, Result};
-use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 
 use crate::attribute;
 use crate::attribute_plan::{AttributePlan, AttributeValues, NodeId, ROOT, Slot};
@@ -49,6 +51,11 @@ impl AttributeExtractor for JsonExtractor {
             .map_err(|error| refuse(format_args!("invalid UTF-8 at byte {}", error.valid_up_to())))?;
         check_depth(record)?;
         let mut deserializer = serde_json::Deserializer::from_str(text);
+        if plan.paths().is_empty() && text.trim_ascii_start().starts_with('{') {
+            // Nothing to find: checking alone takes half the time.
+            let checked = IgnoredAny::deserialize(&mut deserializer).and_then(|_| deserializer.end());
+            return checked.map_err(refuse);
+        }
         ObjectSeed { plan, node: ROOT, out }
             .deserialize(&mut deserializer)
             .and_then(|()| deserializer.end())

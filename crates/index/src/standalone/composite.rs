@@ -38,6 +38,7 @@
 
 mod cursor;
 mod entry_key;
+mod stale_filter;
 
 use bolide_base::limits::{MAX_INDEXED_ELEMENTS, MAX_SECONDARY_KEY_BYTES};
 use bolide_base::{Error, Result, TreeId};
@@ -54,6 +55,8 @@ use crate::spec::{IndexSpec, Maintenance};
 use crate::validation::{MaintainedValidator, PrimaryValidator, Validator};
 use cursor::{CompositeCursor, Walk};
 use entry_key::EntryKey;
+
+pub use stale_filter::{NewestWrites, StaleEntryFilter};
 
 /// Value of an entry whose write has further entries.
 const ONE_OF_SEVERAL: &[u8] = &[1];
