@@ -5,11 +5,18 @@
 //! mean (records, indexes) is the business of the layers above.
 
 mod batch;
+pub mod compaction;
+pub mod cursor;
 pub mod file_name;
 pub mod memtable;
 pub mod options;
+pub mod range_tombstones;
 pub mod record_log;
+pub mod store;
+pub mod version;
 pub mod wal;
 
 pub use batch::{BatchMark, BatchReader, Operation, PlacedOperation, StoreBatch};
+pub use cursor::{Bounds, VisibleCursor};
 pub use options::{Layout, StoreOptions, SyncMode, TreeOptions};
+pub use store::{CommitStage, ReadView, Store, StoreComponents, TreeInfo, TreeView};

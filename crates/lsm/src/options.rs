@@ -117,7 +117,7 @@ pub struct TreeOptions {
     /// Size at which a data block ends, in bytes before compression. Default: 4096.
     pub block_bytes: usize,
     /// Bits of Bloom filter a key; 0 for none. Default: 10.
-    pub bloom_bits_per_key: usize,
+    pub bloom_bits_per_key: u32,
     /// Size at which a compaction starts a new sstable, in bytes. Default: 64 MiB.
     pub target_file_bytes: u64,
 }
@@ -156,7 +156,7 @@ impl TreeOptions {
         };
         let mut out = vec![1, layout, compression, level];
         coding::put_varint(&mut out, self.block_bytes as u64);
-        coding::put_varint(&mut out, self.bloom_bits_per_key as u64);
+        coding::put_varint(&mut out, self.bloom_bits_per_key.into());
         coding::put_varint(&mut out, self.target_file_bytes);
         out
     }
@@ -182,7 +182,7 @@ impl TreeOptions {
             layout,
             compression,
             block_bytes: decoder.length(1 << 30)?,
-            bloom_bits_per_key: decoder.length(64)?,
+            bloom_bits_per_key: decoder.length(64)? as u32,
             target_file_bytes: decoder.varint()?,
         };
         decoder.is_empty().then_some(options)

@@ -1,10 +1,12 @@
 //! What a compaction policy sees and says. Policies are pure: no I/O, no clock, no state of their own.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::leveled::Leveled;
 use super::tiered::Tiered;
 use crate::options::{Layout, TreeOptions};
+use crate::version::{SortedRun, TableHandle, Version};
 
 /// An sstable as a policy sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,21 @@ pub struct VersionShape<'a> {
 }
 
 impl<'a> VersionShape<'a> {
+    /// The shape of a version.
+    pub fn of(version: &'a Version) -> Self {
+        let table = |table: &'a Arc<TableHandle>| TableShape {
+            number: table.meta().number,
+            bytes: table.meta().file_bytes,
+            smallest_key: &table.meta().smallest_key,
+            largest_key: &table.meta().largest_key,
+        };
+        let run = |run: &'a Arc<SortedRun>| RunShape {
+            id: run.id(),
+            tables: run.tables().iter().map(table).collect(),
+        };
+        Self { levels: version.levels().iter().map(|runs| runs.iter().map(run).collect()).collect() }
+    }
+
     /// The runs of `level`, newest first.
     pub fn runs(&self, level: usize) -> &[RunShape<'a>] {
         self.levels.get(level).map_or(&[], Vec::as_slice)

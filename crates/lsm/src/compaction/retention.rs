@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use bolide_base::{EntryKind, Result, SequenceNumber, Trailer};
 
-use crate::version::RangeTombstones;
+use crate::range_tombstones::RangeTombstones;
 
 /// Drops entries that are dead by a rule that the tree itself does not know: an index entry whose
 /// record has changed since.

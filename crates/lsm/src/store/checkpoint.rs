@@ -1,0 +1,74 @@
+//! A checkpoint: a second directory that opens as a database with everything committed so far.
+//!
+//! Sstables are immutable, so they are linked and not copied. Log segments are copied as far as they
+//! are written, and the copy's manifest says where each ends. Writers wait only while the log is synced
+//! and the state noted down.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bolide_base::{Error, ErrorKind, Result};
+
+use super::{Store, StoreInner, poison};
+use crate::file_name::FileName;
+
+/// Bytes copied at a time.
+const COPY_BYTES: u64 = 1 << 20;
+
+impl Store {
+    /// Makes `dir`, which must not hold a database, a copy of this one as it is now.
+    ///
+    /// Cost: hard links to all sstables and finished log segments, a copy of the log segment in use.
+    /// `dir` must be on the same file system.
+    ///
+    /// # Errors
+    /// `Conflict` if `dir` holds a database; `Io`, `NoSpace`: what was made of the copy then names no
+    /// manifest and is not taken for a database.
+    pub fn checkpoint(&self, dir: &Path) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        if inner.vfs.exists(&FileName::Current.path(dir))? {
+            let message = format!("there is a database in {} already", dir.display());
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        inner.vfs.create_dir_all(dir)?;
+        // Files that the noted state names must stay until they are linked.
+        let _removing = inner.removing.lock();
+        let mut log = inner.log.lock();
+        log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
+        let (current, len) = (log.number(), log.len());
+        let finished = inner.old_logs.lock().clone();
+        let state = inner.versions.lock().copy();
+        drop(log);
+        for number in state.tables() {
+            inner.link(FileName::Table(number), dir)?;
+        }
+        for number in finished.into_iter().filter(|&number| number >= state.wal_floor()) {
+            inner.link(FileName::Wal(number), dir)?;
+        }
+        inner.copy_prefix(FileName::Wal(current), dir, len)?;
+        inner.vfs.sync_dir(dir)?;
+        state.write(&*inner.vfs, dir, &BTreeMap::from([(current, len)]))
+    }
+}
+
+impl StoreInner {
+    fn link(&self, name: FileName, dir: &Path) -> Result<()> {
+        self.vfs.hard_link(&name.path(&self.options.dir), &name.path(dir))
+    }
+
+    /// Copies the first `len` bytes of a file and syncs the copy.
+    fn copy_prefix(&self, name: FileName, dir: &Path, len: u64) -> Result<()> {
+        let from = self.vfs.open(&name.path(&self.options.dir))?;
+        let to = self.vfs.create(&name.path(dir))?;
+        let mut buffer = vec![0; len.min(COPY_BYTES) as usize];
+        let mut copied = 0;
+        while copied < len {
+            let chunk = (len - copied).min(COPY_BYTES) as usize;
+            from.read_exact_at(copied, &mut buffer[..chunk])?;
+            to.append(&buffer[..chunk])?;
+            copied += chunk as u64;
+        }
+        to.sync()
+    }
+}

@@ -1,0 +1,377 @@
+//! Group commit: one writer leads, the others wait for it.
+//!
+//! # Algorithm
+//! 1. A writer finds the queue without a leader and leads with its own batch; or it queues up and
+//!    sleeps until it is done or is made the next leader.
+//! 2. The leader assigns sequence numbers, lets batches be staged (they see everything before them,
+//!    earlier batches of the group included), appends all of them to the log with one write, inserts
+//!    them into the memtables, syncs the log if one of them asks for it, and publishes the last number.
+//! 3. It wakes the others with their results and hands the lead to the first that queued meanwhile.
+//!
+//! # Invariants
+//! * Nothing is inserted into a memtable before the append that holds it succeeded.
+//! * Nothing is published before the sync that it asked for succeeded.
+//! * After a failed write or sync the store is poisoned: what was appended may or may not survive, so
+//!   nothing of it is published and nothing more is written.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, Trailer, TreeId};
+use parking_lot::{Condvar, Mutex};
+
+use super::log::LogState;
+use super::read_view::ReadView;
+use super::tree::LoggedMemtable;
+use super::{StoreInner, poison};
+use crate::batch::{BatchReader, Operation, StoreBatch};
+use crate::memtable::Memtable;
+use crate::options::SyncMode;
+
+/// Most encoded bytes that one leader takes along.
+const GROUP_BYTES: usize = 1 << 20;
+
+/// Adds to a batch what can only be known inside the commit.
+///
+/// Synchronous index maintenance reads the old record here and deletes its index entries.
+pub trait CommitStage: Send {
+    /// Called once, by the thread that leads the commit, before the batch is appended to the log.
+    ///
+    /// `view` shows everything that was committed before `batch`, and nothing of it.
+    /// [`StoreBatch::first_sequence`] is assigned already: operations are added with explicit numbers
+    /// ([`StoreBatch::put_at`], [`StoreBatch::delete_at`]), never with new ones.
+    ///
+    /// # Errors
+    /// An error fails this batch alone; nothing of it is written.
+    fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()>;
+}
+
+/// One batch on its way.
+pub(super) struct Request {
+    batch: StoreBatch,
+    stage: Option<Box<dyn CommitStage>>,
+    sync: SyncMode,
+}
+
+/// Writers that wait for a leader.
+#[derive(Default)]
+pub(super) struct CommitQueue {
+    state: Mutex<QueueState>,
+}
+
+#[derive(Default)]
+struct QueueState {
+    led: bool,
+    waiting: VecDeque<Arc<Ticket>>,
+}
+
+/// One waiting writer.
+struct Ticket {
+    slot: Mutex<Slot>,
+    signal: Condvar,
+}
+
+enum Slot {
+    Waiting(Request),
+    /// The writer shall lead, with this request of its own.
+    Promoted(Request),
+    /// A leader works on it, or its result was collected.
+    Taken,
+    Done(Result<SequenceNumber>),
+}
+
+impl StoreInner {
+    /// Commits `batch` and returns its last sequence number.
+    pub(super) fn commit(
+        &self,
+        batch: StoreBatch,
+        stage: Option<Box<dyn CommitStage>>,
+        sync: SyncMode,
+    ) -> Result<SequenceNumber> {
+        self.check_writable()?;
+        if batch.is_empty() && stage.is_none() {
+            return Ok(self.snapshots.published());
+        }
+        self.throttle(batch.len_bytes())?;
+        let request = Request { batch, stage, sync };
+        let (own, own_ticket) = match self.join_queue(request) {
+            Joined::Leads(request) => (request, None),
+            Joined::Queued(ticket) => match ticket.wait() {
+                Slot::Promoted(request) => (request, Some(ticket)),
+                Slot::Done(result) => return result,
+                Slot::Waiting(_) | Slot::Taken => {
+                    return Err(Error::internal("a waiting writer was woken without a result"));
+                }
+            },
+        };
+        self.lead(own, own_ticket.is_some())
+    }
+
+    fn join_queue(&self, request: Request) -> Joined {
+        let mut queue = self.commits.state.lock();
+        if !queue.led {
+            queue.led = true;
+            return Joined::Leads(request);
+        }
+        let ticket =
+            Arc::new(Ticket { slot: Mutex::new(Slot::Waiting(request)), signal: Condvar::new() });
+        queue.waiting.push_back(ticket.clone());
+        Joined::Queued(ticket)
+    }
+
+    /// Commits the own request and, if others wait, theirs with it.
+    fn lead(&self, own: Request, contended: bool) -> Result<SequenceNumber> {
+        let relay = Relay { queue: &self.commits };
+        let tickets = if contended { self.commits.take_group() } else { Vec::new() };
+        let mut requests = Vec::with_capacity(1 + tickets.len());
+        requests.push(own);
+        requests.extend(tickets.iter().filter_map(|ticket| ticket.take()));
+        let mut results = self.commit_group(requests);
+        // Inline maintenance belongs to the one who caused it, before the next leader starts.
+        if self.options.background_threads == 0 {
+            self.run_pending_work();
+        }
+        drop(relay);
+        for (ticket, result) in tickets.iter().zip(results.drain(1..)) {
+            ticket.finish(result);
+        }
+        results.pop().unwrap_or_else(|| Err(Error::internal("a commit group lost its leader's result")))
+    }
+
+    /// Writes a group. The results come in the order of the requests.
+    fn commit_group(&self, mut requests: Vec<Request>) -> Vec<Result<SequenceNumber>> {
+        let mut log = self.log.lock();
+        let incoming = requests.iter().map(|request| request.batch.len_bytes()).sum();
+        if let Err(error) = self.check_writable().and_then(|()| self.make_room(&mut log, incoming)) {
+            return requests.iter().map(|_| Err(error.clone())).collect();
+        }
+        let mut group = Group::new(requests.len());
+        for (position, request) in requests.iter_mut().enumerate() {
+            if let Err(error) = self.prepare(&mut log, &mut group, position, request) {
+                group.results[position] = Err(error);
+            }
+        }
+        self.write_prepared(&mut log, &mut group);
+        let sync = requests.iter().zip(&group.results).filter(|(_, result)| result.is_ok());
+        let wanted = sync.map(|(request, _)| request.sync);
+        if let Err(error) = self.sync_as_asked(&mut log, wanted) {
+            poison(self, &error);
+            return group.results.iter().map(|_| Err(error.clone())).collect();
+        }
+        if group.results.iter().any(Result::is_ok) && self.check_writable().is_ok() {
+            self.snapshots.publish(log.applied);
+        }
+        group.results
+    }
+
+    /// Assigns sequence numbers to one request, stages it and adds its payload to the group.
+    fn prepare(
+        &self,
+        log: &mut LogState,
+        group: &mut Group,
+        position: usize,
+        request: &mut Request,
+    ) -> Result<()> {
+        if request.stage.is_some() {
+            // What is staged must see the batches before it.
+            self.write_prepared(log, group);
+        }
+        let first = log.applied + group.sequences + 1;
+        if first.saturating_add(request.batch.sequence_count()) > MAX_SEQUENCE {
+            return Err(Error::limit_exceeded("the sequence number", first, MAX_SEQUENCE));
+        }
+        request.batch.assign(first);
+        if let Some(mut stage) = request.stage.take() {
+            let before = request.batch.sequence_count();
+            let view = ReadView::unregistered(self.shared(), log.applied);
+            stage.stage(&view, &mut request.batch)?;
+            if request.batch.sequence_count() != before {
+                return Err(Error::internal("a staged batch took further sequence numbers"));
+            }
+        }
+        for tree in request.batch.trees() {
+            self.tree(*tree)?;
+        }
+        group.sequences += request.batch.sequence_count();
+        group.results[position] = Ok(log.applied + group.sequences);
+        request.batch.seal();
+        group.prepared.push((position, std::mem::take(&mut request.batch)));
+        Ok(())
+    }
+
+    /// Appends the prepared batches with one write and inserts them into the memtables.
+    fn write_prepared(&self, log: &mut LogState, group: &mut Group) {
+        if group.prepared.is_empty() {
+            return;
+        }
+        if let Err(error) = self.append_and_apply(log, group) {
+            // A full disk appended nothing: the writer may free space and try again. After any other
+            // failure the end of the log is in doubt.
+            if error.kind() != ErrorKind::NoSpace {
+                poison(self, &error);
+            }
+            for (position, _) in &group.prepared {
+                group.results[*position] = Err(error.clone());
+            }
+        } else {
+            log.applied += group.sequences;
+        }
+        group.sequences = 0;
+        group.prepared.clear();
+    }
+
+    fn append_and_apply(&self, log: &mut LogState, group: &Group) -> Result<()> {
+        self.check_writable()?;
+        let log_bytes = log.len();
+        log.append(group.prepared.iter().map(|(_, batch)| batch.sealed_bytes()))?;
+        self.counters.log_bytes.fetch_add(log.len() - log_bytes, Ordering::Relaxed);
+        for (_, batch) in &group.prepared {
+            self.counters.batch_bytes.fetch_add(batch.len_bytes() as u64, Ordering::Relaxed);
+            // Past the append nothing may fail: a failure here is a bug, and poisons like a failed write.
+            self.apply(log, batch.sealed_bytes()).map_err(|error| Error::internal(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Inserts a payload into the memtables.
+    fn apply(&self, log: &LogState, payload: &[u8]) -> Result<()> {
+        let mut touched: Vec<Touched> = Vec::with_capacity(2);
+        for placed in BatchReader::new(payload)? {
+            let placed = placed?;
+            let position = match touched.iter().position(|one| one.tree == placed.tree) {
+                Some(position) => position,
+                None => {
+                    let logged = self.tree(placed.tree)?.state_guard().active.clone();
+                    logged.note_log(log.number());
+                    let bytes_before = logged.memtable.memory_bytes();
+                    touched.push(Touched { tree: placed.tree, logged, bytes_before });
+                    touched.len() - 1
+                }
+            };
+            placed.operation.insert_into(&touched[position].logged.memtable, placed.sequence);
+        }
+        for one in &touched {
+            let grown = one.logged.memtable.memory_bytes().saturating_sub(one.bytes_before);
+            self.active_bytes.fetch_add(grown, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// A memtable that a batch writes to, and how large it was before.
+struct Touched {
+    tree: TreeId,
+    logged: Arc<LoggedMemtable>,
+    bytes_before: usize,
+}
+
+impl Operation<'_> {
+    /// Inserts the operation into its tree's memtable.
+    pub(super) fn insert_into(&self, memtable: &Memtable, sequence: SequenceNumber) {
+        match *self {
+            Operation::Entry { kind, key, value } => {
+                memtable.insert(key, Trailer::new(sequence, kind), value);
+            }
+            Operation::RangeDelete { start, end } => memtable.delete_range(start, end, sequence),
+        }
+    }
+}
+
+/// A group while it is written.
+struct Group {
+    results: Vec<Result<SequenceNumber>>,
+    /// Batches that wait for the next append, with the positions of their requests.
+    prepared: Vec<(usize, StoreBatch)>,
+    /// Sequence numbers that the prepared batches take.
+    sequences: u64,
+}
+
+impl Group {
+    fn new(requests: usize) -> Self {
+        let results = (0..requests).map(|_| Err(Error::internal("a batch was not committed"))).collect();
+        Self { results, prepared: Vec::with_capacity(requests), sequences: 0 }
+    }
+}
+
+enum Joined {
+    Leads(Request),
+    Queued(Arc<Ticket>),
+}
+
+impl CommitQueue {
+    /// Takes along who waits, up to a size.
+    fn take_group(&self) -> Vec<Arc<Ticket>> {
+        let mut queue = self.state.lock();
+        let mut bytes = 0;
+        let mut group = Vec::new();
+        while let Some(ticket) = queue.waiting.front() {
+            bytes += ticket.len_bytes();
+            if bytes > GROUP_BYTES && !group.is_empty() {
+                break;
+            }
+            group.extend(queue.waiting.pop_front());
+        }
+        group
+    }
+
+    fn hand_over(&self) {
+        let mut queue = self.state.lock();
+        match queue.waiting.pop_front() {
+            Some(ticket) => ticket.promote(),
+            None => queue.led = false,
+        }
+    }
+}
+
+/// Hands the lead on when dropped, also when the leader panics.
+struct Relay<'a> {
+    queue: &'a CommitQueue,
+}
+
+impl Drop for Relay<'_> {
+    fn drop(&mut self) {
+        self.queue.hand_over();
+    }
+}
+
+impl Ticket {
+    fn wait(&self) -> Slot {
+        let mut slot = self.slot.lock();
+        while matches!(*slot, Slot::Waiting(_) | Slot::Taken) {
+            self.signal.wait(&mut slot);
+        }
+        std::mem::replace(&mut slot, Slot::Taken)
+    }
+
+    fn len_bytes(&self) -> usize {
+        match &*self.slot.lock() {
+            Slot::Waiting(request) => request.batch.len_bytes(),
+            _ => 0,
+        }
+    }
+
+    fn take(&self) -> Option<Request> {
+        let mut slot = self.slot.lock();
+        match std::mem::replace(&mut *slot, Slot::Taken) {
+            Slot::Waiting(request) => Some(request),
+            other => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    fn promote(&self) {
+        let mut slot = self.slot.lock();
+        if let Slot::Waiting(request) = std::mem::replace(&mut *slot, Slot::Taken) {
+            *slot = Slot::Promoted(request);
+        }
+        self.signal.notify_one();
+    }
+
+    fn finish(&self, result: Result<SequenceNumber>) {
+        *self.slot.lock() = Slot::Done(result);
+        self.signal.notify_one();
+    }
+}

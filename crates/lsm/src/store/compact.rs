@@ -1,0 +1,95 @@
+//! Compaction: the executor of what a policy planned.
+//!
+//! The inputs are merged in key order, versions that nobody can see are dropped, and what is left becomes
+//! new sstables. One manifest edit replaces the inputs by the outputs. If anything fails before it, the
+//! outputs are removed and the tree is as before.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bolide_base::{Error, ErrorKind, Result};
+
+use super::StoreInner;
+use super::table_output::TableOutput;
+use super::tree::Tree;
+use crate::compaction::CompactionPlan;
+use crate::compaction::retention::Retention;
+use crate::cursor::{InternalCursor, MergingCursor, Source};
+use crate::version::{TableMeta, VersionEdit};
+
+/// How many entries are merged between two looks whether the work is still wanted.
+const LOOK_EVERY: u64 = 1024;
+
+impl StoreInner {
+    /// Carries out `plan`.
+    pub(super) fn compact_tree(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<()> {
+        self.check_writable()?;
+        let mut edit = VersionEdit::new();
+        for input in &plan.inputs {
+            edit.remove_table(tree.id, input.file_number);
+        }
+        if plan.is_trivial_move {
+            let metas = self.input_metas(tree, plan)?;
+            edit.add_tables(tree.id, plan.output_level, plan.output_run, metas);
+            self.install(tree, edit, &[])?;
+            self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let merged = self.merge_inputs(tree, plan)?;
+        let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
+        edit.add_tables(tree.id, plan.output_level, plan.output_run, merged.tables);
+        self.install(tree, edit, &[])?;
+        self.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
+        Ok(())
+    }
+
+    fn input_metas(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<Vec<TableMeta>> {
+        let state = tree.state();
+        let table = |number| {
+            let found = state.version.table(number);
+            found.ok_or_else(|| Error::internal(format!("a compaction's input {number} is not there")))
+        };
+        plan.input_files().map(|number| Ok(table(number)?.meta().clone())).collect()
+    }
+
+    fn merge_inputs(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<Merged> {
+        // In this order: no range tombstone at or below the first number in use is missing then.
+        let in_use = self.snapshots.in_use();
+        let state = tree.state();
+        let (sources, bytes_read) = state.input_sources(plan)?;
+        let mut cursor: MergingCursor<Source> = MergingCursor::new(sources);
+        let ranges = state.merged_range_tombstones()?;
+        let filter = tree.filter.read().clone();
+        let mut retention = Retention::new(in_use, ranges, filter, plan.bottom);
+        let mut output =
+            TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
+        let mut entries = 0_u64;
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            if entries.is_multiple_of(LOOK_EVERY) && self.is_abandoned(tree) {
+                return Err(Error::new(ErrorKind::Closed, "the compaction is no longer wanted"));
+            }
+            entries += 1;
+            if retention.keeps(cursor.key(), cursor.trailer(), cursor.value())? {
+                output.add(cursor.key(), cursor.trailer(), cursor.value())?;
+            }
+            cursor.next()?;
+        }
+        let tables = output.finish()?;
+        let kept: u64 = tables.iter().map(|table| table.entries).sum();
+        let dropped = retention.dropped();
+        if kept + dropped != entries {
+            return Err(Error::internal(format!(
+                "a compaction read {entries} entries, kept {kept} and dropped {dropped}"
+            )));
+        }
+        Ok(Merged { tables, bytes_read, dropped })
+    }
+}
+
+/// What came of merging the inputs.
+struct Merged {
+    tables: Vec<TableMeta>,
+    bytes_read: u64,
+    dropped: u64,
+}

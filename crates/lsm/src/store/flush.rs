@@ -1,0 +1,88 @@
+//! Flush: full memtables become one sorted run of the first level.
+//!
+//! All memtables of a tree that wait are merged into one run, so a backlog makes fewer runs. Entries that
+//! no view can see are dropped on the way. The edit that adds the run also says from which log segment
+//! on recovery must replay this tree.
+
+use std::sync::Arc;
+
+use bolide_base::Result;
+
+use super::StoreInner;
+use super::table_output::TableOutput;
+use super::tree::{LoggedMemtable, Tree};
+use crate::compaction::retention::Retention;
+use crate::cursor::{InternalCursor, MergingCursor};
+use crate::memtable::Visibility;
+use crate::version::VersionEdit;
+
+impl StoreInner {
+    /// Writes the full memtables of `tree` to an sstable and installs it.
+    pub(super) fn flush_tree(&self, tree: &Arc<Tree>) -> Result<()> {
+        let state = tree.state();
+        let flushed = state.immutables.clone();
+        if flushed.is_empty() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        let tables = self.write_memtables(tree, &flushed)?;
+        let mut edit = VersionEdit::new();
+        for logged in flushed.iter().rev() {
+            for tombstone in logged.memtable.range_tombstones() {
+                edit.add_range_tombstone(tree.id, tombstone);
+            }
+        }
+        let bytes = tables.iter().map(|table| table.file_bytes).sum();
+        // Runs are numbered by their first file, so that newer ones have larger numbers.
+        if let Some(run) = tables.first().map(|table| table.number) {
+            edit.add_tables(tree.id, 0, run, tables);
+        }
+        let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
+        edit.set_tree_log_floor(tree.id, last_log + 1);
+        edit.set_wal_floor(self.log_floor_without(tree, &flushed));
+        self.install(tree, edit, &flushed)?;
+        self.counters.flushed(bytes);
+        Ok(())
+    }
+
+    fn write_memtables(
+        &self,
+        tree: &Arc<Tree>,
+        flushed: &[Arc<LoggedMemtable>],
+    ) -> Result<Vec<crate::version::TableMeta>> {
+        let cursors = flushed.iter().map(|logged| logged.memtable.cursor(Visibility::All)).collect();
+        let mut cursor = MergingCursor::new(cursors);
+        // In this order: no range tombstone at or below the first number in use is missing then.
+        let in_use = self.snapshots.in_use();
+        let ranges = tree.state().merged_range_tombstones()?;
+        let mut retention = Retention::new(in_use, ranges, None, false);
+        let filtered_through = retention.filtered_through();
+        let mut output = TableOutput::new(self, tree, u64::MAX, filtered_through);
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            if retention.keeps(cursor.key(), cursor.trailer(), cursor.value())? {
+                output.add(cursor.key(), cursor.trailer(), cursor.value())?;
+            }
+            cursor.next()?;
+        }
+        output.finish()
+    }
+
+    /// Makes an edit durable and swaps the tree to the version that it makes.
+    pub(super) fn install(
+        &self,
+        tree: &Arc<Tree>,
+        mut edit: VersionEdit,
+        flushed: &[Arc<LoggedMemtable>],
+    ) -> Result<()> {
+        let mut versions = self.versions.lock();
+        edit.set_last_sequence(self.snapshots.published());
+        self.apply_edit(&mut versions, edit)?;
+        let Some(version) = versions.current(tree.id) else {
+            // The tree was dropped meanwhile: nobody misses the files.
+            return Ok(());
+        };
+        tree.replace_state(|state| state.installed(version.clone(), flushed));
+        Ok(())
+    }
+}

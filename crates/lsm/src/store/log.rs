@@ -1,0 +1,184 @@
+//! The log of a store while it is open: the segment that is written and those that wait.
+//!
+//! # Rules
+//! * A segment is synced before the next one starts.
+//! * Full memtables hold entries of finished segments only, so whatever a flush writes to an sstable
+//!   is synced in the log already.
+//! * A segment is removed once no memtable of any tree needs it, and the manifest says so.
+
+use bolide_base::{Error, Result, SequenceNumber};
+
+use super::{StoreInner, poison};
+use std::sync::atomic::Ordering;
+
+use crate::options::SyncMode;
+use crate::wal::{LogEnd, WalTail, WalWriter};
+
+/// A memtable with less than this share of all is not worth a run of its own yet.
+const MEMTABLE_SHARE: usize = 16;
+/// How many finished segments a quiet memtable may hold back.
+const MAX_OLD_LOGS: usize = 4;
+
+/// Which writable memtables become full ones with a new segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rotate {
+    /// All with entries.
+    Everything,
+    /// Those that hold a good share of the memory, or hold back an old segment.
+    WorthIt,
+}
+
+/// Guarded by the lock that only the leading writer, or somebody who starts a new segment, holds.
+#[derive(Debug)]
+pub(super) struct LogState {
+    /// None in a store opened read-only, and after it was closed.
+    writer: Option<WalWriter>,
+    /// What recovery found, until the first segment is started.
+    pub(super) tail: Option<WalTail>,
+    /// The last sequence number inserted into a memtable. At or above the published one.
+    pub(super) applied: SequenceNumber,
+    last_sync_micros: u64,
+}
+
+impl LogState {
+    pub(super) fn new(applied: SequenceNumber) -> Self {
+        Self { writer: None, tail: None, applied, last_sync_micros: 0 }
+    }
+
+    /// Writes to a new segment from now on.
+    pub(super) fn start_segment(&mut self, writer: WalWriter) {
+        self.writer = Some(writer);
+    }
+
+    /// The number of the segment that is written.
+    pub(super) fn number(&self) -> u64 {
+        self.writer.as_ref().map_or(0, WalWriter::number)
+    }
+
+    /// Bytes appended to the segment so far.
+    pub(super) fn len(&self) -> u64 {
+        self.writer.as_ref().map_or(0, WalWriter::len)
+    }
+
+    fn writer(&mut self) -> Result<&mut WalWriter> {
+        self.writer
+            .as_mut()
+            .ok_or_else(|| Error::new(bolide_base::ErrorKind::Closed, "the log is closed"))
+    }
+
+    /// Appends records with one write.
+    pub(super) fn append<'a>(&mut self, payloads: impl Iterator<Item = &'a [u8]>) -> Result<()> {
+        self.writer()?.append(payloads)
+    }
+
+    pub(super) fn sync(&mut self, now_micros: u64) -> Result<()> {
+        self.last_sync_micros = now_micros;
+        let writer = self.writer()?;
+        if writer.synced_through() < writer.len() { writer.sync() } else { Ok(()) }
+    }
+
+    /// True while a segment is written.
+    pub(super) fn is_open(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Takes the writer out: the log is closed, and ends there.
+    pub(super) fn close(&mut self) -> Option<LogEnd> {
+        self.writer.take().map(|writer| writer.end())
+    }
+}
+
+impl StoreInner {
+    /// Syncs as the batches that were just applied ask for.
+    pub(super) fn sync_as_asked(
+        &self,
+        log: &mut LogState,
+        wanted: impl Iterator<Item = SyncMode>,
+    ) -> Result<()> {
+        let mut due = false;
+        let mut batched = false;
+        for mode in wanted {
+            due |= mode == SyncMode::Always;
+            batched |= mode == SyncMode::Batch;
+        }
+        if due || (batched && self.batch_sync_is_due(log)) {
+            self.check_writable()?;
+            log.sync(self.runtime.now_micros())?;
+        }
+        Ok(())
+    }
+
+    fn batch_sync_is_due(&self, log: &LogState) -> bool {
+        let Some(writer) = &log.writer else { return false };
+        if writer.len() - writer.synced_through() >= self.options.sync_bytes {
+            return true;
+        }
+        let since = self.runtime.now_micros().saturating_sub(log.last_sync_micros);
+        since >= self.options.sync_interval.as_micros() as u64
+    }
+
+    /// Syncs what batched writes left behind; called by the background threads in their idle time.
+    pub(super) fn sync_overdue_log(&self) {
+        let Some(mut log) = self.log.try_lock() else { return };
+        let unsynced = log.writer.as_ref().is_some_and(|writer| writer.synced_through() < writer.len());
+        if unsynced && self.options.sync == SyncMode::Batch && self.batch_sync_is_due(&log) {
+            let now = self.runtime.now_micros();
+            if let Err(error) = log.sync(now) {
+                poison(self, &error);
+            }
+        }
+    }
+
+    /// Starts a new segment if the writable memtables have no room for `incoming` bytes.
+    pub(super) fn make_room(&self, log: &mut LogState, incoming: usize) -> Result<()> {
+        if self.active_bytes() + incoming > self.options.memtable_bytes && self.has_active_entries() {
+            self.rotate(log, Rotate::WorthIt)?;
+        }
+        Ok(())
+    }
+
+    /// Finishes the segment and gives fresh memtables to the trees that fill a good share of them.
+    ///
+    /// A tree with few entries keeps its memtable for a few segments more, so that many quiet trees do
+    /// not write many tiny sstables.
+    ///
+    /// On an error before the new segment is there nothing has changed and the store goes on.
+    pub(super) fn rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
+        if let Err(error) = log.sync(self.runtime.now_micros()) {
+            poison(self, &error);
+            return Err(error);
+        }
+        let finished = log.writer()?.end();
+        let number = self.versions.lock().new_file_number();
+        let identity = self.identity(number);
+        let writer = WalWriter::create(&*self.vfs, &self.options.dir, identity, Some(finished))?;
+        log.start_segment(writer);
+        let stale_before = self.note_old_log(finished.number);
+        self.current_log.store(number, Ordering::Release);
+        let worth_a_run = match which {
+            Rotate::Everything => 0,
+            Rotate::WorthIt => self.active_bytes() / MEMTABLE_SHARE,
+        };
+        for tree in self.trees.load().values() {
+            let active = &tree.state_guard().active;
+            let stale = active.first_log().is_some_and(|first| first <= stale_before);
+            if stale || (active.first_log().is_some() && active.memtable.memory_bytes() >= worth_a_run) {
+                tree.replace_state(|state| state.rotated());
+            }
+        }
+        self.reset_active_bytes();
+        self.work_arrived();
+        Ok(())
+    }
+
+    /// Notes a finished segment; the result says up to which segment no memtable may hold the log back.
+    fn note_old_log(&self, number: u64) -> u64 {
+        let mut old_logs = self.old_logs.lock();
+        old_logs.push(number);
+        old_logs.len().checked_sub(MAX_OLD_LOGS).map_or(0, |position| old_logs[position])
+    }
+
+    fn has_active_entries(&self) -> bool {
+        self.trees.load().values().any(|tree| tree.state_guard().active.first_log().is_some())
+    }
+}

@@ -1,0 +1,347 @@
+//! The store: trees over one log and one manifest, with everything that keeps them going.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `commit` | group commit: log, memtables, publication |
+//! | `log` | segments of the log and their rotation |
+//! | `tree` | one tree's current memtables and version |
+//! | `read_view`, `snapshots` | consistent reads, and which versions they need |
+//! | `flush`, `compact` | memtables to sstables, sstables to sstables |
+//! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
+//! | `open`, `recovery`, `obsolete_files` | from files to a store, and which files may go |
+//! | `checkpoint`, `stats`, `verify` | copies, figures and checks |
+//!
+//! # Lock order
+//! log → versions → a tree's `replacing` → work → old logs. A thread may skip some, never go back.
+
+mod checkpoint;
+mod commit;
+mod compact;
+mod flush;
+mod log;
+mod obsolete_files;
+mod open;
+mod pressure;
+mod read_view;
+mod recovery;
+mod scheduler;
+mod snapshots;
+mod stats;
+mod table_output;
+mod tree;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::ArcSwap;
+use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, TreeId};
+use bolide_storage::{FileLock, Runtime, Vfs};
+use bolide_table::{BlockCache, ValueRef};
+use parking_lot::{Condvar, Mutex};
+
+pub use self::commit::CommitStage;
+pub use self::read_view::{ReadView, TreeView};
+pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
+pub use self::verify::StoreVerification;
+
+use self::commit::CommitQueue;
+use self::log::LogState;
+use self::pressure::Pressure;
+use self::scheduler::{Work, Workers};
+use self::snapshots::Snapshots;
+use self::stats::Counters;
+use self::tree::Tree;
+use crate::batch::StoreBatch;
+use crate::compaction::CompactionFilter;
+use crate::options::{StoreOptions, SyncMode, TreeOptions};
+use crate::version::{TableFiles, VersionEdit, VersionSet};
+
+/// The objects that a store works with, apart from its settings.
+#[derive(Debug, Clone)]
+pub struct StoreComponents {
+    /// The file system.
+    pub vfs: Arc<dyn Vfs>,
+    /// Clock, random numbers, threads.
+    pub runtime: Arc<dyn Runtime>,
+    /// The block cache; several stores may share one.
+    pub cache: Arc<BlockCache>,
+}
+
+/// A tree as the catalogue of a store knows it.
+#[derive(Debug, Clone)]
+pub struct TreeInfo {
+    /// Its number, never reused.
+    pub id: TreeId,
+    /// Its settings.
+    pub options: TreeOptions,
+    /// What the layer above keeps with it.
+    pub descriptor: Arc<[u8]>,
+}
+
+/// An open store. Dropping it closes it; see [`close`](Self::close).
+///
+/// All methods may be called from many threads at once.
+pub struct Store {
+    inner: Arc<StoreInner>,
+    workers: Workers,
+}
+
+/// What handles, views and background threads share.
+pub(crate) struct StoreInner {
+    options: StoreOptions,
+    vfs: Arc<dyn Vfs>,
+    runtime: Arc<dyn Runtime>,
+    table_files: Arc<TableFiles>,
+    database_id: u64,
+    trees: ArcSwap<BTreeMap<TreeId, Arc<Tree>>>,
+    snapshots: Snapshots,
+    commits: CommitQueue,
+    log: Mutex<LogState>,
+    versions: Mutex<VersionSet>,
+    /// Finished segments that some memtable may still need, ascending.
+    old_logs: Mutex<Vec<u64>>,
+    /// The segment that is written.
+    current_log: AtomicU64,
+    /// Held while files are removed, or while none may be.
+    removing: Mutex<()>,
+    /// Bytes of the writable memtables, kept up to date by the leader.
+    active_bytes: AtomicUsize,
+    work: Mutex<Work>,
+    work_signal: Condvar,
+    pressure: Pressure,
+    counters: Counters,
+    poisoned: OnceLock<Error>,
+    itself: Weak<StoreInner>,
+    /// Held until the store is dropped; `None` when opened read-only.
+    _lock: Option<Box<dyn FileLock>>,
+}
+
+/// Refuses all further writes of this handle because of `cause`.
+fn poison(store: &StoreInner, cause: &Error) {
+    let message = format!("an earlier write failed, so this handle refuses to write: {cause}");
+    let _ = store.poisoned.set(Error::new(ErrorKind::Poisoned, message));
+    store.work_arrived();
+}
+
+impl StoreInner {
+    /// Fails where no write may happen.
+    fn check_writable(&self) -> Result<()> {
+        if let Some(error) = self.poisoned.get() {
+            return Err(error.clone());
+        }
+        if self.options.read_only {
+            return Err(Error::new(ErrorKind::ReadOnly, "the database is open read-only"));
+        }
+        Ok(())
+    }
+
+    fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        self.trees
+            .load()
+            .get(&id)
+            .cloned()
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no tree {id} (any more)")))
+    }
+
+    fn identity(&self, file_number: u64) -> FileIdentity {
+        FileIdentity { database_id: self.database_id, file_number }
+    }
+
+    /// Makes an edit durable. Only a full disk leaves the store as it was; any other failure poisons it.
+    fn apply_edit(&self, versions: &mut VersionSet, edit: VersionEdit) -> Result<()> {
+        self.check_writable()?;
+        versions.apply(edit).map(drop).inspect_err(|error| {
+            if !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
+                poison(self, error);
+            }
+        })
+    }
+
+    /// A counted reference to itself, for views that outlive the call.
+    fn shared(&self) -> Arc<StoreInner> {
+        // A method can only run while a counted reference exists.
+        self.itself.upgrade().unwrap_or_else(|| unreachable!("a live store refers to itself"))
+    }
+
+    /// Bytes of all writable memtables together.
+    fn active_bytes(&self) -> usize {
+        self.active_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts the writable memtables anew.
+    fn reset_active_bytes(&self) {
+        let trees = self.trees.load();
+        let bytes = trees.values().map(|tree| tree.state_guard().active.memtable.memory_bytes()).sum();
+        self.active_bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Store {
+    /// Commits `batch` atomically and returns its last sequence number.
+    ///
+    /// When it returns, the batch is in the log (synced as `sync` says) and visible to every view made
+    /// later. `stage` runs inside the commit.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown tree; `NoSpace` if the disk is full, with nothing written; `Poisoned`
+    /// after an earlier failure; `ReadOnly`; what `stage` returned.
+    pub fn commit(
+        &self,
+        batch: StoreBatch,
+        stage: Option<Box<dyn CommitStage>>,
+        sync: SyncMode,
+    ) -> Result<SequenceNumber> {
+        self.inner.commit(batch, stage, sync)
+    }
+
+    /// The newest visible value of `key` in `tree`. Takes no lock and registers nothing.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree; `Corruption` or `Io` from reading an sstable.
+    pub fn get_latest(&self, tree: TreeId, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
+        let trees = self.inner.trees.load();
+        let Some(tree) = trees.get(&tree) else {
+            return self.inner.tree(tree).map(|_| None);
+        };
+        loop {
+            let state = tree.state_guard();
+            let sequence = self.inner.snapshots.published();
+            // If the state is still the same after the number was read, everything up to that number
+            // went into this state, and nothing that it needs was compacted away.
+            if Arc::ptr_eq(&state, &tree.state_guard()) {
+                return state.get(key, sequence);
+            }
+        }
+    }
+
+    /// A view of everything committed so far.
+    pub fn read_view(&self) -> ReadView {
+        ReadView::latest(self.inner.clone())
+    }
+
+    /// The newest sequence number that readers may see.
+    pub fn published_sequence(&self) -> SequenceNumber {
+        self.inner.snapshots.published()
+    }
+
+    /// The settings it was opened with.
+    pub fn options(&self) -> &StoreOptions {
+        &self.inner.options
+    }
+
+    /// The random number that was drawn when the database was created.
+    pub fn database_id(&self) -> u64 {
+        self.inner.database_id
+    }
+
+    /// Creates an empty tree. Durable when it returns.
+    ///
+    /// # Errors
+    /// `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
+    pub fn create_tree(&self, options: TreeOptions, descriptor: &[u8]) -> Result<TreeId> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        let mut versions = inner.versions.lock();
+        let id = versions.next_tree_id();
+        let mut edit = VersionEdit::new();
+        edit.create_tree(id, options.encode(), descriptor.to_vec());
+        inner.apply_edit(&mut versions, edit)?;
+        let version = versions.current(id).ok_or_else(|| Error::internal("a new tree has no version"))?;
+        let tree = Arc::new(Tree::new(id, options, descriptor.into(), version));
+        inner.trees.rcu(|trees| {
+            let mut trees = BTreeMap::clone(trees);
+            trees.insert(id, tree.clone());
+            trees
+        });
+        Ok(id)
+    }
+
+    /// Drops a tree. Its files go when the last view that reads them is dropped.
+    ///
+    /// # Errors
+    /// `NotFound`; as [`create_tree`](Self::create_tree).
+    pub fn drop_tree(&self, id: TreeId) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        // Nobody commits while the tree goes.
+        let _log = inner.log.lock();
+        let tree = inner.tree(id)?;
+        let mut versions = inner.versions.lock();
+        let mut edit = VersionEdit::new();
+        edit.drop_tree(id);
+        inner.apply_edit(&mut versions, edit)?;
+        tree.dropped.store(true, Ordering::Release);
+        inner.trees.rcu(|trees| {
+            let mut trees = BTreeMap::clone(trees);
+            trees.remove(&id);
+            trees
+        });
+        drop(versions);
+        drop(tree);
+        inner.reset_active_bytes();
+        inner.remove_obsolete_files();
+        Ok(())
+    }
+
+    /// Replaces what the layer above keeps with a tree. Durable when it returns.
+    ///
+    /// # Errors
+    /// `NotFound`; as [`create_tree`](Self::create_tree).
+    pub fn set_descriptor(&self, id: TreeId, descriptor: &[u8]) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        let tree = inner.tree(id)?;
+        let mut versions = inner.versions.lock();
+        let mut edit = VersionEdit::new();
+        edit.set_descriptor(id, descriptor.to_vec());
+        inner.apply_edit(&mut versions, edit)?;
+        *tree.descriptor.write() = descriptor.into();
+        Ok(())
+    }
+
+    /// Lets compactions of `tree` drop what `filter` has no use for.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn set_compaction_filter(&self, tree: TreeId, filter: Arc<dyn CompactionFilter>) -> Result<()> {
+        *self.inner.tree(tree)?.filter.write() = Some(filter);
+        Ok(())
+    }
+
+    /// All trees, by number.
+    pub fn trees(&self) -> Vec<TreeInfo> {
+        let trees = self.inner.trees.load();
+        let info = |tree: &Arc<Tree>| TreeInfo {
+            id: tree.id,
+            options: tree.options.clone(),
+            descriptor: tree.descriptor.read().clone(),
+        };
+        trees.values().map(info).collect()
+    }
+
+    /// Syncs the log: everything acknowledged so far is safe from a power cut when it returns.
+    ///
+    /// # Errors
+    /// `Io`; a failed sync poisons the handle.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.check_writable()?;
+        let mut log = self.inner.log.lock();
+        let now = self.inner.runtime.now_micros();
+        log.sync(now).inspect_err(|error| poison(&self.inner, error))
+    }
+}
+
+impl fmt::Debug for StoreInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("dir", &self.options.dir).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

@@ -1,0 +1,138 @@
+//! Opening a store.
+//!
+//! # Order
+//! 1. Lock the directory (not when read-only).
+//! 2. Recover the manifest, or create the database.
+//! 3. Replay the log into memtables; see `recovery`.
+//! 4. Seal the end of the old log, start a new segment (not when read-only).
+//! 5. Remove files that nothing refers to (not when read-only).
+//! 6. Start the background threads: they flush what was replayed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::ArcSwap;
+use bolide_base::{Error, ErrorKind, Result, TreeId};
+use bolide_storage::FileLock;
+use bolide_table::FilePool;
+use parking_lot::{Condvar, Mutex};
+
+use super::commit::CommitQueue;
+use super::log::LogState;
+use super::pressure::Pressure;
+use super::scheduler::{Work, Workers};
+use super::snapshots::Snapshots;
+use super::stats::Counters;
+use super::tree::Tree;
+use super::{Store, StoreComponents, StoreInner};
+use crate::file_name::FileName;
+use crate::options::{StoreOptions, TreeOptions};
+use crate::version::{OpenMode, VersionSet, VersionSetOptions};
+
+impl Store {
+    /// Opens the database in `options.dir`, creating it if asked to.
+    ///
+    /// Cost: reads the manifest and the log segments that hold unflushed writes; sstables are opened
+    /// when first read.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no database and none is to be created; `Locked` if it is open already;
+    /// `Corruption` with file and offset; `Unsupported` for files of a newer version; `Io`.
+    pub fn open(options: StoreOptions, components: StoreComponents) -> Result<Self> {
+        let lock = lock_directory(&options, &components)?;
+        let inner = StoreInner::open(options, components, lock)?;
+        inner.recover()?;
+        if !inner.options.read_only {
+            inner.start_log()?;
+            inner.remove_unknown_files()?;
+        }
+        inner.update_pressure();
+        if inner.options.background_threads == 0 && !inner.options.read_only {
+            inner.run_pending_work();
+        }
+        let workers = Workers::start(&inner)?;
+        Ok(Self { inner, workers })
+    }
+}
+
+/// Takes the lock file, after creating the directory if asked to.
+fn lock_directory(
+    options: &StoreOptions,
+    components: &StoreComponents,
+) -> Result<Option<Box<dyn FileLock>>> {
+    let vfs = &components.vfs;
+    let exists = vfs.exists(&FileName::Current.path(&options.dir))?;
+    if !exists && (options.read_only || !options.create_if_missing) {
+        let message = format!("there is no database in {}", options.dir.display());
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    if options.read_only {
+        return Ok(None);
+    }
+    vfs.create_dir_all(&options.dir)?;
+    vfs.lock(&FileName::Lock.path(&options.dir)).map(Some)
+}
+
+impl StoreInner {
+    fn open(
+        options: StoreOptions,
+        components: StoreComponents,
+        lock: Option<Box<dyn FileLock>>,
+    ) -> Result<Arc<Self>> {
+        let StoreComponents { vfs, runtime, cache } = components;
+        let mode = match (options.read_only, options.create_if_missing) {
+            (true, _) => OpenMode::ReadOnly,
+            (false, true) => OpenMode::CreateIfMissing,
+            (false, false) => OpenMode::Existing,
+        };
+        let pool = FilePool::new(vfs.clone(), &options.dir, options.max_open_files);
+        let versions = VersionSet::open(VersionSetOptions {
+            vfs: vfs.clone(),
+            dir: options.dir.clone(),
+            new_database_id: runtime.random_u64(),
+            max_manifest_bytes: options.manifest_bytes,
+            mode,
+            pool: pool.clone(),
+            cache,
+        })?;
+        let table_files = versions.table_files().clone();
+        let trees = open_trees(&versions)?;
+        let last_sequence = versions.last_sequence();
+        Ok(Arc::new_cyclic(|itself: &Weak<Self>| Self {
+            database_id: versions.database_id(),
+            table_files,
+            trees: ArcSwap::from_pointee(trees),
+            snapshots: Snapshots::default(),
+            commits: CommitQueue::default(),
+            log: Mutex::new(LogState::new(last_sequence)),
+            current_log: AtomicU64::new(0),
+            versions: Mutex::new(versions),
+            old_logs: Mutex::new(Vec::new()),
+            removing: Mutex::new(()),
+            active_bytes: AtomicUsize::new(0),
+            work: Mutex::new(Work::default()),
+            work_signal: Condvar::new(),
+            pressure: Pressure::default(),
+            counters: Counters::default(),
+            poisoned: OnceLock::new(),
+            itself: itself.clone(),
+            options,
+            vfs,
+            runtime,
+            _lock: lock,
+        }))
+    }
+}
+
+fn open_trees(versions: &VersionSet) -> Result<BTreeMap<TreeId, Arc<Tree>>> {
+    let mut trees = BTreeMap::new();
+    for entry in versions.trees() {
+        let options = TreeOptions::decode(&entry.options).ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, format!("the settings of tree {} are of a newer version", entry.id))
+        })?;
+        let tree = Tree::new(entry.id, options, entry.descriptor.clone(), entry.version.clone());
+        trees.insert(entry.id, Arc::new(tree));
+    }
+    Ok(trees)
+}

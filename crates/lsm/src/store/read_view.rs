@@ -1,0 +1,162 @@
+//! The whole store as it was at one sequence number.
+
+use std::sync::Arc;
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+use bolide_table::ValueRef;
+
+use super::StoreInner;
+use super::tree::TreeState;
+use crate::cursor::{Bounds, Source, VisibleCursor};
+
+/// A consistent view of all trees at one sequence number.
+///
+/// As long as it lives, no version that it shows is compacted away. It is cheap to make (one lock,
+/// no I/O) and to clone, but an old view keeps old versions on disk: drop it when done.
+#[derive(Debug)]
+pub struct ReadView {
+    store: Arc<StoreInner>,
+    sequence: SequenceNumber,
+    registered: bool,
+}
+
+impl ReadView {
+    pub(super) fn latest(store: Arc<StoreInner>) -> Self {
+        let sequence = store.snapshots.register();
+        Self { store, sequence, registered: true }
+    }
+
+    /// A view for the length of one commit, at a number that is not published yet: versions at or
+    /// above the published number are not compacted away, so it needs no registration.
+    pub(super) fn unregistered(store: Arc<StoreInner>, sequence: SequenceNumber) -> Self {
+        Self { store, sequence, registered: false }
+    }
+
+    /// Writes up to this number are seen, later ones are not.
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// The value of `key` in `tree`, with the sequence number of the write that set it.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree; `Corruption` or `Io` from reading an sstable.
+    pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
+        self.store.tree(tree)?.state_guard().get(key, self.sequence)
+    }
+
+    /// The sequence number of the write that set `key` in `tree`; `None` if the key is absent, deleted
+    /// or within a deleted range. Reads no value.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn newest_sequence(&self, tree: TreeId, key: &[u8]) -> Result<Option<SequenceNumber>> {
+        self.store.tree(tree)?.state_guard().newest_sequence(key, self.sequence)
+    }
+
+    /// True if a range tombstone of `tree` that this view sees covers `key` as written at `sequence`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn covered_by_range_tombstone(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<bool> {
+        Ok(self.tree(tree)?.covered_by_range_tombstone(key, sequence))
+    }
+
+    /// A cursor over the visible entries of `tree` within `bounds`, not positioned yet.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn cursor(&self, tree: TreeId, bounds: Bounds) -> Result<VisibleCursor<Source>> {
+        self.tree(tree)?.cursor(bounds)
+    }
+
+    /// One tree at this view, for many reads in a row.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn tree(&self, tree: TreeId) -> Result<TreeView> {
+        Ok(TreeView { state: self.store.tree(tree)?.state(), sequence: self.sequence, view: self.clone() })
+    }
+}
+
+impl Clone for ReadView {
+    fn clone(&self) -> Self {
+        if self.registered {
+            self.store.snapshots.register_again(self.sequence);
+        }
+        Self { store: self.store.clone(), sequence: self.sequence, registered: self.registered }
+    }
+}
+
+impl Drop for ReadView {
+    fn drop(&mut self) {
+        if self.registered {
+            self.store.snapshots.release(self.sequence);
+        }
+    }
+}
+
+/// One tree at a read view. It pins the memtables and sstables it started with.
+#[derive(Debug, Clone)]
+pub struct TreeView {
+    state: Arc<TreeState>,
+    sequence: SequenceNumber,
+    /// Keeps the sequence number registered.
+    view: ReadView,
+}
+
+impl TreeView {
+    /// Writes up to this number are seen.
+    pub fn sequence(&self) -> SequenceNumber {
+        self.sequence
+    }
+
+    /// The read view that this is a part of.
+    pub fn view(&self) -> &ReadView {
+        &self.view
+    }
+
+    /// As [`ReadView::get`].
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading an sstable.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
+        self.state.get(key, self.sequence)
+    }
+
+    /// As [`ReadView::newest_sequence`].
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading an sstable.
+    #[inline]
+    pub fn newest_sequence(&self, key: &[u8]) -> Result<Option<SequenceNumber>> {
+        self.state.newest_sequence(key, self.sequence)
+    }
+
+    /// True where [`covered_by_range_tombstone`](Self::covered_by_range_tombstone) can be true at all.
+    #[inline]
+    pub fn has_range_tombstones(&self) -> bool {
+        self.state.has_range_tombstones()
+    }
+
+    /// As [`ReadView::covered_by_range_tombstone`].
+    pub fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool {
+        self.has_range_tombstones() && self.state.newest_range_tombstone(key, self.sequence) > sequence
+    }
+
+    /// As [`ReadView::cursor`].
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from opening an sstable.
+    pub fn cursor(&self, bounds: Bounds) -> Result<VisibleCursor<Source>> {
+        let sources = self.state.sources(self.sequence, &bounds);
+        let ranges = self.state.merged_range_tombstones()?;
+        Ok(VisibleCursor::new(sources, self.sequence, ranges, bounds))
+    }
+}

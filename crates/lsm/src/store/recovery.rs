@@ -1,0 +1,157 @@
+//! Recovery: the log is replayed into memtables.
+//!
+//! # Algorithm
+//! 1. The sequence numbers go on above the highest of manifest, sstables and log.
+//! 2. Every record at or above the log floor is read in the order in which it was written. An operation
+//!    is inserted unless its tree was flushed past its segment, or was dropped. (Each tree has a floor of
+//!    its own: replaying a flushed write into a memtable would put an old version above newer ones.)
+//! 3. If the replayed memtables grow over their limit, they are flushed where a segment ends.
+//! 4. What was cut off as torn stays cut: the end of the last segment is synced and sealed before the
+//!    next segment starts.
+//!
+//! All of it may be cut off by another crash and starts over. Redo is idempotent: entries are identified
+//! by key and sequence number.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use bolide_base::{Error, ErrorKind, Result};
+
+use super::StoreInner;
+use crate::batch::{BatchReader, PlacedOperation};
+use crate::file_name::FileName;
+use crate::version::VersionEdit;
+use crate::wal::WalWriter;
+use crate::wal::replay::{WalChain, replay};
+
+impl StoreInner {
+    /// Replays the log. Afterwards the store can be read.
+    pub(super) fn recover(&self) -> Result<()> {
+        let (floor, seals, last_sequence) = {
+            let versions = self.versions.lock();
+            (versions.wal_floor(), versions.seals().clone(), versions.last_sequence())
+        };
+        self.snapshots.publish(last_sequence);
+        self.log.lock().applied = last_sequence;
+        let chain = WalChain {
+            vfs: &*self.vfs,
+            dir: &self.options.dir,
+            database_id: self.database_id,
+            floor,
+            seals: &seals,
+        };
+        let mut replayed = Vec::new();
+        let tail = replay(&chain, |number, name, record| {
+            if replayed.last() != Some(&number) {
+                self.begin_segment(&mut replayed, number)?;
+            }
+            self.replay_record(number, record.payload).map_err(|error| {
+                error.context(format!("{name}: the record at byte {}", record.offset))
+            })
+        })?;
+        self.reset_active_bytes();
+        if let Some(last) = tail.last
+            && replayed.last() != Some(&last.number)
+        {
+            replayed.push(last.number);
+        }
+        *self.old_logs.lock() = replayed;
+        self.log.lock().tail = Some(tail);
+        Ok(())
+    }
+
+    /// Notes a segment whose records follow; if memory runs short, flushes those of the segments before,
+    /// all of which were synced before this one was started.
+    fn begin_segment(&self, replayed: &mut Vec<u64>, number: u64) -> Result<()> {
+        replayed.push(number);
+        self.current_log.store(number, Ordering::Release);
+        self.reset_active_bytes();
+        if self.options.read_only || self.active_bytes() <= 2 * self.options.memtable_bytes {
+            return Ok(());
+        }
+        let trees: Vec<_> = self.trees.load().values().cloned().collect();
+        for tree in trees {
+            if tree.state_guard().active.first_log().is_some() {
+                tree.replace_state(|state| state.rotated());
+                self.flush_tree(&tree)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replay_record(&self, log_number: u64, payload: &[u8]) -> Result<()> {
+        let mut operations = BatchReader::new(payload)?;
+        for placed in &mut operations {
+            self.replay_operation(log_number, placed?)?;
+        }
+        let last = operations.next_sequence() - 1;
+        let mut log = self.log.lock();
+        log.applied = log.applied.max(last);
+        self.snapshots.publish(log.applied);
+        Ok(())
+    }
+
+    fn replay_operation(&self, log_number: u64, placed: PlacedOperation<'_>) -> Result<()> {
+        let trees = self.trees.load();
+        let Some(tree) = trees.get(&placed.tree) else {
+            // Numbers of trees are never reused: one that was handed out and is not there was dropped.
+            return if placed.tree < self.versions.lock().next_tree_id() {
+                Ok(())
+            } else {
+                Err(Error::new(
+                    ErrorKind::Corruption,
+                    format!("a write to tree {}, which never existed", placed.tree),
+                ))
+            };
+        };
+        if log_number < self.versions.lock().tree_log_floor(placed.tree) {
+            return Ok(());
+        }
+        let state = tree.state_guard();
+        state.active.note_log(log_number);
+        placed.operation.insert_into(&state.active.memtable, placed.sequence);
+        Ok(())
+    }
+
+    /// Seals what was replayed and starts a new segment behind it.
+    pub(super) fn start_log(&self) -> Result<()> {
+        let mut log = self.log.lock();
+        let mut versions = self.versions.lock();
+        let mut previous = None;
+        if let Some(tail) = log.tail.take() {
+            tail.sync_last(&*self.vfs, &self.options.dir)?;
+            previous = tail.last;
+            if let Some(end) = tail.last.filter(|_| !tail.sealed) {
+                let mut edit = VersionEdit::new();
+                edit.seal_wal(end.number, end.len);
+                edit.set_last_sequence(log.applied);
+                self.apply_edit(&mut versions, edit)?;
+            }
+        }
+        let number = versions.new_file_number();
+        drop(versions);
+        let writer = WalWriter::create(&*self.vfs, &self.options.dir, self.identity(number), previous)?;
+        log.start_segment(writer);
+        self.current_log.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes files that neither the manifest nor the log needs: what an interrupted flush, compaction
+    /// or manifest switch left behind. Files that are not Bolide's are left alone.
+    pub(super) fn remove_unknown_files(&self) -> Result<()> {
+        let mut live: BTreeSet<u64> = self.old_logs.lock().iter().copied().collect();
+        live.insert(self.current_log.load(Ordering::Acquire));
+        for tree in self.trees.load().values() {
+            live.extend(tree.state_guard().version.tables().map(|table| table.meta().number));
+        }
+        live.insert(self.versions.lock().manifest_number());
+        for name in self.vfs.list(&self.options.dir)? {
+            if let Some(file) = FileName::parse(&name)
+                && file.number().is_some_and(|number| !live.contains(&number))
+            {
+                self.vfs.remove(&file.path(&self.options.dir))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,377 @@
+//! What work waits, who does it, and when it is done.
+//!
+//! Flushes go before compactions: they free memory and log. Several trees may be flushed at once, one
+//! tree by one thread only, so that its runs are added in the order of their age. Compactions of one
+//! tree run side by side where their inputs do not touch.
+//!
+//! With no background threads the same work is done by whoever caused it, in a fixed order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bolide_base::{Error, ErrorKind, Result, TreeId};
+use bolide_storage::JoinHandle;
+
+use super::tree::Tree;
+use super::{Store, StoreInner, poison};
+use crate::compaction::{CompactionPlan, VersionShape, policy_for};
+
+/// After a background failure that may pass, work rests for so long.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// Background work in progress.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    stopping: bool,
+    flushing: BTreeSet<TreeId>,
+    /// Files that running compactions read, by tree.
+    busy_files: BTreeMap<TreeId, BTreeSet<u64>>,
+    running_compactions: BTreeMap<TreeId, usize>,
+    /// Trees that somebody compacts by hand.
+    reserved: BTreeSet<TreeId>,
+    /// The last failure that did not poison the store, until somebody was told.
+    failure: Option<Error>,
+    /// Work rests until then after a failure.
+    rests_until_micros: u64,
+}
+
+impl Work {
+    pub(super) fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.flushing.is_empty() && self.running_compactions.is_empty()
+    }
+}
+
+/// One piece of work.
+enum Job {
+    Flush(Arc<Tree>),
+    Compact(Arc<Tree>, CompactionPlan),
+}
+
+/// The background threads of a store. Dropping them stops and joins them.
+#[derive(Debug)]
+pub(super) struct Workers {
+    inner: Arc<StoreInner>,
+    threads: Vec<Box<dyn JoinHandle>>,
+}
+
+impl Workers {
+    pub(super) fn start(inner: &Arc<StoreInner>) -> Result<Self> {
+        let mut workers = Self { inner: inner.clone(), threads: Vec::new() };
+        if !inner.options.read_only {
+            for number in 0..inner.options.background_threads {
+                let shared = inner.clone();
+                let name = format!("bolide-work-{number}");
+                workers.threads.push(inner.runtime.spawn(&name, Box::new(move || shared.work_loop()))?);
+            }
+        }
+        Ok(workers)
+    }
+
+    /// Stops the threads after the work at hand; what is left waits for the next opening.
+    pub(super) fn stop(&mut self) {
+        self.inner.work.lock().stopping = true;
+        self.inner.work_signal.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                poison(&self.inner, &Error::internal("a background thread panicked"));
+            }
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl StoreInner {
+    /// Tells the threads that there may be something to do.
+    pub(super) fn work_arrived(&self) {
+        self.update_pressure();
+        // The lock orders this signal after the look of a thread that is about to sleep.
+        drop(self.work.lock());
+        self.work_signal.notify_all();
+    }
+
+    /// True once the store is closing: long work should end early.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.work.lock().stopping || self.poisoned.get().is_some()
+    }
+
+    fn work_loop(&self) {
+        let mut work = self.work.lock();
+        while !work.stopping {
+            match self.pick_job(&mut work) {
+                Some(job) => {
+                    drop(work);
+                    self.run_job(job);
+                    work = self.work.lock();
+                }
+                None => {
+                    self.work_signal.wait_for(&mut work, self.options.sync_interval);
+                    drop(work);
+                    self.sync_overdue_log();
+                    work = self.work.lock();
+                }
+            }
+        }
+    }
+
+    /// Does all work that waits, in the calling thread.
+    pub(super) fn run_pending_work(&self) {
+        loop {
+            let job = self.pick_job(&mut self.work.lock());
+            match job {
+                Some(job) => self.run_job(job),
+                None => return,
+            }
+        }
+    }
+
+    fn pick_job(&self, work: &mut Work) -> Option<Job> {
+        if self.check_writable().is_err() || self.runtime.now_micros() < work.rests_until_micros {
+            return None;
+        }
+        let job = self.pick_flush(work).or_else(|| self.pick_compaction(work))?;
+        match &job {
+            Job::Flush(tree) => {
+                work.flushing.insert(tree.id);
+            }
+            Job::Compact(tree, plan) => {
+                work.busy_files.entry(tree.id).or_default().extend(plan.input_files());
+                *work.running_compactions.entry(tree.id).or_insert(0) += 1;
+            }
+        }
+        Some(job)
+    }
+
+    /// The tree with the most full memtables.
+    fn pick_flush(&self, work: &Work) -> Option<Job> {
+        let trees = self.trees.load();
+        let waiting = trees.values().filter(|tree| !work.flushing.contains(&tree.id));
+        let (count, tree) =
+            waiting.map(|tree| (tree.state_guard().immutables.len(), tree)).max_by_key(|(count, _)| *count)?;
+        (count > 0).then(|| Job::Flush(tree.clone()))
+    }
+
+    /// The most urgent compaction of all trees.
+    fn pick_compaction(&self, work: &Work) -> Option<Job> {
+        let none = BTreeSet::new();
+        let trees = self.trees.load();
+        let mut best: Option<(f64, Job)> = None;
+        for tree in trees.values().filter(|tree| !work.reserved.contains(&tree.id)) {
+            let state = tree.state_guard();
+            let shape = VersionShape::of(&state.version);
+            let busy = work.busy_files.get(&tree.id).unwrap_or(&none);
+            let policy = policy_for(&tree.options);
+            if let Some(plan) = policy.pick(&shape, busy)
+                && best.as_ref().is_none_or(|(score, _)| plan.score > *score)
+            {
+                best = Some((plan.score, Job::Compact(tree.clone(), plan)));
+            }
+        }
+        best.map(|(_, job)| job)
+    }
+
+    /// Runs one piece of work and notes how it went. A panic poisons the store.
+    fn run_job(&self, job: Job) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| match &job {
+            Job::Flush(tree) => self.flush_tree(tree),
+            Job::Compact(tree, plan) => self.compact_tree(tree, plan),
+        }));
+        let result = outcome.unwrap_or_else(|_| {
+            let error = Error::internal("a background job panicked");
+            poison(self, &error);
+            Err(error)
+        });
+        let mut work = self.work.lock();
+        match &job {
+            Job::Flush(tree) => {
+                work.flushing.remove(&tree.id);
+            }
+            Job::Compact(tree, plan) => work.forget_compaction(tree.id, plan),
+        }
+        match result {
+            Ok(()) => work.failure = None,
+            Err(error) if error.kind() == ErrorKind::Closed => {}
+            Err(error) => {
+                work.rests_until_micros = self.runtime.now_micros() + RETRY_AFTER.as_micros() as u64;
+                work.failure = Some(error);
+            }
+        }
+        drop(work);
+        self.remove_obsolete_files();
+        self.work_arrived();
+    }
+
+    /// Waits until nothing waits to be done or is being done.
+    fn settle(&self) -> Result<()> {
+        if self.options.background_threads == 0 {
+            self.run_pending_work();
+        }
+        let mut work = self.work.lock();
+        loop {
+            self.check_writable()?;
+            if let Some(error) = work.take_failure() {
+                return Err(error);
+            }
+            let waiting = self.pick_flush(&work).is_some() || self.pick_compaction(&work).is_some();
+            if work.is_idle() && !waiting {
+                return Ok(());
+            }
+            self.work_signal.wait_for(&mut work, RETRY_AFTER);
+        }
+    }
+
+    /// Waits until no full memtable is left.
+    fn wait_for_flushes(&self) -> Result<()> {
+        if self.options.background_threads == 0 {
+            self.run_pending_work();
+        }
+        let mut work = self.work.lock();
+        loop {
+            self.check_writable()?;
+            if let Some(error) = work.take_failure() {
+                return Err(error);
+            }
+            if work.flushing.is_empty() && self.pick_flush(&work).is_none() {
+                return Ok(());
+            }
+            self.work_signal.wait_for(&mut work, RETRY_AFTER);
+        }
+    }
+
+    /// Keeps automatic compactions away from `tree` while `job` runs.
+    fn with_reserved<T>(&self, tree: TreeId, job: impl FnOnce() -> Result<T>) -> Result<T> {
+        let mut work = self.work.lock();
+        while !work.reserved.insert(tree) {
+            self.work_signal.wait(&mut work);
+        }
+        while work.running_compactions.contains_key(&tree) {
+            self.work_signal.wait(&mut work);
+        }
+        drop(work);
+        let result = job();
+        self.work.lock().reserved.remove(&tree);
+        self.work_arrived();
+        result
+    }
+}
+
+impl Work {
+    fn forget_compaction(&mut self, tree: TreeId, plan: &CompactionPlan) {
+        if let Some(busy) = self.busy_files.get_mut(&tree) {
+            for file in plan.input_files() {
+                busy.remove(&file);
+            }
+        }
+        if let Some(count) = self.running_compactions.get_mut(&tree) {
+            *count -= 1;
+            if *count == 0 {
+                self.running_compactions.remove(&tree);
+                self.busy_files.remove(&tree);
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Writes all memtables to sstables and waits for it.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`, `Poisoned`, `ReadOnly`.
+    pub fn flush(&self) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        inner.rotate_all()?;
+        inner.wait_for_flushes()
+    }
+
+    /// Flushes `tree` and merges all its sorted runs into one, dropping everything that no view needs.
+    /// Cost: reads and writes the whole tree.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush); `NotFound`.
+    pub fn compact(&self, tree: TreeId) -> Result<()> {
+        self.flush()?;
+        let inner = &*self.inner;
+        let tree = inner.tree(tree)?;
+        inner.with_reserved(tree.id, || {
+            let state = tree.state();
+            let shape = VersionShape::of(&state.version);
+            match policy_for(&tree.options).full(&shape) {
+                Some(plan) => inner.compact_tree(&tree, &plan),
+                None => Ok(()),
+            }
+        })?;
+        inner.remove_obsolete_files();
+        Ok(())
+    }
+
+    /// Waits until all flushes and compactions that are due were done.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn wait_until_settled(&self) -> Result<()> {
+        self.inner.check_writable()?;
+        self.inner.settle()
+    }
+}
+
+impl std::ops::Drop for Store {
+    fn drop(&mut self) {
+        // Errors were reported to whoever waited for the data; recovery replays the log.
+        let _ = self.close_files();
+    }
+}
+
+impl Store {
+    /// Syncs the log, stops the background threads and marks the log as closed, so that damage in its
+    /// last record can be told from a torn write at the next opening. Memtables are not flushed: the
+    /// log has them.
+    ///
+    /// # Errors
+    /// `Io` or `Poisoned`: then the next opening recovers as after a crash.
+    pub fn close(mut self) -> Result<()> {
+        self.close_files()
+    }
+
+    fn close_files(&mut self) -> Result<()> {
+        self.workers.stop();
+        let inner = &*self.inner;
+        if inner.options.read_only {
+            return Ok(());
+        }
+        let mut log = inner.log.lock();
+        if !log.is_open() {
+            return Ok(());
+        }
+        inner.check_writable()?;
+        log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
+        let end = log.close();
+        inner.versions.lock().close(end)
+    }
+}
+
+impl StoreInner {
+    fn rotate_all(&self) -> Result<()> {
+        let mut log = self.log.lock();
+        if self.trees.load().values().all(|tree| tree.state_guard().active.first_log().is_none()) {
+            return Ok(());
+        }
+        self.rotate(&mut log, super::log::Rotate::Everything)
+    }
+
+    /// True if `tree` was dropped or the store is closing: work on it should end.
+    pub(super) fn is_abandoned(&self, tree: &Tree) -> bool {
+        tree.dropped.load(Ordering::Acquire) || self.is_stopping()
+    }
+}

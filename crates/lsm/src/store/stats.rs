@@ -1,0 +1,213 @@
+//! Figures about a store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+
+use super::{Store, StoreInner};
+use crate::options::Layout;
+
+/// Counters since the store was opened.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    table_bytes_flushed: AtomicU64,
+    table_bytes_compacted: AtomicU64,
+    pub(super) compaction_bytes_read: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) compactions: AtomicU64,
+    pub(super) trivial_moves: AtomicU64,
+    pub(super) entries_dropped: AtomicU64,
+    pub(super) log_bytes: AtomicU64,
+    pub(super) batch_bytes: AtomicU64,
+    pub(super) throttled_nanos: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn flushed(&self, bytes: u64) {
+        self.table_bytes_flushed.fetch_add(bytes, Ordering::Relaxed);
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn compacted(&self, bytes_read: u64, bytes_written: u64, entries_dropped: u64) {
+        self.compaction_bytes_read.fetch_add(bytes_read, Ordering::Relaxed);
+        self.table_bytes_compacted.fetch_add(bytes_written, Ordering::Relaxed);
+        self.entries_dropped.fetch_add(entries_dropped, Ordering::Relaxed);
+        self.compactions.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What was written since the store was opened, in bytes where the name says so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WriteCounters {
+    /// Encoded batches that callers committed.
+    pub batch_bytes: u64,
+    /// Log records with their headers.
+    pub log_bytes: u64,
+    /// Sstables written by flushes.
+    pub flushed_bytes: u64,
+    /// Sstables written by compactions.
+    pub compacted_bytes: u64,
+    /// Sstables read by compactions.
+    pub compaction_bytes_read: u64,
+    /// Flushes done.
+    pub flushes: u64,
+    /// Compactions done, moves not counted.
+    pub compactions: u64,
+    /// Files moved to another level without being rewritten.
+    pub trivial_moves: u64,
+    /// Entries that compactions and flushes dropped because nobody can see them any more.
+    pub entries_dropped: u64,
+    /// Time that writers were made to wait, in microseconds.
+    pub throttled_micros: u64,
+}
+
+impl WriteCounters {
+    /// Bytes written to sstables for each byte of a committed batch; the log is not counted. 0 before
+    /// the first write.
+    pub fn write_amplification(&self) -> f64 {
+        if self.batch_bytes == 0 {
+            return 0.0;
+        }
+        (self.flushed_bytes + self.compacted_bytes) as f64 / self.batch_bytes as f64
+    }
+}
+
+/// One level of a tree.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LevelStats {
+    /// Its number; 0 is the first on disk.
+    pub level: usize,
+    /// Sorted runs.
+    pub runs: usize,
+    /// Sstables.
+    pub tables: usize,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Entries, dead versions and tombstones included.
+    pub entries: u64,
+    /// Tombstones among them.
+    pub tombstones: u64,
+}
+
+/// One tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeStats {
+    /// Its number.
+    pub tree: TreeId,
+    /// Its layout.
+    pub layout: Layout,
+    /// Bytes of its memtables, in memory.
+    pub memtable_bytes: usize,
+    /// Entries in its memtables.
+    pub memtable_entries: usize,
+    /// Full memtables that wait to be flushed.
+    pub immutable_memtables: usize,
+    /// Levels that hold something.
+    pub levels: Vec<LevelStats>,
+    /// Bytes that filters and indexes of its open sstables take in memory.
+    pub resident_bytes: usize,
+    /// Range tombstones in force.
+    pub range_tombstones: usize,
+}
+
+impl TreeStats {
+    /// Bytes on disk.
+    pub fn disk_bytes(&self) -> u64 {
+        self.levels.iter().map(|level| level.bytes).sum()
+    }
+
+    /// Entries on disk and in memtables, dead versions and tombstones included.
+    pub fn entries(&self) -> u64 {
+        self.levels.iter().map(|level| level.entries).sum::<u64>() + self.memtable_entries as u64
+    }
+}
+
+/// A store at one moment.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StoreStats {
+    /// Its trees, by number.
+    pub trees: Vec<TreeStats>,
+    /// What was written since it was opened.
+    pub writes: WriteCounters,
+    /// The newest sequence number that readers may see.
+    pub sequence: SequenceNumber,
+    /// The oldest sequence number that some view still reads.
+    pub oldest_view: SequenceNumber,
+    /// Views that are alive.
+    pub views: usize,
+    /// Length of the log segment in use, in bytes.
+    pub log_segment_bytes: u64,
+    /// Finished log segments that some memtable still needs.
+    pub old_log_segments: usize,
+}
+
+impl Store {
+    /// Figures about the store and each tree. Takes short locks, does no I/O.
+    pub fn stats(&self) -> StoreStats {
+        let inner = &*self.inner;
+        let (log_bytes, sequence) = {
+            let log = inner.log.lock();
+            (log.len(), inner.snapshots.published())
+        };
+        StoreStats {
+            trees: inner.trees.load().keys().filter_map(|&tree| inner.tree_stats(tree).ok()).collect(),
+            writes: inner.write_counters(),
+            sequence,
+            oldest_view: inner.snapshots.oldest(),
+            views: inner.snapshots.count(),
+            log_segment_bytes: log_bytes,
+            old_log_segments: inner.old_logs.lock().len(),
+        }
+    }
+}
+
+impl StoreInner {
+    fn write_counters(&self) -> WriteCounters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        WriteCounters {
+            batch_bytes: read(&counters.batch_bytes),
+            log_bytes: read(&counters.log_bytes),
+            flushed_bytes: read(&counters.table_bytes_flushed),
+            compacted_bytes: read(&counters.table_bytes_compacted),
+            compaction_bytes_read: read(&counters.compaction_bytes_read),
+            flushes: read(&counters.flushes),
+            compactions: read(&counters.compactions),
+            trivial_moves: read(&counters.trivial_moves),
+            entries_dropped: read(&counters.entries_dropped),
+            throttled_micros: read(&counters.throttled_nanos) / 1_000,
+        }
+    }
+
+    fn tree_stats(&self, id: TreeId) -> Result<TreeStats> {
+        let tree = self.tree(id)?;
+        let state = tree.state();
+        let mut levels: Vec<LevelStats> = Vec::new();
+        let mut resident_bytes = 0;
+        for (level, runs) in state.version.levels().iter().enumerate().filter(|(_, runs)| !runs.is_empty()) {
+            let mut stats = LevelStats { level, runs: runs.len(), ..LevelStats::default() };
+            for table in runs.iter().flat_map(|run| run.tables()) {
+                stats.tables += 1;
+                stats.bytes += table.meta().file_bytes;
+                stats.entries += table.meta().entries;
+                stats.tombstones += table.meta().tombstones;
+                resident_bytes += table.opened_reader().map_or(0, |reader| reader.memory_bytes());
+            }
+            levels.push(stats);
+        }
+        Ok(TreeStats {
+            tree: id,
+            layout: tree.options.layout,
+            memtable_bytes: state.memtables().map(|logged| logged.memtable.memory_bytes()).sum(),
+            memtable_entries: state.memtables().map(|logged| logged.memtable.entries()).sum(),
+            immutable_memtables: state.immutables.len(),
+            levels,
+            resident_bytes,
+            range_tombstones: state.version.range_tombstones().len(),
+        })
+    }
+}

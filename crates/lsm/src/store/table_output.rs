@@ -1,0 +1,103 @@
+//! Writing the sorted output of a flush or a compaction to new sstables.
+
+use std::sync::Arc;
+
+use bolide_base::{Result, Trailer};
+use bolide_table::{TableBuilder, TableOptions};
+
+use super::StoreInner;
+use super::tree::Tree;
+use crate::file_name::FileName;
+use crate::version::TableMeta;
+
+/// Cuts a sorted stream of entries into sstables.
+///
+/// All versions of one key go to one file, so that the files of a run do not overlap.
+pub(super) struct TableOutput<'a> {
+    store: &'a StoreInner,
+    options: TableOptions,
+    /// Size from which on the next key starts a new file.
+    target_bytes: u64,
+    /// Recorded in each file: range tombstones up to here were applied to its entries.
+    filtered_through: u64,
+    current: Option<(u64, TableBuilder)>,
+    last_key: Vec<u8>,
+    finished: Vec<TableMeta>,
+    /// Numbers of all files started, to remove them if the work fails.
+    started: Vec<u64>,
+}
+
+impl<'a> TableOutput<'a> {
+    pub(super) fn new(
+        store: &'a StoreInner,
+        tree: &Arc<Tree>,
+        target_bytes: u64,
+        filtered_through: u64,
+    ) -> Self {
+        Self {
+            store,
+            options: tree.options.table_options(),
+            target_bytes,
+            filtered_through,
+            current: None,
+            last_key: Vec::new(),
+            finished: Vec::new(),
+            started: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
+        let full = self.current.as_ref().is_some_and(|(_, builder)| builder.estimated_bytes() >= self.target_bytes);
+        if full && key != self.last_key {
+            self.finish_current()?;
+        }
+        if self.current.is_none() {
+            self.start()?;
+        }
+        if let Some((_, builder)) = &mut self.current {
+            builder.add(key, trailer, value)?;
+        }
+        if self.target_bytes != u64::MAX {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+        }
+        Ok(())
+    }
+
+    /// Finishes the last file and makes all names durable. The files belong to the caller from now on.
+    pub(super) fn finish(mut self) -> Result<Vec<TableMeta>> {
+        self.finish_current()?;
+        if !self.finished.is_empty() {
+            self.store.vfs.sync_dir(&self.store.options.dir)?;
+        }
+        self.started.clear();
+        Ok(std::mem::take(&mut self.finished))
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let number = self.store.versions.lock().new_file_number();
+        let file = self.store.vfs.create(&FileName::Table(number).path(&self.store.options.dir))?;
+        self.started.push(number);
+        let identity = self.store.identity(number);
+        self.current = Some((number, TableBuilder::new(file, identity, &self.options, Vec::new())?));
+        Ok(())
+    }
+
+    fn finish_current(&mut self) -> Result<()> {
+        if let Some((number, builder)) = self.current.take() {
+            let properties = builder.finish()?;
+            self.finished.push(TableMeta::new(number, &properties, self.filtered_through));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for TableOutput<'_> {
+    /// Removes what an interrupted job left behind. What cannot be removed now goes at the next opening.
+    fn drop(&mut self) {
+        self.current = None;
+        for number in &self.started {
+            let _ = self.store.vfs.remove(&FileName::Table(*number).path(&self.store.options.dir));
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! One tree of a store: its settings and its current state.
+//!
+//! A [`TreeState`] is immutable and swapped as a whole, so a reader works on one consistent set of
+//! memtables and sstables for as long as it likes. Its components are ordered by age: the writable
+//! memtable, the full memtables (newest first), the runs of the version (newest first). For one key,
+//! every version in an earlier component is newer than every version in a later one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use bolide_base::{Error, Result, SequenceNumber, Trailer, TreeId};
+use bolide_table::ValueRef;
+use parking_lot::{Mutex, RwLock};
+
+use crate::compaction::{CompactionFilter, CompactionPlan};
+use crate::cursor::{Bounds, RunCursor, Source};
+use crate::memtable::{Memtable, Visibility};
+use crate::options::TreeOptions;
+use crate::range_tombstones::RangeTombstones;
+use crate::version::{SortedRun, TableHandle, Version};
+
+/// A tree while its store is open.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) id: TreeId,
+    pub(super) options: TreeOptions,
+    /// What the layer above keeps with the tree.
+    pub(super) descriptor: RwLock<Arc<[u8]>>,
+    state: ArcSwap<TreeState>,
+    /// Serialises those who replace the state.
+    replacing: Mutex<()>,
+    /// Drops entries that compactions meet and the layer above has no use for.
+    pub(super) filter: RwLock<Option<Arc<dyn CompactionFilter>>>,
+    /// Set when the tree was dropped: background work on it ends.
+    pub(super) dropped: AtomicBool,
+}
+
+impl Tree {
+    pub(super) fn new(
+        id: TreeId,
+        options: TreeOptions,
+        descriptor: Arc<[u8]>,
+        version: Arc<Version>,
+    ) -> Self {
+        let state = TreeState { active: Arc::default(), immutables: Vec::new(), version };
+        Self {
+            id,
+            options,
+            descriptor: RwLock::new(descriptor),
+            state: ArcSwap::from_pointee(state),
+            replacing: Mutex::new(()),
+            filter: RwLock::new(None),
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    /// The current state, to keep.
+    #[inline]
+    pub(super) fn state(&self) -> Arc<TreeState> {
+        self.state.load_full()
+    }
+
+    /// The current state, for a moment.
+    #[inline]
+    pub(super) fn state_guard(&self) -> arc_swap::Guard<Arc<TreeState>> {
+        self.state.load()
+    }
+
+    /// Replaces the state by what `change` makes of it.
+    pub(super) fn replace_state(&self, change: impl FnOnce(&TreeState) -> TreeState) {
+        let _replacing = self.replacing.lock();
+        let next = change(&self.state.load());
+        self.state.store(Arc::new(next));
+    }
+}
+
+/// A memtable and the log segments that its entries are in.
+#[derive(Debug, Default)]
+pub(super) struct LoggedMemtable {
+    pub(super) memtable: Arc<Memtable>,
+    /// The oldest segment with an entry of it; 0 while it is empty.
+    first_log: AtomicU64,
+    /// The newest segment with an entry of it.
+    last_log: AtomicU64,
+}
+
+impl LoggedMemtable {
+    /// Notes that entries of segment `number` are about to be inserted. Only the leader calls this.
+    #[inline]
+    pub(super) fn note_log(&self, number: u64) {
+        if self.first_log.load(Ordering::Relaxed) == 0 {
+            self.first_log.store(number, Ordering::Release);
+        }
+        self.last_log.store(number, Ordering::Release);
+    }
+
+    /// The oldest segment that recovery would need for it; `None` while it is empty.
+    pub(super) fn first_log(&self) -> Option<u64> {
+        Some(self.first_log.load(Ordering::Acquire)).filter(|&number| number != 0)
+    }
+
+    /// The newest segment with an entry of it; 0 while it is empty.
+    pub(super) fn last_log(&self) -> u64 {
+        self.last_log.load(Ordering::Acquire)
+    }
+}
+
+/// What a tree consists of at one moment.
+#[derive(Debug, Clone)]
+pub(super) struct TreeState {
+    pub(super) active: Arc<LoggedMemtable>,
+    /// Full memtables, newest first.
+    pub(super) immutables: Vec<Arc<LoggedMemtable>>,
+    pub(super) version: Arc<Version>,
+}
+
+impl TreeState {
+    /// All memtables, newest first.
+    pub(super) fn memtables(&self) -> impl DoubleEndedIterator<Item = &Arc<LoggedMemtable>> {
+        std::iter::once(&self.active).chain(&self.immutables)
+    }
+
+    /// The same with the writable memtable moved to the full ones.
+    pub(super) fn rotated(&self) -> Self {
+        let mut immutables = Vec::with_capacity(1 + self.immutables.len());
+        immutables.push(self.active.clone());
+        immutables.extend_from_slice(&self.immutables);
+        Self { active: Arc::default(), immutables, version: self.version.clone() }
+    }
+
+    /// The same with another version and without the full memtables in `flushed`.
+    pub(super) fn installed(&self, version: Arc<Version>, flushed: &[Arc<LoggedMemtable>]) -> Self {
+        let waits = |memtable: &&Arc<LoggedMemtable>| {
+            !flushed.iter().any(|done| Arc::ptr_eq(done, memtable))
+        };
+        Self {
+            active: self.active.clone(),
+            immutables: self.immutables.iter().filter(waits).cloned().collect(),
+            version,
+        }
+    }
+
+    /// True where a range tombstone may cover something.
+    #[inline]
+    pub(super) fn has_range_tombstones(&self) -> bool {
+        !self.version.range_tombstones().is_empty()
+            || self.memtables().any(|logged| logged.memtable.has_range_tombstones())
+    }
+
+    /// The newest range tombstone over `key` at or below `at_most`; 0 if there is none.
+    pub(super) fn newest_range_tombstone(&self, key: &[u8], at_most: SequenceNumber) -> SequenceNumber {
+        let in_memtables = self
+            .memtables()
+            .map(|logged| logged.memtable.newest_range_tombstone(key, at_most))
+            .max()
+            .unwrap_or(0);
+        in_memtables.max(self.version.range_tombstones().newest_covering(key, at_most))
+    }
+
+    /// The newest version of `key` at or below `sequence` that is visible: not deleted by a tombstone
+    /// or a range tombstone. `read` takes what it needs from the component where it was found.
+    pub(super) fn get(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(SequenceNumber, ValueRef)>> {
+        let found = self.find(key, sequence)?;
+        Ok(found.and_then(|(trailer, value)| {
+            self.shows(key, trailer, sequence).then(|| (trailer.sequence(), value))
+        }))
+    }
+
+    /// The sequence number of what [`get`](Self::get) would answer, without reading its value.
+    pub(super) fn newest_sequence(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<SequenceNumber>> {
+        let found = self.find_trailer(key, sequence)?;
+        Ok(found.filter(|&trailer| self.shows(key, trailer, sequence)).map(Trailer::sequence))
+    }
+
+    /// Cursors over everything that may hold an entry within `bounds` visible at `sequence`, newest
+    /// component first.
+    pub(super) fn sources(&self, sequence: SequenceNumber, bounds: &Bounds) -> Vec<Source> {
+        let memtables = self.memtables().filter(|logged| !logged.memtable.is_empty());
+        let mut sources: Vec<Source> = memtables
+            .map(|logged| Source::from(logged.memtable.cursor(Visibility::At(sequence))))
+            .collect();
+        let touches = |run: &&Arc<SortedRun>| {
+            bounds.lower().is_none_or(|lower| run.largest_key() >= lower)
+                && bounds.upper().is_none_or(|upper| run.smallest_key() < upper)
+        };
+        let runs = self.version.runs().iter().filter(touches);
+        sources.extend(runs.map(|run| Source::from(RunCursor::new(run.clone(), true))));
+        sources
+    }
+
+    /// Cursors over the inputs of a compaction, and how many bytes they will read. Blocks are not put
+    /// into the cache: each is read once.
+    pub(super) fn input_sources(&self, plan: &CompactionPlan) -> Result<(Vec<Source>, u64)> {
+        let wanted: BTreeSet<u64> = plan.input_files().collect();
+        let (mut sources, mut bytes, mut found) = (Vec::new(), 0, 0);
+        for run in self.version.runs() {
+            let is_input = |table: &&Arc<TableHandle>| wanted.contains(&table.meta().number);
+            let tables: Vec<_> = run.tables().iter().filter(is_input).cloned().collect();
+            if tables.is_empty() {
+                continue;
+            }
+            found += tables.len();
+            bytes += tables.iter().map(|table| table.meta().file_bytes).sum::<u64>();
+            let inputs = SortedRun::new(run.level(), run.id(), tables).map_err(Error::internal)?;
+            sources.push(Source::from(RunCursor::new(Arc::new(inputs), false)));
+        }
+        if found != wanted.len() {
+            return Err(Error::internal("an input of a compaction is not there"));
+        }
+        Ok((sources, bytes))
+    }
+
+    /// The range tombstones of all components together.
+    pub(super) fn merged_range_tombstones(&self) -> Result<Arc<RangeTombstones>> {
+        let of_version = self.version.range_tombstones();
+        let mut merged: Option<RangeTombstones> = None;
+        for logged in self.memtables().filter(|logged| logged.memtable.has_range_tombstones()) {
+            let all = merged.get_or_insert_with(|| (**of_version).clone());
+            for tombstone in logged.memtable.range_tombstones() {
+                all.add(tombstone)?;
+            }
+        }
+        Ok(merged.map_or_else(|| of_version.clone(), Arc::new))
+    }
+
+    fn shows(&self, key: &[u8], trailer: Trailer, sequence: SequenceNumber) -> bool {
+        !trailer.is_delete()
+            && !(self.has_range_tombstones()
+                && self.newest_range_tombstone(key, sequence) > trailer.sequence())
+    }
+
+    fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
+        for logged in self.memtables() {
+            if let Some((trailer, value)) = logged.memtable.get(key, sequence) {
+                return Ok(Some((trailer, ValueRef::from(value.to_vec()))));
+            }
+        }
+        for run in self.version.runs() {
+            if let Some(table) = run.find(key)
+                && let Some(found) = table.reader()?.get(key, sequence)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn find_trailer(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Trailer>> {
+        for logged in self.memtables() {
+            if let Some(trailer) = logged.memtable.newest(key, sequence) {
+                return Ok(Some(trailer));
+            }
+        }
+        for run in self.version.runs() {
+            if let Some(table) = run.find(key)
+                && let Some(trailer) = table.reader()?.newest(key, sequence)?
+            {
+                return Ok(Some(trailer));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,64 @@
+//! Reading everything back to see whether it is intact.
+
+use bolide_base::{Error, Result, TreeId};
+
+use super::Store;
+
+/// What a check of a store looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreVerification {
+    /// Trees.
+    pub trees: u64,
+    /// Sstables read from the first byte to the last.
+    pub tables: u64,
+    /// Their bytes.
+    pub table_bytes: u64,
+    /// Entries whose order, key range and sequence range were checked.
+    pub entries: u64,
+}
+
+impl Store {
+    /// Reads every sstable whole and compares it with what the manifest says: checksums, order, counts,
+    /// ranges. Cost: reads the whole database; writers and readers go on.
+    ///
+    /// The error of each damaged file goes to `report`; the check goes on with the next file.
+    pub fn verify(&self, mut report: impl FnMut(TreeId, Error)) -> StoreVerification {
+        let mut sum = StoreVerification::default();
+        let trees: Vec<_> = self.inner.trees.load().values().cloned().collect();
+        for tree in trees {
+            sum.trees += 1;
+            let state = tree.state();
+            if let Err(what) = state.version.check() {
+                report(tree.id, Error::internal(format!("tree {}: {what}", tree.id)));
+            }
+            for table in state.version.tables() {
+                match verify_table(table) {
+                    Ok(entries) => sum.entries += entries,
+                    Err(error) => report(tree.id, error),
+                }
+                sum.tables += 1;
+                sum.table_bytes += table.meta().file_bytes;
+            }
+        }
+        sum
+    }
+}
+
+/// Checks one sstable against its meta and says how many entries it has.
+fn verify_table(table: &crate::version::TableHandle) -> Result<u64> {
+    let meta = table.meta();
+    let reader = table.reader()?;
+    let found = reader.verify()?;
+    let properties = reader.properties();
+    let agrees = found.entries == meta.entries
+        && properties.smallest_key == meta.smallest_key
+        && properties.largest_key == meta.largest_key
+        && properties.smallest_sequence == meta.smallest_sequence
+        && properties.largest_sequence == meta.largest_sequence;
+    if !agrees {
+        let name = crate::file_name::FileName::Table(meta.number);
+        return Err(Error::corruption(name, 0, "the sstable is not the one that the manifest describes"));
+    }
+    Ok(found.entries)
+}

@@ -1,0 +1,243 @@
+//! The store from the outside: commits, views, flushes, compactions, reopening.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bolide_base::{ErrorKind, Result, TreeId};
+use bolide_lsm::{Bounds, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
+use bolide_storage::{MemVfs, SystemRuntime};
+use bolide_table::BlockCache;
+
+fn components(vfs: &Arc<MemVfs>) -> StoreComponents {
+    StoreComponents {
+        vfs: vfs.clone(),
+        runtime: Arc::new(SystemRuntime::default()),
+        cache: BlockCache::new(8 << 20),
+    }
+}
+
+fn options(threads: usize) -> StoreOptions {
+    let mut options = StoreOptions::new("/db");
+    options.memtable_bytes = 256 << 10;
+    options.background_threads = threads;
+    options
+}
+
+fn open(vfs: &Arc<MemVfs>, threads: usize) -> Store {
+    Store::open(options(threads), components(vfs)).unwrap()
+}
+
+fn small_trees() -> TreeOptions {
+    let mut options = TreeOptions::default();
+    options.target_file_bytes = 64 << 10;
+    options
+}
+
+fn put(store: &Store, tree: TreeId, key: &str, value: &str) -> u64 {
+    let mut batch = StoreBatch::new();
+    batch.put(tree, key.as_bytes(), value.as_bytes()).unwrap();
+    store.commit(batch, None, SyncMode::None).unwrap()
+}
+
+fn entries(view: &ReadView, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut cursor = view.cursor(tree, Bounds::all()).unwrap();
+    cursor.seek_to_first().unwrap();
+    let mut entries = BTreeMap::new();
+    while cursor.valid() {
+        entries.insert(cursor.key().to_vec(), cursor.value().to_vec());
+        cursor.next().unwrap();
+    }
+    entries
+}
+
+/// A small generator, so that a run is told by its seed.
+struct Seed(u64);
+
+impl Seed {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn random_write(seed: &mut Seed, tree: TreeId, model: &mut Model, batch: &mut StoreBatch) {
+    let key = format!("key{:05}", seed.next(3_000)).into_bytes();
+    match seed.next(100) {
+        0..=69 => {
+            let value = vec![seed.next(256) as u8; seed.next(300) as usize];
+            batch.put(tree, &key, &value).unwrap();
+            model.insert(key, value);
+        }
+        70..=97 => {
+            batch.delete(tree, &key).unwrap();
+            model.remove(&key);
+        }
+        _ => {
+            let end = format!("key{:05}", seed.next(3_000)).into_bytes();
+            let (start, end) = if key < end { (key, end) } else { (end, key) };
+            if start < end {
+                batch.delete_range(tree, &start, &end).unwrap();
+                model.retain(|key, _| !(start <= *key && *key < end));
+            }
+        }
+    }
+}
+
+#[test]
+fn random_writes_flushes_and_reopenings_agree_with_a_map() {
+    for threads in [0, 2] {
+        for layout in [bolide_lsm::Layout::Leveled, bolide_lsm::Layout::Tiered] {
+            random_life(threads, layout);
+        }
+    }
+}
+
+fn random_life(threads: usize, layout: bolide_lsm::Layout) {
+    let vfs = Arc::new(MemVfs::new());
+    let mut seed = Seed(7 + threads as u64);
+    let mut store = open(&vfs, threads);
+    let mut tree_options = small_trees();
+    tree_options.layout = layout;
+    let trees = [(); 2].map(|()| store.create_tree(tree_options.clone(), b"").unwrap());
+    let mut models = [Model::new(), Model::new()];
+    let mut views: Vec<(ReadView, [Model; 2])> = Vec::new();
+    for round in 0..6_000 {
+        let mut batch = StoreBatch::new();
+        for _ in 0..1 + seed.next(3) {
+            let which = seed.next(2) as usize;
+            random_write(&mut seed, trees[which], &mut models[which], &mut batch);
+        }
+        store.commit(batch, None, SyncMode::Batch).unwrap();
+        match seed.next(600) {
+            0 => store.flush().unwrap(),
+            1 => store.compact(trees[0]).unwrap(),
+            2 => {
+                views.clear();
+                store.close().unwrap();
+                store = open(&vfs, threads);
+            }
+            3 | 4 => views.push((store.read_view(), models.clone())),
+            5 => views.clear(),
+            _ => {}
+        }
+        if round % 500 == 0 {
+            views.push((store.read_view(), models.clone()));
+            for (view, models) in &views {
+                for (tree, model) in trees.iter().zip(models) {
+                    assert_eq!(&entries(view, *tree), model, "threads {threads}, {layout:?}, round {round}");
+                }
+            }
+        }
+        let key = format!("key{:05}", seed.next(3_000)).into_bytes();
+        let found = store.get_latest(trees[0], &key).unwrap().map(|(_, value)| value.to_vec());
+        assert_eq!(found.as_ref(), models[0].get(&key), "threads {threads}, {layout:?}, round {round}");
+    }
+    let mut damaged = Vec::new();
+    store.verify(|_, error| damaged.push(error));
+    assert!(damaged.is_empty(), "{damaged:?}");
+}
+
+#[test]
+fn a_second_opener_is_refused() -> Result<()> {
+    let vfs = Arc::new(MemVfs::new());
+    let store = open(&vfs, 0);
+    let second = Store::open(options(0), components(&vfs)).unwrap_err();
+    assert_eq!(second.kind(), ErrorKind::Locked);
+    drop(store);
+    open(&vfs, 0).close()
+}
+
+#[test]
+fn a_read_only_store_reads_the_log_and_refuses_to_write() {
+    let vfs = Arc::new(MemVfs::new());
+    let store = open(&vfs, 0);
+    let tree = store.create_tree(small_trees(), b"mine").unwrap();
+    put(&store, tree, "a", "1");
+    store.close().unwrap();
+    let mut read_only = options(0);
+    read_only.read_only = true;
+    let store = Store::open(read_only, components(&vfs)).unwrap();
+    assert_eq!(&*store.trees()[0].descriptor, b"mine");
+    assert_eq!(&*store.get_latest(tree, b"a").unwrap().unwrap().1, b"1");
+    let mut batch = StoreBatch::new();
+    batch.put(tree, b"b", b"").unwrap();
+    assert_eq!(store.commit(batch, None, SyncMode::None).unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+#[test]
+fn a_checkpoint_opens_as_a_database_of_its_own() {
+    let vfs = Arc::new(MemVfs::new());
+    let store = open(&vfs, 0);
+    let tree = store.create_tree(small_trees(), b"").unwrap();
+    put(&store, tree, "a", "1");
+    store.flush().unwrap();
+    put(&store, tree, "b", "2");
+    store.checkpoint("/copy".as_ref()).unwrap();
+    put(&store, tree, "c", "3");
+    assert_eq!(store.checkpoint("/copy".as_ref()).unwrap_err().kind(), ErrorKind::Conflict);
+    let mut copy_options = options(0);
+    copy_options.dir = "/copy".into();
+    let copy = Store::open(copy_options, components(&vfs)).unwrap();
+    let keys: Vec<_> = entries(&copy.read_view(), tree).into_keys().collect();
+    assert_eq!(keys, [b"a".to_vec(), b"b".to_vec()]);
+}
+
+#[test]
+fn a_dropped_tree_takes_its_files_along() {
+    let vfs = Arc::new(MemVfs::new());
+    let store = open(&vfs, 0);
+    let tree = store.create_tree(small_trees(), b"").unwrap();
+    let other = store.create_tree(small_trees(), b"").unwrap();
+    put(&store, tree, "a", "1");
+    put(&store, other, "a", "2");
+    store.flush().unwrap();
+    let tables = || {
+        let names = bolide_storage::Vfs::list(&*vfs, "/db".as_ref()).unwrap();
+        names.iter().filter(|name| name.ends_with(".sst")).count()
+    };
+    assert_eq!(tables(), 2);
+    store.drop_tree(tree).unwrap();
+    assert_eq!(tables(), 1);
+    assert_eq!(store.get_latest(tree, b"a").unwrap_err().kind(), ErrorKind::NotFound);
+    store.close().unwrap();
+    let store = open(&vfs, 0);
+    assert_eq!(store.trees().len(), 1);
+    assert!(store.get_latest(other, b"a").unwrap().is_some());
+}
+
+#[test]
+fn many_writers_commit_together() {
+    let vfs = Arc::new(MemVfs::new());
+    let store = Arc::new(open(&vfs, 2));
+    let tree = store.create_tree(small_trees(), b"").unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let store = store.clone();
+            #[expect(clippy::disallowed_methods, reason = "the test is about threads of the caller")]
+            std::thread::spawn(move || {
+                for round in 0..2_000 {
+                    let mut batch = StoreBatch::new();
+                    // Both keys of a batch are written together or not at all.
+                    batch.put(tree, format!("{thread}-a").as_bytes(), format!("{round}").as_bytes()).unwrap();
+                    batch.put(tree, format!("{thread}-b").as_bytes(), format!("{round}").as_bytes()).unwrap();
+                    let sync = if round % 7 == 0 { SyncMode::Always } else { SyncMode::None };
+                    store.commit(batch, None, sync).unwrap();
+                    let view = store.read_view();
+                    for other in 0..4 {
+                        let read = |name: &str| {
+                            let found = view.get(tree, format!("{other}-{name}").as_bytes()).unwrap();
+                            found.map(|(_, value)| value.to_vec())
+                        };
+                        assert_eq!(read("a"), read("b"));
+                    }
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(store.published_sequence(), 4 * 2_000 * 2);
+}
