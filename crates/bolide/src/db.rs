@@ -13,7 +13,7 @@ use crate::collection::Collection;
 use crate::components::Components;
 use crate::handle::{Engine, Handle};
 use crate::index_build;
-use crate::index_set::{Index, IndexSet};
+use crate::index_set::{Index, IndexSet, install_filter};
 use crate::open;
 use crate::options::{CollectionOptions, Options, WriteOptions};
 use crate::schema::{CollectionState, Progress};
@@ -468,7 +468,9 @@ fn create_indexes(
 ) -> Result<Vec<Arc<Index>>> {
     let create = |spec: &bolide_index::IndexSpec| {
         let tree = index_build::new_tree(engine, collection, spec, IndexState::Ready)?;
-        Index::new(spec.clone(), tree, Progress::complete_since(0)).map(Arc::new)
+        let index = Index::new(spec.clone(), tree, Progress::complete_since(0))?;
+        install_filter(&engine.store, collection.tree, &index)?;
+        Ok(Arc::new(index))
     };
     options.indexes.iter().map(create).collect()
 }

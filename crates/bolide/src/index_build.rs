@@ -26,7 +26,7 @@ use bolide_lsm::{Bounds, CommitStage, Operation, ReadView, StoreBatch, SyncMode,
 
 use crate::catalog::{IndexDescriptor, IndexState, MAX_SPEC_BYTES, check_name};
 use crate::handle::{Engine, Handle};
-use crate::index_set::{BackFill, Index};
+use crate::index_set::{BackFill, Index, install_filter};
 use crate::open::Unfinished;
 use crate::schema::{CollectionState, Progress, find_index};
 
@@ -176,6 +176,7 @@ fn descriptor(
 /// Lets writers derive entries for `index`, in the place of one of the same name if there is one, and
 /// takes the view that the others are read from.
 fn join(engine: &Engine, collection: &CollectionState, index: &Arc<Index>) -> Result<ReadView> {
+    install_filter(&engine.store, collection.tree, index)?;
     let _schema = engine.schema.write();
     let set = collection.indexes();
     let mut all: Vec<Arc<Index>> =

@@ -5,12 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_index::standalone::composite::CompositeIndex;
+use bolide_index::standalone::composite::{CompositeIndex, NewestWrites, StaleEntryFilter};
 use bolide_index::{
     AttributeExtractor, AttributePlan, AttributeValues, IndexKind, IndexSpec, IndexWrites, IndexedRecord,
-    JsonExtractor, SecondaryIndex, Slot, StagedChange, slots_of,
+    JsonExtractor, Maintenance, SecondaryIndex, Slot, StagedChange, slots_of,
 };
-use bolide_lsm::{ReadView, StoreBatch};
+use bolide_lsm::compaction::CompactionFilter;
+use bolide_lsm::store::TreeReader;
+use bolide_lsm::{ReadView, Store, StoreBatch};
 
 use crate::catalog::RecordKind;
 use crate::schema::Progress;
@@ -42,6 +44,49 @@ impl Index {
 
     pub(crate) fn spec(&self) -> &IndexSpec {
         self.structure.spec()
+    }
+}
+
+/// Lets compactions drop entries that no reader needs any more: a stale entry costs space and a
+/// validation, never a wrong answer.
+///
+/// # Errors
+/// `NotFound` where one of the trees is not there.
+pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Result<()> {
+    // Synchronous maintenance leaves no stale entries.
+    if index.spec().maintenance() != Maintenance::Validation {
+        return Ok(());
+    }
+    let attributes = index.spec().attributes().len();
+    let table = TableWrites { table: store.tree_reader(table)? };
+    store.set_compaction_filter(index.tree, Arc::new(StaleEntries(StaleEntryFilter::new(attributes, table))))
+}
+
+/// The newest writes of a collection's keys.
+#[derive(Debug)]
+struct TableWrites {
+    table: TreeReader,
+}
+
+impl NewestWrites for TableWrites {
+    fn newest_write(&self, primary_key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>> {
+        self.table.newest_sequence_at(primary_key, at)
+    }
+}
+
+/// The filter of an index tree.
+#[derive(Debug)]
+struct StaleEntries(StaleEntryFilter<TableWrites>);
+
+impl CompactionFilter for StaleEntries {
+    fn drops(
+        &self,
+        key: &[u8],
+        _sequence: SequenceNumber,
+        _value: &[u8],
+        oldest_in_use: SequenceNumber,
+    ) -> Result<bool> {
+        self.0.is_stale(key, oldest_in_use)
     }
 }
 

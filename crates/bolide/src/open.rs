@@ -26,7 +26,7 @@ use crate::catalog::{
 use crate::components::Components;
 use crate::handle::{Engine, Handle};
 use crate::index_build;
-use crate::index_set::{Index, IndexSet};
+use crate::index_set::{Index, IndexSet, install_filter};
 use crate::options::Options;
 use crate::schema::{CollectionState, Progress, Schema};
 
@@ -47,6 +47,11 @@ pub(crate) fn open(
     let id = Engine::next_id();
     let catalog = Catalog::read(store.trees())?;
     let (schema, unfinished) = build_schema(id, &catalog, &components)?;
+    for collection in schema.values() {
+        for index in collection.indexes_guard().all() {
+            install_filter(&store, collection.tree, index)?;
+        }
+    }
     let engine = Arc::new(Engine {
         store,
         id,

@@ -6,6 +6,7 @@
 //! | `log` | segments of the log and their rotation |
 //! | `tree` | one tree's current memtables and version |
 //! | `read_view`, `snapshots` | consistent reads, and which versions they need |
+//! | `tree_reader` | looking into a tree from a compaction filter |
 //! | `flush`, `compact` | memtables to sstables, sstables to sstables |
 //! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
 //! | `open`, `recovery`, `obsolete_files` | from files to a store, and which files may go |
@@ -29,6 +30,7 @@ mod snapshots;
 mod stats;
 mod table_output;
 mod tree;
+mod tree_reader;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -45,6 +47,7 @@ use parking_lot::{Condvar, Mutex};
 pub use self::commit::CommitStage;
 pub use self::read_view::{ReadView, TreeView};
 pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
+pub use self::tree_reader::TreeReader;
 pub use self::verify::StoreVerification;
 
 use self::commit::CommitQueue;

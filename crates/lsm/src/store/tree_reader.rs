@@ -1,0 +1,42 @@
+//! Looking into one tree from outside of any view.
+
+use std::sync::Arc;
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+
+use super::Store;
+use super::tree::Tree;
+
+/// One tree as it is at each call. It registers nothing, so what it says about a sequence number is only
+/// as good as the caller's knowledge that nobody else needs more.
+///
+/// It is what compaction filters look into other trees with: unlike a [`Store`], a filter may keep it.
+#[derive(Debug, Clone)]
+pub struct TreeReader {
+    tree: Arc<Tree>,
+}
+
+impl TreeReader {
+    /// The sequence number of the newest write of `key` at or below `at`; `None` if the key is then
+    /// absent, deleted or within a deleted range.
+    ///
+    /// Versions that no view can see may be gone: where no view reads at `at` any more, the answer may
+    /// be `None` although there was a version. It is never one that a view at or above `at` would find
+    /// replaced.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading an sstable.
+    pub fn newest_sequence_at(&self, key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>> {
+        self.tree.state_guard().newest_sequence(key, at)
+    }
+}
+
+impl Store {
+    /// A way to look into `tree` that does not keep the store open.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn tree_reader(&self, tree: TreeId) -> Result<TreeReader> {
+        Ok(TreeReader { tree: self.inner.tree(tree)? })
+    }
+}
