@@ -1,0 +1,96 @@
+//! What a store costs without the layers above it: CPU time of the calling thread per operation.
+//!
+//! `cargo run --release -p bolide-lsm --example store_speed -- [entries] [directory]`
+#![expect(clippy::disallowed_methods, reason = "a measurement on the real disk")]
+
+use std::sync::Arc;
+
+use bolide_base::Result;
+use bolide_lsm::{Bounds, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
+use bolide_storage::{DiskVfs, Runtime, SystemRuntime};
+use bolide_table::{BlockCache, Compression};
+
+fn scrambled(number: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    key[..8].copy_from_slice(&(word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_be_bytes());
+    key[8..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let entries: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(2_000_000);
+    let dir = arguments.next().unwrap_or_else(|| "/tmp/bolide-store-speed".into());
+    let _ = std::fs::remove_dir_all(&dir);
+    let runtime = Arc::new(SystemRuntime::default());
+    let components = StoreComponents {
+        vfs: Arc::new(DiskVfs::default()),
+        runtime: runtime.clone(),
+        cache: BlockCache::new(1 << 30),
+    };
+    let mut tree_options = TreeOptions::default();
+    tree_options.compression = Compression::None;
+    let mut options = StoreOptions::new(&dir);
+    options.sync = SyncMode::None;
+    let store = Store::open(options, components)?;
+    let tree = store.create_tree(tree_options, b"")?;
+    let value = [7; 120];
+    let clock = || runtime.thread_cpu_micros();
+    let report = |name: &str, started: u64, count: u64| {
+        println!("{name:12} {:7.0} ns", (clock() - started) as f64 * 1000.0 / count as f64);
+    };
+
+    let started = clock();
+    for number in 0..entries {
+        let mut batch = StoreBatch::with_capacity(160);
+        batch.put(tree, &scrambled(number), &value)?;
+        store.commit(batch, None, SyncMode::None)?;
+    }
+    report("load", started, entries);
+    store.wait_until_settled()?;
+    let stats = store.stats();
+    for level in &stats.trees[0].levels {
+        println!("  level {} runs {} tables {} bytes {}", level.level, level.runs, level.tables, level.bytes);
+    }
+    println!("  write amplification {:.2}", stats.writes.write_amplification());
+
+    let reads = 500_000;
+    let pick = |round: u64| scrambled(round.wrapping_mul(0x2545_f491_4f6c_dd1d) % entries);
+    for name in ["get cold", "get"] {
+        let started = clock();
+        for round in 0..reads {
+            assert!(store.get_latest(tree, &pick(round))?.is_some());
+        }
+        report(name, started, reads);
+    }
+    let started = clock();
+    for round in 0..reads {
+        assert!(store.get_latest(tree, &scrambled(entries + round))?.is_none());
+    }
+    report("get missing", started, reads);
+    let started = clock();
+    for round in 0..reads / 5 {
+        let view = store.read_view();
+        let mut cursor = view.cursor(tree, Bounds::all())?;
+        cursor.seek(&pick(round))?;
+        assert!(cursor.valid());
+    }
+    report("seek", started, reads / 5);
+    let started = clock();
+    for round in 0..reads / 5 {
+        let view = store.read_view();
+        let mut cursor = view.cursor(tree, Bounds::all())?;
+        cursor.seek(&pick(round))?;
+        for _ in 0..50 {
+            if cursor.valid() {
+                std::hint::black_box((cursor.key(), cursor.value()));
+                cursor.next()?;
+            }
+        }
+    }
+    report("scan 50", started, reads / 5);
+    store.close()?;
+    let _ = std::fs::remove_dir_all(&dir);
+    Ok(())
+}
