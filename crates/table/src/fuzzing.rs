@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bolide_base::{FileIdentity, MAX_SEQUENCE, Result};
+use bolide_base::{EntryKind, FileIdentity, MAX_SEQUENCE, Result, Trailer};
 use bolide_storage::{MemVfs, Vfs};
 
 use crate::block::{Block, Malformed};
@@ -19,9 +19,11 @@ use crate::footer::{
 };
 use crate::index_block::{IndexBlock, IndexLevel};
 use crate::internal_cursor::InternalCursor;
-use crate::meta_collector::decode_meta_index;
+use crate::meta_collector::{MetaCollector, decode_meta_index};
+use crate::options::{Compression, TableOptions};
 use crate::properties::TableProperties;
 use crate::stored_block::{BlockHandle, PADDING, Payload};
+use crate::table_builder::TableBuilder;
 use crate::table_reader::TableReader;
 
 /// The identity that repaired tables get.
@@ -81,6 +83,66 @@ pub fn small_parts(bytes: &[u8]) {
 pub fn table(bytes: &[u8]) {
     let bytes = repair(bytes);
     drop(exercise(&bytes));
+}
+
+/// As [`table`], for a good table with edits: the first byte of `recipe` chooses how it was written, each
+/// three bytes behind it change one byte of it.
+pub fn edited_table(recipe: &[u8]) {
+    let Some((&kind, edits)) = recipe.split_first() else {
+        return;
+    };
+    let Ok(mut bytes) = good_table(kind) else {
+        return;
+    };
+    for &[low, high, change] in edits.as_chunks().0 {
+        let at = usize::from(u16::from_le_bytes([low, high])) % bytes.len();
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte ^= change;
+        }
+    }
+    table(&bytes);
+}
+
+/// A small table with several blocks, partitions, versions and a meta block.
+fn good_table(kind: u8) -> Result<Vec<u8>> {
+    let compression = match kind % 3 {
+        0 => Compression::None,
+        1 => Compression::Lz4,
+        _ => Compression::Zstd(1),
+    };
+    let options = TableOptions::default()
+        .compression(compression)
+        .block_bytes(256)
+        .bloom_bits_per_key(u32::from(kind / 3 % 2) * 10)
+        .index_partition_bytes(if (kind / 6).is_multiple_of(2) { 256 } else { 64 << 10 });
+    let vfs = MemVfs::new();
+    let path = Path::new("000009.sst");
+    let file = vfs.create(path)?;
+    let mut builder = TableBuilder::new(Arc::clone(&file), IDENTITY, &options, vec![Box::new(OneMetaBlock)])?;
+    for number in 0..u64::from(kind) {
+        let versions = if number % 16 == 0 { 24 } else { 1 };
+        for version in (1..=versions).rev() {
+            let key = format!("key/{:04}", number * 7);
+            let entry = if number % 5 == 0 { EntryKind::Delete } else { EntryKind::Put };
+            builder.add(key.as_bytes(), Trailer::new(number + version, entry), &[kind; 9])?;
+        }
+    }
+    let properties = builder.finish()?;
+    let mut bytes = vec![0; properties.file_bytes as usize];
+    file.read_exact_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+struct OneMetaBlock;
+
+impl MetaCollector for OneMetaBlock {
+    fn add(&mut self, _: &[u8], _: Trailer, _: &[u8], _: u64) {}
+
+    fn finish_block(&mut self, _: BlockHandle) {}
+
+    fn finish(&mut self) -> Result<Vec<(String, Vec<u8>)>> {
+        Ok(vec![("meta".to_owned(), vec![1; 50])])
+    }
 }
 
 fn exercise(bytes: &[u8]) -> Result<()> {

@@ -1,0 +1,9 @@
+//! A whole sstable, with its checksums made right: any bytes, or a good table with edits.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    match bytes.split_first() {
+        Some((0, file)) => bolide_table::fuzzing::table(file),
+        _ => bolide_table::fuzzing::edited_table(bytes),
+    }
+});
