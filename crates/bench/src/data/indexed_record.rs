@@ -18,6 +18,7 @@ pub fn secondary_of(record: &[u8]) -> u64 {
 }
 
 /// The version of a record; 0 if it is too short to have one.
+#[cfg(any(test, feature = "peers"))]
 #[inline]
 pub fn version_of(record: &[u8]) -> u64 {
     word(record, 8)

@@ -1,9 +1,22 @@
-//! Bolide.
+//! Bolide: a collection of bytes, with a composite index where one is asked for.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::engine::{Engine, IndexEngine, Layout};
+use bolide::{
+    AttributeExtractor, AttributePlan, AttributeValues, Collection, CollectionOptions, Components,
+    Compression, Db, IterOptions, Options, Order, Query, SyncMode, Value,
+};
+
+use crate::data::indexed_record::secondary_of;
+use crate::engine::{
+    Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
+    IndexSession, Layout, MEMTABLE_BYTES, Session, Visit,
+};
 use crate::error::Result;
+
+const RECORDS: &str = "records";
+const ATTRIBUTE: &str = "secondary";
 
 /// What happens to the index entry of a record that is overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,12 +27,130 @@ pub enum Maintenance {
     Synchronous,
 }
 
+fn options() -> Options {
+    Options::default().cache_bytes(CACHE_BYTES).memtable_bytes(MEMTABLE_BYTES).sync(SyncMode::None)
+}
+
+fn collection_options(layout: Layout) -> CollectionOptions {
+    let layout = match layout {
+        Layout::Leveled => bolide::Layout::Leveled,
+        Layout::Tiered => bolide::Layout::Tiered,
+    };
+    CollectionOptions::bytes().layout(layout).compression(Compression::None)
+}
+
+struct Store {
+    // The collection is a part of it.
+    _db: Db,
+    records: Collection,
+}
+
 /// Opens the plain store.
-pub fn open_store(_: &Path, _: Layout) -> Result<Box<dyn Engine>> {
-    Err("not yet".into())
+pub fn open_store(path: &Path, layout: Layout) -> Result<Box<dyn Engine>> {
+    let db = Db::open(path, options())?;
+    let records = db.create_collection(RECORDS, collection_options(layout))?;
+    Ok(Box::new(Store { _db: db, records }))
 }
 
 /// Opens a collection with a composite index on the secondary key.
-pub fn open_index(_: &Path, _: Layout, _: Maintenance) -> Result<Box<dyn IndexEngine>> {
-    Err("not yet".into())
+pub fn open_index(path: &Path, layout: Layout, maintenance: Maintenance) -> Result<Box<dyn IndexEngine>> {
+    let components = Components::system().extractor(RECORDS, Arc::new(SecondaryKey));
+    let db = Db::open_with(path, options(), components)?;
+    let maintenance = match maintenance {
+        Maintenance::Validation => "validation",
+        Maintenance::Synchronous => "synchronous",
+    };
+    let index = format!("{ATTRIBUTE}:composite:maintenance={maintenance}").parse()?;
+    let records = db.create_collection(RECORDS, collection_options(layout).index(index))?;
+    Ok(Box::new(Store { _db: db, records }))
+}
+
+/// The first eight bytes of a record as an unsigned integer.
+#[derive(Debug)]
+struct SecondaryKey;
+
+impl AttributeExtractor for SecondaryKey {
+    fn extract_into(
+        &self,
+        record: &[u8],
+        plan: &AttributePlan,
+        out: &mut AttributeValues,
+    ) -> bolide::Result<()> {
+        // There is one attribute, so there is at most one slot.
+        if !plan.paths().is_empty() {
+            out.push(0, &Value::Uint(secondary_of(record)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine for Store {
+    fn connect(&self) -> Result<Box<dyn Connection + '_>> {
+        Ok(Box::new(Direct { records: &self.records }))
+    }
+}
+
+impl IndexEngine for Store {
+    fn connect(&self) -> Result<Box<dyn IndexConnection + '_>> {
+        Ok(Box::new(Direct { records: &self.records }))
+    }
+}
+
+struct Direct<'e> {
+    records: &'e Collection,
+}
+
+impl Connection for Direct<'_> {
+    fn batch(&mut self, _: Access, body: Batch<'_>) -> Result<()> {
+        body(self)
+    }
+}
+
+impl IndexConnection for Direct<'_> {
+    fn batch(&mut self, _: Access, body: IndexBatch<'_>) -> Result<()> {
+        body(self)
+    }
+}
+
+impl Session for Direct<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.records.put(key, value)?)
+    }
+
+    fn get(&mut self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        Ok(self.records.get_pinned(key)?.map(|(_, value)| read(&value)).is_some())
+    }
+
+    fn scan(&mut self, start: &[u8], limit: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let mut cursor = self.records.cursor(&IterOptions::default())?;
+        cursor.seek(start)?;
+        let mut count = 0;
+        while cursor.valid() {
+            visit(cursor.key(), cursor.value());
+            count += 1;
+            if count == limit {
+                break;
+            }
+            cursor.next()?;
+        }
+        Ok(count)
+    }
+}
+
+impl IndexSession for Direct<'_> {
+    fn put(&mut self, primary: &[u8], record: &[u8]) -> Result<()> {
+        Ok(self.records.put(primary, record)?)
+    }
+
+    fn newest(&mut self, secondary: u64, limit: usize, fetch: Fetch, visit: Visit<'_>) -> Result<usize> {
+        let query = Query::new().eq(ATTRIBUTE, secondary).order(Order::Newest).limit(limit);
+        let query = if fetch == Fetch::Keys { query.keys_only() } else { query };
+        let answers = self.records.find(&query)?;
+        let mut count = 0;
+        for answer in answers {
+            visit(&answer.key, answer.record.as_deref());
+            count += 1;
+        }
+        Ok(count)
+    }
 }

@@ -7,7 +7,8 @@ use crate::engine::Access;
 pub enum Popularity {
     /// Every record alike.
     Uniform,
-    /// YCSB's scrambled Zipf distribution, exponent 0.99.
+    /// Zipf, exponent 0.99, scattered over the key space: in the YCSB rows YCSB's own distribution
+    /// with its 10 billion ranks, in the others as many ranks as records, which is more skewed.
     Zipf,
     /// YCSB's "latest": Zipf over the order of insertion, the newest most often.
     Latest,

@@ -28,6 +28,11 @@ pub struct Shared {
 impl Shared {
     /// A row over records `0..population`.
     pub fn new(row: Row, population: u64, threads: u64) -> Self {
+        let zipf = match row {
+            Row::Ycsb(_) => Zipf::scrambled(),
+            _ if row.popularity() == Popularity::Zipf => Zipf::new(population),
+            _ => Zipf::new(2),
+        };
         let latest = if row.popularity() == Popularity::Latest { population } else { 2 };
         let tail = u64::MAX / population.max(1);
         let end = u64::MAX.saturating_sub(tail.saturating_mul(10 * YCSB_SCAN_RECORDS));
@@ -35,7 +40,7 @@ impl Shared {
             row,
             population,
             threads,
-            zipf: Zipf::scrambled(),
+            zipf,
             latest: Zipf::new(latest),
             last_full_start: keys::hexadecimal(end),
         }
