@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bolide_base::{ErrorKind, Result, TreeId};
+use bolide_lsm::compaction::CompactionFilter;
 use bolide_lsm::{Bounds, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
 use bolide_storage::{MemVfs, SystemRuntime};
 use bolide_table::BlockCache;
@@ -137,6 +138,43 @@ fn random_life(threads: usize, layout: bolide_lsm::Layout) {
     let mut damaged = Vec::new();
     store.verify(|_, error| damaged.push(error));
     assert!(damaged.is_empty(), "{damaged:?}");
+}
+
+#[test]
+fn a_range_tombstone_is_forgotten_once_it_hides_nothing() {
+    let vfs = Arc::new(MemVfs::new());
+    let store = open(&vfs, 0);
+    let table = store.create_tree(small_trees(), b"").unwrap();
+    let index = store.create_tree(small_trees(), b"").unwrap();
+    store.set_dependents(table, vec![index]).unwrap();
+    store.set_compaction_filter(index, Arc::new(DropsEverything)).unwrap();
+    put(&store, table, "b", "1");
+    put(&store, index, "entry", "");
+    store.flush().unwrap();
+    let view = store.read_view();
+    let mut batch = StoreBatch::new();
+    batch.delete_range(table, b"a", b"c").unwrap();
+    store.commit(batch, None, SyncMode::None).unwrap();
+    let ranges = || store.stats().trees[0].range_tombstones;
+    store.compact(table).unwrap();
+    assert_eq!(ranges(), 1, "a view still sees what was deleted");
+    assert_eq!(entries(&view, table).len(), 1);
+    drop(view);
+    store.compact(table).unwrap();
+    assert_eq!(ranges(), 1, "the index still has an entry about it");
+    store.compact(index).unwrap();
+    assert_eq!(ranges(), 0);
+    assert!(entries(&store.read_view(), table).is_empty());
+}
+
+/// Stands for an index whose entries are all about deleted records.
+#[derive(Debug)]
+struct DropsEverything;
+
+impl CompactionFilter for DropsEverything {
+    fn drops(&self, _: &[u8], _: u64, _: &[u8], _: u64) -> Result<bool> {
+        Ok(true)
+    }
 }
 
 #[test]

@@ -56,7 +56,9 @@ impl StoreInner {
         let in_use = self.snapshots.in_use();
         let ranges = tree.state().merged_range_tombstones()?;
         let mut retention = Retention::new(in_use, ranges, None, false);
-        let filtered_through = retention.filtered_through();
+        // What the layer above would drop is dropped by compactions only.
+        let is_filtered = tree.filter.read().is_some();
+        let filtered_through = if is_filtered { 0 } else { retention.filtered_through() };
         let mut output = TableOutput::new(self, tree, u64::MAX, filtered_through);
         cursor.seek_to_first()?;
         while cursor.valid() {

@@ -9,7 +9,8 @@
 //! | `tree_reader` | looking into a tree from a compaction filter |
 //! | `flush`, `compact` | memtables to sstables, sstables to sstables |
 //! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
-//! | `open`, `recovery`, `obsolete_files` | from files to a store, and which files may go |
+//! | `open`, `recovery` | from files to a store |
+//! | `obsolete_files`, `spent_ranges` | which files and range tombstones may go |
 //! | `checkpoint`, `stats`, `verify` | copies, figures and checks |
 //!
 //! # Lock order
@@ -27,6 +28,7 @@ mod read_view;
 mod recovery;
 mod scheduler;
 mod snapshots;
+mod spent_ranges;
 mod stats;
 mod table_output;
 mod tree;

@@ -208,6 +208,7 @@ impl StoreInner {
             }
         }
         drop(work);
+        self.forget_spent_ranges();
         self.remove_obsolete_files();
         self.work_arrived();
     }
@@ -312,6 +313,7 @@ impl Store {
                 None => Ok(()),
             }
         })?;
+        inner.forget_spent_ranges();
         inner.remove_obsolete_files();
         Ok(())
     }

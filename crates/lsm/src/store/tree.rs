@@ -33,6 +33,8 @@ pub(super) struct Tree {
     replacing: Mutex<()>,
     /// Drops entries that compactions meet and the layer above has no use for.
     pub(super) filter: RwLock<Option<Arc<dyn CompactionFilter>>>,
+    /// Trees with entries about this tree's records.
+    pub(super) dependents: RwLock<Vec<TreeId>>,
     /// Set when the tree was dropped: background work on it ends.
     pub(super) dropped: AtomicBool,
 }
@@ -52,6 +54,7 @@ impl Tree {
             state: ArcSwap::from_pointee(state),
             replacing: Mutex::new(()),
             filter: RwLock::new(None),
+            dependents: RwLock::default(),
             dropped: AtomicBool::new(false),
         }
     }

@@ -1,0 +1,78 @@
+//! Forgetting range tombstones that hide nothing any more.
+//!
+//! A tombstone in a tree's ledger is consulted by every read of the tree, and by every validation of an
+//! index over it. It may go once no view is older than it and nothing older than it is left to hide:
+//! not in the tree, and not in the trees that depend on it (indexes over its records).
+
+use std::sync::Arc;
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+
+use super::tree::{Tree, TreeState};
+use super::{Store, StoreInner};
+use crate::range_tombstones::RangeTombstone;
+use crate::version::VersionEdit;
+
+impl StoreInner {
+    /// Removes spent tombstones from the ledgers. Called after background work; an error is not lost, it
+    /// poisons the store like any failed manifest write, or leaves the ledger as it is.
+    pub(super) fn forget_spent_ranges(&self) {
+        let trees: Vec<_> = self.trees.load().values().cloned().collect();
+        for tree in trees {
+            if !tree.state_guard().version.range_tombstones().is_empty() {
+                let _ = self.forget_spent_ranges_of(&tree);
+            }
+        }
+    }
+
+    fn forget_spent_ranges_of(&self, tree: &Arc<Tree>) -> Result<()> {
+        self.check_writable()?;
+        let oldest = self.snapshots.oldest();
+        let state = tree.state();
+        let mut spent = state.version.spent_range_tombstones(oldest, flushed_through(&state));
+        for dependent in tree.dependents.read().iter() {
+            if let Ok(dependent) = self.tree(*dependent) {
+                let state = dependent.state();
+                spent.retain(|tombstone| is_clear_of(&state, tombstone));
+            }
+        }
+        if spent.is_empty() {
+            return Ok(());
+        }
+        let mut edit = VersionEdit::new();
+        for tombstone in spent {
+            edit.remove_range_tombstone(tree.id, tombstone);
+        }
+        self.install(tree, edit, &[])
+    }
+}
+
+/// All entries of `state` at or below this number are in sstables.
+fn flushed_through(state: &TreeState) -> SequenceNumber {
+    let waiting = state.memtables().filter_map(|logged| logged.memtable.smallest_sequence()).min();
+    waiting.map_or(SequenceNumber::MAX, |smallest| smallest.saturating_sub(1))
+}
+
+/// True if no entry of `state` can be older than `tombstone` and about a record that it deleted.
+fn is_clear_of(state: &TreeState, tombstone: &RangeTombstone) -> bool {
+    let is_newer = |smallest: SequenceNumber| smallest >= tombstone.sequence;
+    let memtables = state.memtables().filter_map(|logged| logged.memtable.smallest_sequence());
+    let mut tables = state.version.tables().map(|table| table.meta());
+    memtables.into_iter().all(is_newer)
+        && tables.all(|meta| {
+            is_newer(meta.smallest_sequence) || meta.filtered_through >= tombstone.sequence
+        })
+}
+
+impl Store {
+    /// Says that the trees `dependents` hold entries about the records of `tree` (indexes over it): a
+    /// range tombstone of `tree` is kept until they are clear of what it deleted. Their compaction
+    /// filters must drop such entries, or it is kept for ever.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn set_dependents(&self, tree: TreeId, dependents: Vec<TreeId>) -> Result<()> {
+        *self.inner.tree(tree)?.dependents.write() = dependents;
+        Ok(())
+    }
+}
