@@ -1,1 +1,35 @@
-//! Oracles, histories and crash runners for testing Bolide
+//! Oracles, histories and crash runners for testing Bolide.
+//!
+//! A [`history`] is a list of random steps from a seed. A [`Subject`](subject::Subject) runs it on a
+//! database and on a [`Model`](model::Model) side by side. The runners disturb that in their own way:
+//!
+//! | runner | disturbs |
+//! |---|---|
+//! | [`crash`] | cuts the power at every sync point, also inside recovery |
+//! | [`fault`] | lets every input/output call fail, once or from there on |
+//! | [`damage`] | flips every bit of every file, cuts, zeroes, swaps, removes |
+//! | [`metamorphic`] | changes settings that must not change an answer |
+//! | [`concurrent`] | runs many threads at once; not repeatable by its seed |
+//!
+//! The program `bolide-testkit` runs them over ranges of seeds; `docs/TESTING.md` has the commands. All of
+//! it runs on a simulated disk with a simulated clock, and without background threads unless a setup asks
+//! for them: a seed repeats a failure.
+#![forbid(unsafe_code)]
+
+pub mod concurrent;
+pub mod crash;
+pub mod damage;
+pub mod failure;
+pub mod fault;
+pub mod history;
+pub mod metamorphic;
+pub mod model;
+pub mod planted;
+pub mod question;
+pub mod record;
+pub mod rows;
+pub mod seeds;
+pub mod setup;
+pub mod subject;
+pub mod value;
+pub mod verify;

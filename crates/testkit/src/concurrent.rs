@@ -1,0 +1,243 @@
+//! Many threads on one database: snapshots are consistent, and nothing goes back in time.
+//!
+//! Records come in groups. A batch rewrites a whole group: every record of it gets the batch's own
+//! number, in two collections. Whatever the threads do, a snapshot, an iteration and a question to an
+//! index must see each group with one number throughout, complete, and a reader that saw number `n` in
+//! a group must never see a smaller one later. Meanwhile another thread flushes, compacts, and creates
+//! and drops an index.
+//!
+//! Threads are real, so a seed does not repeat a run: it only chooses the setup and the load.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use bolide::{Collection, CollectionOptions, Db, IterOptions, Query, SyncMode, WriteBatch, WriteOptions};
+use bolide_storage::{MemVfs, SimRng};
+use serde_json::{Value, json};
+
+use crate::seeds::{Counts, Outcome};
+use crate::setup::Setup;
+
+/// How a run with threads goes.
+#[derive(Debug, Clone, Copy)]
+pub struct ConcurrentOptions {
+    /// Threads that write.
+    pub writers: usize,
+    /// Threads that read.
+    pub readers: usize,
+    /// Batches that each writer writes.
+    pub batches: u64,
+}
+
+impl Default for ConcurrentOptions {
+    fn default() -> Self {
+        Self { writers: 3, readers: 3, batches: 400 }
+    }
+}
+
+/// Groups of records.
+const GROUPS: u64 = 8;
+/// Records of a group in each of the two collections.
+const MEMBERS: u64 = 5;
+
+/// What all threads share.
+struct Arena {
+    db: Db,
+    left: Collection,
+    right: Collection,
+    /// The number of the next batch.
+    next: AtomicU64,
+    /// Writers are done.
+    done: AtomicBool,
+    checks: AtomicU64,
+    /// One writer at a time in a group, so that the numbers in it only grow.
+    groups: [Mutex<()>; GROUPS as usize],
+}
+
+/// Runs writers, readers and a janitor side by side.
+pub fn check(seed: u64, options: ConcurrentOptions) -> Outcome<Counts> {
+    let mut rng = SimRng::new(seed);
+    let setup = Setup { threads: 2, ..Setup::random(&mut rng) };
+    let told = |what: String| format!("{setup}: {what}");
+    let arena = Arena::open(seed, setup).map_err(|error| told(format!("{error:?}")))?;
+    let arena = &arena;
+    let mut rngs: Vec<SimRng> = (0..options.writers + options.readers).map(|_| rng.fork()).collect();
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    thread::scope(|scope| {
+        let readers = rngs.split_off(options.writers).into_iter();
+        let writers: Vec<_> =
+            rngs.into_iter().map(|rng| scope.spawn(move || arena.write(rng, options.batches))).collect();
+        let mut others: Vec<_> = readers.map(|rng| scope.spawn(move || arena.read(rng))).collect();
+        others.push(scope.spawn(move || arena.disturb(SimRng::new(seed))));
+        let join = |handle: thread::ScopedJoinHandle<'_, Outcome>| {
+            handle.join().unwrap_or_else(|panic| Err(crate::seeds::words(&*panic)))
+        };
+        outcomes.extend(writers.into_iter().map(join));
+        arena.done.store(true, Ordering::Release);
+        outcomes.extend(others.into_iter().map(join));
+    });
+    outcomes.into_iter().collect::<Outcome>().map_err(told)?;
+    arena.check_whole().map_err(told)?;
+    let mut counts = Counts::default();
+    counts.add("runs");
+    counts.add_many("batches", arena.next.load(Ordering::Acquire) - 1);
+    counts.add_many("views checked", arena.checks.load(Ordering::Acquire));
+    Ok(counts)
+}
+
+impl Arena {
+    fn open(seed: u64, setup: Setup) -> bolide::Result<Self> {
+        let db = setup.open(Arc::new(MemVfs::new()), seed)?;
+        let options = |spec: &str| -> bolide::Result<CollectionOptions> {
+            Ok(setup.collection_options().index(spec.parse()?))
+        };
+        let left = db.create_collection("left", options("group=g:composite")?)?;
+        let right = db.create_collection("right", options("group=g:composite:maintenance=synchronous")?)?;
+        let arena = Self {
+            db,
+            left,
+            right,
+            next: AtomicU64::new(1),
+            done: AtomicBool::new(false),
+            checks: AtomicU64::new(0),
+            groups: Default::default(),
+        };
+        (0..GROUPS).try_for_each(|group| arena.rewrite(group, SyncMode::None))?;
+        Ok(arena)
+    }
+
+    /// Gives all records of the group a new number.
+    fn rewrite(&self, group: u64, sync: SyncMode) -> bolide::Result<()> {
+        let number = self.next.fetch_add(1, Ordering::AcqRel);
+        let record = json!({"g": group, "v": number, "pad": "x".repeat((number % 60) as usize)}).to_string();
+        let mut batch = WriteBatch::new();
+        if number.is_multiple_of(7) {
+            // A range delete in the same batch must not show either.
+            batch.delete_range(&self.left, key(group, 0)..key(group, MEMBERS))?;
+        }
+        for member in 0..MEMBERS {
+            batch.put(&self.left, &key(group, member), record.as_bytes())?;
+            batch.put(&self.right, &key(group, member), record.as_bytes())?;
+        }
+        self.db.write_with(batch, &WriteOptions::default().sync(sync)).map(drop)
+    }
+
+    fn write(&self, mut rng: SimRng, batches: u64) -> Outcome {
+        let own = rng.below(GROUPS);
+        for _ in 0..batches {
+            let group = (own + rng.below(3)) % GROUPS;
+            let sync = if rng.one_in(20) { SyncMode::Always } else { SyncMode::None };
+            let _alone = self.groups[group as usize].lock().unwrap_or_else(|poison| poison.into_inner());
+            self.rewrite(group, sync).map_err(|error| format!("write: {error:?}"))?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, mut rng: SimRng) -> Outcome {
+        let mut seen = [0; GROUPS as usize];
+        while !self.done.load(Ordering::Acquire) {
+            let group = rng.below(GROUPS);
+            let number = match rng.below(4) {
+                0 => self.read_snapshot(group)?,
+                1 => self.read_iteration(group, rng.one_in(2))?,
+                2 => self.ask(&self.left, group)?,
+                _ => self.ask(&self.right, group)?,
+            };
+            let last = &mut seen[group as usize];
+            if number < *last {
+                return Err(format!("group {group} went back from {last} to {number}"));
+            }
+            *last = number;
+            self.checks.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Both collections, through gets at one snapshot.
+    fn read_snapshot(&self, group: u64) -> Outcome<u64> {
+        let snapshot = self.db.snapshot();
+        let mut records = Vec::new();
+        for collection in [&self.left, &self.right] {
+            for member in 0..MEMBERS {
+                let record =
+                    collection.get_at(&snapshot, &key(group, member)).map_err(|e| format!("get: {e:?}"))?;
+                records.extend(record);
+            }
+        }
+        one_number(&format!("a snapshot of group {group}"), &records, 2 * MEMBERS)
+    }
+
+    fn read_iteration(&self, group: u64, reverse: bool) -> Outcome<u64> {
+        let options = IterOptions::default().range(key(group, 0)..key(group, MEMBERS));
+        let failed = |error| format!("iterate: {error:?}");
+        let iter = self.left.iter_with(&options).map_err(failed)?;
+        let rows: bolide::Result<Vec<(Vec<u8>, Vec<u8>)>> =
+            if reverse { iter.rev().collect() } else { iter.collect() };
+        let records: Vec<Vec<u8>> = rows.map_err(failed)?.into_iter().map(|(_, record)| record).collect();
+        one_number(&format!("an iteration over group {group}"), &records, MEMBERS)
+    }
+
+    fn ask(&self, collection: &Collection, group: u64) -> Outcome<u64> {
+        let name = collection.name();
+        let failed = |error| format!("find in {name}: {error:?}");
+        let answers = collection.find(&Query::new().eq("g", group)).map_err(failed)?;
+        let records: Vec<Vec<u8>> =
+            answers.into_vec().into_iter().filter_map(|answer| answer.record).collect();
+        one_number(&format!("an answer for group {group} of {name}"), &records, MEMBERS)
+    }
+
+    /// Flushes, compacts, and creates and drops an index under load.
+    fn disturb(&self, mut rng: SimRng) -> Outcome {
+        let mut has_index = false;
+        while !self.done.load(Ordering::Acquire) {
+            match rng.below(6) {
+                0 => self.db.compact(),
+                1 if has_index => self.left.drop_index("number").map(|()| has_index = false),
+                1 => "number=v:composite"
+                    .parse()
+                    .and_then(|spec| self.left.create_index(spec))
+                    .map(|()| has_index = true),
+                _ => self.db.flush(),
+            }
+            .map_err(|error| format!("flush, compact, index: {error:?}"))?;
+            thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn check_whole(&self) -> Outcome {
+        let report = self.db.check(true).map_err(|error| format!("check: {error:?}"))?;
+        if !report.problems().is_empty() {
+            return Err(format!("check: {:?}", report.problems()));
+        }
+        for group in 0..GROUPS {
+            let numbers =
+                [self.read_snapshot(group)?, self.ask(&self.left, group)?, self.ask(&self.right, group)?];
+            if numbers.iter().any(|number| *number != numbers[0]) {
+                return Err(format!("group {group} has the numbers {numbers:?} at the end"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn key(group: u64, member: u64) -> Vec<u8> {
+    format!("{group:03}/{member:03}").into_bytes()
+}
+
+/// The number that all records have.
+fn one_number(what: &str, records: &[Vec<u8>], count: u64) -> Outcome<u64> {
+    let numbers: Vec<Option<u64>> = records
+        .iter()
+        .map(|record| serde_json::from_slice::<Value>(record).ok()?.get("v")?.as_u64())
+        .collect();
+    match numbers.first() {
+        Some(Some(first))
+            if numbers.len() as u64 == count && numbers.iter().all(|number| *number == Some(*first)) =>
+        {
+            Ok(*first)
+        }
+        _ => Err(format!("{what} has the numbers {numbers:?}, want {count} equal ones")),
+    }
+}

@@ -1,0 +1,198 @@
+//! Power cuts at every sync point, also inside recovery, and twice in a row.
+//!
+//! One run over a history gives all its crash points: the simulated disk keeps an image of itself before
+//! each sync, and each image is cut off and recovered while the run waits. What may be found after a
+//! crash during step `i`:
+//!
+//! 1. the state after some step `j`, where every acknowledged write up to `j` is there in full and no later
+//!    one in part: the log has one order;
+//! 2. `j` is at least the last step that was acknowledged as synced, and at most `i`;
+//! 3. all changes of collections and indexes are there that were acknowledged;
+//! 4. each index answers as a scan would;
+//! 5. a crash inside the recovery, or right after it, changes nothing of that.
+
+use std::sync::Arc;
+
+use bolide_storage::{CrashMode, DiskImage, RecordImages, SimRng, SimVfs, Vfs};
+
+use crate::history::{Durability, HistoryOptions, Step, history};
+use crate::model::Model;
+use crate::planted::{Planted, PlantedVfs};
+use crate::seeds::{Counts, Outcome};
+use crate::setup::Setup;
+use crate::subject::Subject;
+use crate::verify::{match_state, verify};
+
+/// How a crash run goes.
+#[derive(Debug, Clone, Copy)]
+pub struct CrashOptions {
+    /// Steps of the history.
+    pub steps: usize,
+    /// Out of this many recoveries one is itself cut off at each of its sync points.
+    pub nested_one_in: u64,
+    /// A bug that the run must find.
+    pub planted: Option<Planted>,
+}
+
+impl Default for CrashOptions {
+    fn default() -> Self {
+        Self { steps: 60, nested_one_in: 6, planted: None }
+    }
+}
+
+/// Runs the history of `seed` and crashes it at every sync point.
+pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
+    let mut rng = SimRng::new(seed);
+    let setup = Setup::random(&mut rng);
+    let keys = [6, 40, 150][rng.below(3) as usize];
+    let vfs = SimVfs::new(seed);
+    // Every seventh history is cut off before every write, not only before syncs.
+    vfs.record_images(if seed % 7 == 3 { RecordImages::Writes } else { RecordImages::SyncPoints });
+    let mut runner =
+        Runner { seed, setup, options, rng, states: vec![Model::default()], counts: Counts::default() };
+    let told = |step: &str, what: String| format!("{setup}: {step}: {what}");
+
+    let files: Arc<dyn Vfs> = match options.planted {
+        Some(planted) => Arc::new(PlantedVfs::new(vfs.clone(), planted)),
+        None => Arc::new(vfs.clone()),
+    };
+    let opened = Subject::open(files, setup, seed, Model::default());
+    let mut subject = opened.map_err(|error| told("create", format!("{error:?}")))?;
+    runner.crash_at(vfs.take_images(), &[Model::default()]).map_err(|what| told("create", what))?;
+    let history = history(seed, HistoryOptions { steps: options.steps, keys, reads: true, reopens: true });
+    for (i, step) in history.iter().enumerate() {
+        let name = format!("step {i}, {step}");
+        subject.step(step).map_err(|failure| told(&name, failure.to_string()))?;
+        let candidates = runner.after_step(step, &subject.model);
+        runner.crash_at(vfs.take_images(), &candidates).map_err(|what| told(&name, what))?;
+    }
+    // The end of the run without a close, and the close itself.
+    let end = DiskImage { vfs: vfs.clone_disk(), before: "the end".to_owned(), call: 0 };
+    let candidates = runner.states.clone();
+    runner.crash_at(vec![end], &candidates).map_err(|what| told("end", what))?;
+    subject.close();
+    runner.crash_at(vfs.take_images(), &candidates).map_err(|what| told("close", what))?;
+    runner.counts.add("histories");
+    runner.counts.add_many("steps", history.len() as u64);
+    Ok(runner.counts)
+}
+
+struct Runner {
+    seed: u64,
+    setup: Setup,
+    options: CrashOptions,
+    rng: SimRng,
+    /// The states that a power cut after the last step may leave, the durable one first.
+    states: Vec<Model>,
+    counts: Counts,
+}
+
+impl Runner {
+    /// Takes note of a step. The result is what a power cut during it may leave.
+    fn after_step(&mut self, step: &Step, after: &Model) -> Vec<Model> {
+        let mut during = self.states.clone();
+        if step.changes_schema() {
+            // Unsynced writes before it may be lost and the change itself may not be.
+            let changed: Vec<Model> = self.states.iter().map(|state| state.under_schema_of(after)).collect();
+            during.extend(changed.iter().cloned());
+            self.states = changed;
+        } else if matches!(step, Step::Write { .. }) {
+            during.push(after.clone());
+            self.states.push(after.clone());
+        }
+        if step.makes_durable() {
+            // An earlier state may be left while the step runs, and none but this one after it.
+            self.states = vec![after.clone()];
+        }
+        during
+    }
+
+    /// Cuts the power at each image in each way. One of the candidates must be found.
+    fn crash_at(&mut self, images: Vec<DiskImage>, candidates: &[Model]) -> Outcome {
+        for image in images {
+            for mode in CrashMode::EACH {
+                let seed = self.rng.next_u64();
+                let disk = image.vfs.crash_with_seed(mode, seed);
+                let place =
+                    format!("power cut ({mode:?}, {seed}) at call {}, before {}", image.call, image.before);
+                self.recover(&disk, candidates).map_err(|what| format!("{place}: {what}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Recovers `disk` and compares it.
+    fn recover(&mut self, disk: &SimVfs, candidates: &[Model]) -> Outcome {
+        self.counts.add("crashes");
+        let nested = self.options.nested_one_in > 0 && self.rng.one_in(self.options.nested_one_in);
+        if nested {
+            disk.record_images(RecordImages::SyncPoints);
+        }
+        let state = self.reopen(disk, candidates)?;
+        if !nested {
+            return Ok(());
+        }
+        disk.record_images(RecordImages::Never);
+        for image in disk.take_images() {
+            self.crash_again(&image, &state)?;
+        }
+        self.go_on(disk, state)
+    }
+
+    /// A second power cut, inside the recovery from the first one; and a third inside the second
+    /// recovery.
+    fn crash_again(&mut self, image: &DiskImage, state: &Model) -> Outcome {
+        let told = |what| format!("second power cut, before {}: {what}", image.before);
+        let disk = image.vfs.crash_with_seed(CrashMode::Random, self.rng.next_u64());
+        self.counts.add("crashes");
+        self.counts.add("crashes inside recovery");
+        disk.record_images(RecordImages::SyncPoints);
+        self.reopen(&disk, std::slice::from_ref(state)).map_err(told)?;
+        disk.record_images(RecordImages::Never);
+        let images = disk.take_images();
+        let Some(third) = self.rng.pick(&images) else { return Ok(()) };
+        let disk = third.vfs.crash_with_seed(CrashMode::Random, self.rng.next_u64());
+        self.counts.add("crashes");
+        self.counts.add("crashes inside recovery");
+        let before = &third.before;
+        self.reopen(&disk, std::slice::from_ref(state))
+            .map_err(|what| told(format!("third, before {before}: {what}")))
+            .map(drop)
+    }
+
+    /// Opens the database of `disk`, which must be in one of these states.
+    fn reopen(&mut self, disk: &SimVfs, candidates: &[Model]) -> Outcome<Model> {
+        let db = self
+            .setup
+            .open(Arc::new(disk.clone()), self.seed)
+            .map_err(|error| format!("the database does not open: {error:?}; files: {:?}", disk.files()))?;
+        let candidates: Vec<&Model> = candidates.iter().collect();
+        let place = match_state(&db, &candidates).map_err(|failure| failure.to_string())?;
+        let mut rng = self.rng.fork();
+        verify(&db, candidates[place], &mut rng).map_err(|failure| failure.to_string())?;
+        Ok(candidates[place].clone())
+    }
+
+    /// Writes on after a recovery, and cuts the power once more: nothing old may come back.
+    fn go_on(&mut self, disk: &SimVfs, model: Model) -> Outcome {
+        let told = |what: String| format!("after recovery: {what}");
+        let disk = disk.clone_disk();
+        let mut subject = Subject::open(Arc::new(disk.clone()), self.setup, self.seed, model)
+            .map_err(|error| told(format!("{error:?}")))?;
+        let options = HistoryOptions { steps: 6, keys: 40, reads: true, reopens: false };
+        // The first two steps of a history create collections; here they would drop them.
+        for step in history(self.rng.next_u64(), options).iter().skip(2) {
+            subject.step(step).map_err(|failure| told(format!("{step}: {failure}")))?;
+        }
+        let safe = Step::Write { changes: Vec::new(), durability: Durability::Always };
+        subject.step(&safe).map_err(|failure| told(failure.to_string()))?;
+        subject.step(&Step::Flush).map_err(|failure| told(failure.to_string()))?;
+        let after = disk.crash_with_seed(CrashMode::Random, self.rng.next_u64());
+        let model = subject.model.clone();
+        drop(subject);
+        self.counts.add("crashes");
+        let db = self.setup.open(Arc::new(after), self.seed).map_err(|error| told(format!("{error:?}")))?;
+        match_state(&db, &[&model]).map_err(|failure| told(failure.to_string()))?;
+        verify(&db, &model, &mut self.rng.fork()).map_err(|failure| told(failure.to_string()))
+    }
+}

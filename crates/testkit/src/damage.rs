@@ -1,0 +1,264 @@
+//! Damaged files: every bit flipped, every length cut to, sectors zeroed, files swapped or missing.
+//!
+//! A small database with every kind of file is built once, closed cleanly or left as a killed process
+//! leaves it. Each damage is done to a copy of its disk, and the copy is opened, read in full, and checked
+//! deeply. The outcome must be one of:
+//!
+//! | outcome | meaning |
+//! |---|---|
+//! | refused | the open reports damage or an unknown format |
+//! | found by a read, found by a check | the open succeeds; reading or the deep check reports damage |
+//! | harmless | everything is there and sound |
+//! | last record | of a log that was not closed cleanly, the last record is missing, in full |
+//! | older state | of such a log, or of a manifest, the end was cut off: as if it had not been written |
+//!
+//! A wrong answer, a panic, or another kind of error fails the run. `last record` is allowed for flipped
+//! bits in the newest log of a killed process alone, where nothing tells a torn write from a flipped bit;
+//! `older state` for cut files alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bolide::{Compression, ErrorKind, Layout};
+use bolide_storage::{SimRng, SimVfs};
+
+use crate::failure::StepFailure;
+use crate::history::{Change, Durability, Step};
+use crate::model::Model;
+use crate::record::record;
+use crate::seeds::{Counts, Outcome, words};
+use crate::setup::Setup;
+use crate::subject::Subject;
+use crate::verify::{match_state, observe, verify};
+
+/// How many records the database has, and what is done to it.
+#[derive(Debug, Clone, Copy)]
+pub struct DamageOptions {
+    /// Records of the first collection.
+    pub records: usize,
+    /// Out of this many bytes, one is flipped. With 1 all are.
+    pub stride: usize,
+    /// Flip all eight bits of a byte, or one of them by the seed.
+    pub every_bit: bool,
+}
+
+impl Default for DamageOptions {
+    fn default() -> Self {
+        Self { records: 12, stride: 1, every_bit: true }
+    }
+}
+
+/// One damage to one file.
+#[derive(Debug, Clone)]
+enum Damage {
+    Flip { offset: usize, bit: u8 },
+    Cut { length: usize },
+    Zero { offset: usize, bytes: usize },
+    Extend { bytes: usize },
+    Remove,
+    SwapWith(PathBuf),
+}
+
+/// A database to damage.
+struct Sample {
+    setup: Setup,
+    seed: u64,
+    disk: SimVfs,
+    closed: bool,
+    /// The states of the run, the last one being that of the database.
+    states: Vec<Model>,
+}
+
+/// Damages the database of `seed` in every way. The seed decides records, compression and layout, and
+/// whether the database was closed (even seeds) or its process killed (odd seeds).
+pub fn check(seed: u64, options: DamageOptions) -> Outcome<Counts> {
+    let sample = Sample::build(seed, options)?;
+    let mut counts = Counts::default();
+    let mut rng = SimRng::new(seed);
+    let files = sample.disk.files();
+    counts.add_many("files", files.len() as u64);
+    for path in &files {
+        let contents = sample.disk.contents(path).map_err(|error| format!("{error:?}"))?;
+        counts.add_many("bytes", contents.len() as u64);
+        for damage in damages(path, contents.len(), &files, options, &mut rng) {
+            let outcome = sample
+                .outcome(path, &damage)
+                .map_err(|what| format!("{}: {}: {damage:?}: {what}", sample.setup, path.display()))?;
+            counts.add(outcome);
+            counts.add(if matches!(damage, Damage::Flip { .. }) { "flips" } else { "other damages" });
+        }
+    }
+    counts.add("databases");
+    Ok(counts)
+}
+
+/// All damages to a file of `length` bytes.
+fn damages(
+    path: &Path,
+    length: usize,
+    files: &[PathBuf],
+    options: DamageOptions,
+    rng: &mut SimRng,
+) -> Vec<Damage> {
+    let stride = options.stride.max(1);
+    let mut list = Vec::new();
+    for offset in (rng.below(stride as u64) as usize..length).step_by(stride) {
+        let bits = if options.every_bit { 0..8 } else { rng.below(8) as u8..8 };
+        let count = if options.every_bit { 8 } else { 1 };
+        list.extend(bits.take(count).map(|bit| Damage::Flip { offset, bit }));
+        list.push(Damage::Cut { length: offset });
+    }
+    let sectors = (0..length).step_by(64 * stride);
+    list.extend(sectors.map(|offset| Damage::Zero { offset, bytes: 64.min(length - offset) }));
+    list.extend([1, 7, 64, 4096].map(|bytes| Damage::Extend { bytes }));
+    list.push(Damage::Remove);
+    let same_kind = |other: &&PathBuf| *other != path && other.extension() == path.extension();
+    list.extend(files.iter().filter(same_kind).cloned().map(Damage::SwapWith));
+    list
+}
+
+impl Sample {
+    fn build(seed: u64, options: DamageOptions) -> Outcome<Self> {
+        let mut rng = SimRng::new(seed);
+        let setup = Setup {
+            layout: if seed % 4 < 2 { Layout::Leveled } else { Layout::Tiered },
+            compression: [Compression::Lz4, Compression::None, Compression::Zstd(1)][(seed % 3) as usize],
+            block_bytes: 256,
+            bloom_bits_per_key: 10,
+            target_file_bytes: 1 << 20,
+            memtable_bytes: 1 << 20,
+            manifest_bytes: 1 << 20,
+            cache_bytes: 0,
+            max_open_files: 64,
+            threads: 0,
+        };
+        let vfs = SimVfs::new(seed);
+        let mut subject = Subject::open(Arc::new(vfs.clone()), setup, seed, Model::default())
+            .map_err(|error| format!("create: {error:?}"))?;
+        let mut states = vec![subject.model.clone()];
+        for step in steps(options.records, &mut rng) {
+            subject.step(&step).map_err(|failure| format!("{step}: {failure}"))?;
+            states.push(subject.model.clone());
+        }
+        let closed = seed.is_multiple_of(2);
+        if closed {
+            subject.close();
+        }
+        // Before the subject goes, which would close it.
+        let disk = vfs.clone_disk();
+        Ok(Self { setup, seed, disk, closed, states })
+    }
+
+    fn outcome(&self, path: &Path, damage: &Damage) -> Outcome<&'static str> {
+        let disk = self.disk.clone_disk();
+        damage.apply(&disk, path).map_err(|error| format!("{error:?}"))?;
+        let probed = catch_unwind(AssertUnwindSafe(|| self.probe(&disk)));
+        match probed.map_err(|panic| words(&*panic))?? {
+            Verdict::Named(outcome) => Ok(outcome),
+            Verdict::State(place) => self.judge_loss(path, damage, place),
+        }
+    }
+
+    /// Opens, reads and checks a damaged disk.
+    fn probe(&self, disk: &SimVfs) -> Outcome<Verdict> {
+        let db = match self.setup.open(Arc::new(disk.clone()), self.seed) {
+            Ok(db) => db,
+            Err(error) => return expect_damage(&error).map(|()| Verdict::Named("refused")),
+        };
+        if let Err(error) = observe(&db) {
+            return expect_damage(&error).map(|()| Verdict::Named("found by a read"));
+        }
+        let candidates: Vec<&Model> = self.states.iter().collect();
+        let place = match_state(&db, &candidates).map_err(|failure| failure.to_string())?;
+        match verify(&db, candidates[place], &mut SimRng::new(self.seed)) {
+            Ok(()) if place + 1 == candidates.len() => Ok(Verdict::Named("harmless")),
+            Ok(()) => Ok(Verdict::State(place)),
+            Err(StepFailure::Refused(error)) => {
+                expect_damage(&error).map(|()| Verdict::Named("found by a check"))
+            }
+            Err(StepFailure::Wrong(what)) if what.starts_with("check:") => {
+                Ok(Verdict::Named("found by a check"))
+            }
+            Err(StepFailure::Wrong(what)) => Err(what),
+        }
+    }
+
+    /// An earlier state was found, sound in itself: is that excusable?
+    fn judge_loss(&self, path: &Path, damage: &Damage, place: usize) -> Outcome<&'static str> {
+        let last = self.states.len() - 1;
+        let is_log = path.extension().is_some_and(|extension| extension == "wal");
+        let is_manifest = path.to_string_lossy().contains("MANIFEST");
+        let shortens = matches!(damage, Damage::Cut { .. } | Damage::Zero { .. });
+        match damage {
+            Damage::Flip { .. } if is_log && !self.closed && place + 1 == last => Ok("last record"),
+            _ if shortens && ((is_log && !self.closed) || is_manifest) => Ok("older state"),
+            _ => Err(format!("state {place} of {last} is served without an error")),
+        }
+    }
+}
+
+enum Verdict {
+    Named(&'static str),
+    /// The state at this place is there in full, and it is not the last one.
+    State(usize),
+}
+
+impl Damage {
+    fn apply(&self, disk: &SimVfs, path: &Path) -> bolide::Result<()> {
+        use bolide_storage::Vfs as _;
+        match self {
+            Self::Flip { offset, bit } => disk.damage(path, |bytes| bytes[*offset] ^= 1 << bit),
+            Self::Cut { length } => disk.damage(path, |bytes| bytes.truncate(*length)),
+            Self::Zero { offset, bytes: count } => {
+                disk.damage(path, |bytes| bytes[*offset..offset + count].fill(0))
+            }
+            Self::Extend { bytes: count } => disk.damage(path, |bytes| {
+                let mut noise = vec![0; *count];
+                SimRng::new(*count as u64).fill(&mut noise);
+                bytes.extend(noise);
+            }),
+            Self::Remove => disk.remove(path),
+            Self::SwapWith(other) => {
+                let (mine, theirs) = (disk.contents(path)?, disk.contents(other)?);
+                disk.damage(path, |bytes| *bytes = theirs)?;
+                disk.damage(other, |bytes| *bytes = mine)
+            }
+        }
+    }
+}
+
+/// Damage is called damage, or a format that is not known; never a bug or a failing disk.
+fn expect_damage(error: &bolide::Error) -> Outcome {
+    match error.kind() {
+        ErrorKind::Corruption | ErrorKind::Unsupported => Ok(()),
+        _ => Err(format!("damage is reported as {error:?}")),
+    }
+}
+
+/// A history that leaves tables, indexes, range tombstones, several versions, and a log with a tail.
+fn steps(records: usize, rng: &mut SimRng) -> Vec<Step> {
+    let put = |collection: &'static str, number: usize, rng: &mut SimRng| Change::Put {
+        collection,
+        key: format!("k{number:04}").into_bytes(),
+        record: record(rng),
+    };
+    let write = |changes: Vec<Change>| Step::Write { changes, durability: Durability::Always };
+    let mut steps = vec![Step::ToggleCollection("posts"), Step::ToggleCollection("notes")];
+    for number in 0..records {
+        steps.push(write(vec![put("posts", number, rng), put("notes", number / 2, rng)]));
+        if number == records / 2 {
+            steps.push(Step::Flush);
+        }
+    }
+    let (start, end) = (b"k0001".to_vec(), b"k0003".to_vec());
+    steps.push(write(vec![Change::DeleteRange { collection: "posts", start, end }]));
+    steps.push(Step::Flush);
+    // What the log holds alone: it must be told from what the tables hold.
+    for number in 0..3 {
+        steps.push(write(vec![put("posts", number, rng)]));
+    }
+    steps.push(write(vec![Change::Delete { collection: "posts", key: b"k0004".to_vec() }]));
+    steps.push(write(vec![put("notes", 1, rng)]));
+    steps
+}

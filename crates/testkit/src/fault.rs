@@ -1,0 +1,194 @@
+//! An input/output error at every call: once, and from there on.
+//!
+//! A history is run cleanly first, which says how many calls each kind of fault can hit. Then it is run
+//! again for each of these calls. What must hold:
+//!
+//! 1. nothing panics, and no answer is wrong, before or after the error;
+//! 2. a step that reported an error is there in full or not at all, for readers and after a reopen;
+//! 3. an error of the disk is not called damage or a bug;
+//! 4. the handle still reads after the error, and a reopen after a power cut finds every synced step.
+
+use std::sync::Arc;
+
+use bolide::ErrorKind;
+use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimVfs};
+
+use crate::failure::StepFailure;
+use crate::history::{HistoryOptions, Step, history};
+use crate::model::Model;
+use crate::seeds::{Counts, Outcome};
+use crate::setup::Setup;
+use crate::subject::{Subject, follow};
+use crate::verify::{match_state, verify};
+
+/// How a fault run goes.
+#[derive(Debug, Clone, Copy)]
+pub struct FaultOptions {
+    /// Steps of the history.
+    pub steps: usize,
+    /// Every how many calls one is hit. With 1 all are.
+    pub stride: u64,
+}
+
+impl Default for FaultOptions {
+    fn default() -> Self {
+        Self { steps: 30, stride: 1 }
+    }
+}
+
+/// Runs the history of `seed` with each fault at each call.
+pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
+    let mut rng = SimRng::new(seed);
+    let setup = Setup::random(&mut rng);
+    let steps = history(seed, HistoryOptions { steps: options.steps, keys: 30, reads: true, reopens: true });
+    let clean = SimVfs::new(seed);
+    let mut counts = Counts::default();
+    Run::new(seed, setup, &clean)
+        .follow_history(&steps, None, &mut counts)
+        .map_err(|what| format!("{setup}: {what}"))?;
+    let first = rng.below(options.stride.max(1));
+    for fault in Fault::EACH {
+        let calls = clean.eligible_calls(fault);
+        for sticky in [false, true] {
+            for at in (1 + first..=calls).step_by(options.stride.max(1) as usize) {
+                let plan = FaultPlan { fault, at, sticky };
+                let vfs = SimVfs::new(seed);
+                vfs.set_fault(Some(plan));
+                Run::new(seed, setup, &vfs)
+                    .follow_history(&steps, Some(plan), &mut counts)
+                    .map_err(|what| format!("{setup}: {plan:?}: {what}"))?;
+                counts.add("faults");
+            }
+        }
+    }
+    counts.add("histories");
+    Ok(counts)
+}
+
+struct Run<'a> {
+    seed: u64,
+    setup: Setup,
+    vfs: &'a SimVfs,
+    /// The states that a reopen after a power cut may find, oldest first. The first one is durable.
+    states: Vec<Model>,
+    /// The states after steps that reported an error, if no later write went well.
+    doubtful: Vec<Model>,
+}
+
+impl<'a> Run<'a> {
+    fn new(seed: u64, setup: Setup, vfs: &'a SimVfs) -> Self {
+        Self { seed, setup, vfs, states: vec![Model::default()], doubtful: Vec::new() }
+    }
+
+    fn follow_history(mut self, steps: &[Step], plan: Option<FaultPlan>, counts: &mut Counts) -> Outcome {
+        let opened = Subject::open(Arc::new(self.vfs.clone()), self.setup, self.seed, Model::default());
+        let mut subject = match opened {
+            Ok(subject) => subject,
+            Err(error) => {
+                check_kind(&error, plan).map_err(|what| format!("create: {what}"))?;
+                counts.add("failed opens");
+                self.vfs.set_fault(None);
+                return self.check_reopen();
+            }
+        };
+        let mut after_error = 0;
+        for (i, step) in steps.iter().enumerate() {
+            // Some more steps on a handle that reported an error, then enough is seen.
+            if after_error > 6 {
+                break;
+            }
+            after_error += usize::from(after_error > 0);
+            let told = |what: String| format!("step {i}, {step}: {what}");
+            match subject.step(step) {
+                Ok(()) => self.step_went_well(step, &subject),
+                Err(StepFailure::Wrong(what)) => return Err(told(what)),
+                Err(StepFailure::Refused(error)) => {
+                    check_kind(&error, plan).map_err(told)?;
+                    counts.add("failed steps");
+                    after_error += usize::from(after_error == 0);
+                    self.resolve(&mut subject, step, plan)
+                        .map_err(|what| told(format!("{error:?}, then {what}")))?;
+                }
+            }
+        }
+        drop(subject);
+        // The plan of a clean run is empty already, and its counts are wanted.
+        if plan.is_some() {
+            self.vfs.set_fault(None);
+        }
+        self.check_reopen()
+    }
+
+    fn step_went_well(&mut self, step: &Step, subject: &Subject) {
+        if step.changes_schema() {
+            self.states = self.states.iter().map(|state| state.under_schema_of(&subject.model)).collect();
+            self.doubtful.clear();
+        }
+        if step.makes_durable() {
+            self.states.clear();
+        }
+        if step.makes_durable() || matches!(step, Step::Write { .. }) {
+            self.doubtful.clear();
+            self.states.push(subject.model.clone());
+        }
+    }
+
+    /// After an error: the handle must still read, and shows the step in full or not at all.
+    fn resolve(&mut self, subject: &mut Subject, step: &Step, plan: Option<FaultPlan>) -> Outcome {
+        self.vfs.set_fault(None);
+        let mut after = subject.model.clone();
+        follow(&mut after, step);
+        if subject.db().is_err() {
+            subject
+                .step(&Step::Reopen)
+                .map_err(|failure| format!("a second try to open failed: {failure}"))?;
+        }
+        let db = subject.db().map_err(|error| format!("{error:?}"))?;
+        let mut candidates = vec![&subject.model, &after];
+        candidates.extend(&self.doubtful);
+        let place = match_state(db, &candidates).map_err(|failure| failure.to_string())?;
+        let found = candidates[place].clone();
+        if step.changes_schema() {
+            let shown = self.states.iter().map(|state| state.under_schema_of(&found)).collect();
+            let maybe: Vec<Model> = self.states.iter().map(|state| state.under_schema_of(&after)).collect();
+            self.doubtful.extend(maybe);
+            self.doubtful.append(&mut self.states);
+            self.states = shown;
+        }
+        self.states.push(found.clone());
+        self.doubtful.push(after);
+        subject.model = found;
+        if let Some(plan) = plan.filter(|plan| plan.sticky) {
+            self.vfs.set_fault(Some(FaultPlan { at: 1, ..plan }));
+        }
+        Ok(())
+    }
+
+    /// With the fault gone: a reopen as after a killed process, and one as after a power cut.
+    fn check_reopen(&self) -> Outcome {
+        let mut rng = SimRng::new(self.seed);
+        let candidates: Vec<&Model> = self.states.iter().chain(&self.doubtful).collect();
+        let disks = [
+            ("kill", self.vfs.clone_disk()),
+            ("power cut", self.vfs.crash_with_seed(CrashMode::Random, self.seed)),
+            ("power cut", self.vfs.crash_with_seed(CrashMode::None, self.seed)),
+        ];
+        for (what, disk) in disks {
+            let told = |failure: String| format!("reopen after a {what}: {failure}");
+            let db =
+                self.setup.open(Arc::new(disk), self.seed).map_err(|error| told(format!("{error:?}")))?;
+            let place = match_state(&db, &candidates).map_err(|failure| told(failure.to_string()))?;
+            verify(&db, candidates[place], &mut rng).map_err(|failure| told(failure.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// An error that a fault causes says what the user should do about a disk, not about damage or a bug.
+fn check_kind(error: &bolide::Error, plan: Option<FaultPlan>) -> Outcome {
+    let allowed = [ErrorKind::Io, ErrorKind::NoSpace, ErrorKind::Poisoned, ErrorKind::Closed];
+    if plan.is_some() && allowed.contains(&error.kind()) {
+        return Ok(());
+    }
+    Err(format!("unexpected error {error:?}"))
+}

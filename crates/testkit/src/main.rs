@@ -1,0 +1,164 @@
+//! `bolide-testkit`: runs the checks of the test kit over ranges of seeds.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use bolide_testkit::concurrent::{self, ConcurrentOptions};
+use bolide_testkit::crash::{self, CrashOptions};
+use bolide_testkit::damage::{self, DamageOptions};
+use bolide_testkit::fault::{self, FaultOptions};
+use bolide_testkit::metamorphic::{self, MetamorphicOptions};
+use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
+
+const USAGE: &str = "\
+usage: bolide-testkit CHECK [--seeds A..B] [--threads N] [options]
+
+crashes      power cuts at every sync point      --steps N (60)   --nested N (6; 0 = never)
+faults       an error at every I/O call          --steps N (30)   --stride N (1)
+flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
+metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
+threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)
+
+The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((check, options)) =
+        arguments.split_first().and_then(|(check, rest)| Some((check, Options::parse(rest)?)))
+    else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let started = Instant::now();
+    let Some(result) = run(check, &options) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let seconds = started.elapsed().as_secs_f64();
+    let Range { start, end } = options.seeds;
+    match result {
+        Ok(counts) => {
+            println!("{check}: seeds {start}..{end} held in {seconds:.1} s: {counts}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("{check}: FAILED after {seconds:.1} s\n{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the named check; `None` if there is none of this name, or an option is not one of its own.
+fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
+    let run = options.seed_run(check);
+    match check {
+        "crashes" => {
+            options.knows(&["steps", "nested"])?;
+            let defaults = CrashOptions::default();
+            let crash = CrashOptions {
+                steps: options.number("steps", defaults.steps as u64)? as usize,
+                nested_one_in: options.number("nested", defaults.nested_one_in)?,
+                planted: None,
+            };
+            Some(run.run(|seed| crash::check(seed, crash)))
+        }
+        "faults" => {
+            options.knows(&["steps", "stride"])?;
+            let defaults = FaultOptions::default();
+            let fault = FaultOptions {
+                steps: options.number("steps", defaults.steps as u64)? as usize,
+                stride: options.number("stride", defaults.stride)?,
+            };
+            Some(run.run(|seed| fault::check(seed, fault)))
+        }
+        "flips" => {
+            options.knows(&["records", "stride", "bits"])?;
+            let defaults = DamageOptions::default();
+            let damage = DamageOptions {
+                records: options.number("records", defaults.records as u64)? as usize,
+                stride: options.number("stride", defaults.stride as u64)? as usize,
+                every_bit: match options.text("bits") {
+                    None | Some("all") => true,
+                    Some("one") => false,
+                    Some(_) => return None,
+                },
+            };
+            Some(run.run(|seed| damage::check(seed, damage)))
+        }
+        "metamorphic" => {
+            options.knows(&["steps", "setups"])?;
+            let defaults = MetamorphicOptions::default();
+            let metamorphic = MetamorphicOptions {
+                steps: options.number("steps", defaults.steps as u64)? as usize,
+                setups: match options.text("setups") {
+                    None => defaults.setups,
+                    Some("all") => None,
+                    Some(count) => Some(count.parse().ok()?),
+                },
+            };
+            Some(run.run(|seed| metamorphic::check(seed, metamorphic)))
+        }
+        "threads" => {
+            options.knows(&["writers", "readers", "batches"])?;
+            let defaults = ConcurrentOptions::default();
+            let concurrent = ConcurrentOptions {
+                writers: options.number("writers", defaults.writers as u64)? as usize,
+                readers: options.number("readers", defaults.readers as u64)? as usize,
+                batches: options.number("batches", defaults.batches)?,
+            };
+            Some(run.run(|seed| concurrent::check(seed, concurrent)))
+        }
+        _ => None,
+    }
+}
+
+/// The options of the command line.
+struct Options {
+    seeds: Range<u64>,
+    threads: usize,
+    others: BTreeMap<String, String>,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Option<Self> {
+        let mut others = BTreeMap::new();
+        for pair in arguments.chunks(2) {
+            let [name, value] = pair else { return None };
+            others.insert(name.strip_prefix("--")?.to_owned(), value.clone());
+        }
+        let seeds = match others.remove("seeds") {
+            None => 0..10,
+            Some(text) => parse_seeds(&text)?,
+        };
+        let threads = match others.remove("threads") {
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+            Some(text) => text.parse().ok()?,
+        };
+        Some(Self { seeds, threads, others })
+    }
+
+    /// `None` if there is an option of another name.
+    fn knows(&self, names: &[&str]) -> Option<()> {
+        self.others.keys().all(|name| names.contains(&name.as_str())).then_some(())
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.others.get(name).map(String::as_str)
+    }
+
+    fn number(&self, name: &str, default: u64) -> Option<u64> {
+        self.text(name).map_or(Some(default), |text| text.parse().ok())
+    }
+
+    fn seed_run(&self, check: &str) -> SeedRun {
+        let others: String = self.others.iter().map(|(name, value)| format!(" --{name} {value}")).collect();
+        SeedRun {
+            command: format!("{check}{others}"),
+            seeds: self.seeds.clone(),
+            threads: self.threads,
+            progress: true,
+        }
+    }
+}

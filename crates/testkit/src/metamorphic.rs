@@ -1,0 +1,115 @@
+//! One history under many settings: every answer is the same, down to the sequence numbers.
+//!
+//! Each run also compares each of its answers with the model, so that all settings cannot be wrong together.
+
+use std::sync::Arc;
+
+use bolide::{Compression, Layout};
+use bolide_storage::{MemVfs, SimRng};
+
+use crate::failure::StepFailure;
+use crate::history::{HistoryOptions, Step, history};
+use crate::model::Model;
+use crate::seeds::{Counts, Outcome};
+use crate::setup::Setup;
+use crate::subject::Subject;
+use crate::verify::{match_state, verify};
+
+/// How a metamorphic run goes.
+#[derive(Debug, Clone, Copy)]
+pub struct MetamorphicOptions {
+    /// Steps of the history.
+    pub steps: usize,
+    /// How many setups are tried for a history; `None` for all of [`all_setups`].
+    pub setups: Option<usize>,
+}
+
+impl Default for MetamorphicOptions {
+    fn default() -> Self {
+        Self { steps: 250, setups: Some(12) }
+    }
+}
+
+/// {leveled, tiered} x {none, lz4, zstd} x block sizes x memtable sizes x cache sizes x threads.
+pub fn all_setups() -> Vec<Setup> {
+    let mut setups = Vec::new();
+    for layout in [Layout::Leveled, Layout::Tiered] {
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd(1)] {
+            for block_bytes in [128, 4096] {
+                for memtable_bytes in [2 << 10, 32 << 10, 8 << 20] {
+                    for cache_bytes in [0, 8 << 20] {
+                        for threads in [0, 2] {
+                            setups.push(Setup {
+                                layout,
+                                compression,
+                                block_bytes,
+                                // These follow from the others, so that all of their values come up.
+                                bloom_bits_per_key: if cache_bytes == 0 { 10 } else { 0 },
+                                target_file_bytes: if block_bytes == 128 { 4 << 10 } else { 1 << 20 },
+                                manifest_bytes: if threads == 0 { 2 << 10 } else { 1 << 20 },
+                                max_open_files: if block_bytes == 128 { 4 } else { 512 },
+                                memtable_bytes,
+                                cache_bytes,
+                                threads,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    setups
+}
+
+/// Runs the history of `seed` under each setup and compares the answers.
+pub fn check(seed: u64, options: MetamorphicOptions) -> Outcome<Counts> {
+    let mut rng = SimRng::new(seed);
+    let keys = [20, 120, 400][rng.below(3) as usize];
+    let steps = history(seed, HistoryOptions { steps: options.steps, keys, reads: true, reopens: true });
+    let mut setups = all_setups();
+    if let Some(count) = options.setups {
+        shuffle(&mut setups, &mut rng);
+        setups.truncate(count);
+    }
+    let mut counts = Counts::default();
+    let mut first: Option<(Setup, String)> = None;
+    for setup in setups {
+        let transcript = run(seed, setup, &steps).map_err(|what| format!("{setup}: {what}"))?;
+        counts.add("runs");
+        counts.add_many("answers", transcript.lines().count() as u64);
+        match &first {
+            None => first = Some((setup, transcript)),
+            Some((first_setup, wanted)) => {
+                let difference = transcript.lines().zip(wanted.lines()).find(|(left, right)| left != right);
+                if let Some((left, right)) = difference {
+                    return Err(format!("{setup} and {first_setup} differ:\n{left}\n{right}"));
+                }
+                if transcript.len() != wanted.len() {
+                    return Err(format!("{setup} and {first_setup} gave different numbers of answers"));
+                }
+            }
+        }
+    }
+    counts.add("histories");
+    Ok(counts)
+}
+
+fn run(seed: u64, setup: Setup, steps: &[Step]) -> Outcome<String> {
+    let vfs = Arc::new(MemVfs::new());
+    let mut subject =
+        Subject::open(vfs, setup, seed, Model::default()).map_err(|error| format!("{error:?}"))?;
+    for (i, step) in steps.iter().enumerate() {
+        subject.step(step).map_err(|failure| format!("step {i}, {step}: {failure}"))?;
+    }
+    let db = subject.db().map_err(|error| format!("{error:?}"))?;
+    let told = |failure: StepFailure| format!("at the end: {failure}");
+    match_state(db, &[&subject.model]).map_err(told)?;
+    verify(db, &subject.model, &mut SimRng::new(seed)).map_err(told)?;
+    Ok(subject.transcript)
+}
+
+fn shuffle<T>(list: &mut [T], rng: &mut SimRng) {
+    for end in (1..list.len()).rev() {
+        list.swap(end, rng.below(end as u64 + 1) as usize);
+    }
+}

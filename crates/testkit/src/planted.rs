@@ -1,0 +1,130 @@
+//! Planted bugs: a file system that leaves out one kind of sync, to show that the crash runner notices.
+//!
+//! A proof that has never failed proves little. Each of these stands for a line that could be missing from
+//! the store, and `crates/testkit/tests/planted.rs` demands that some seed finds each of them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide::Result;
+use bolide_storage::{File, FileLock, SimVfs, Vfs};
+
+/// What is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planted {
+    /// Logs are not synced.
+    LogSync,
+    /// Sstables are not synced.
+    TableSync,
+    /// Manifests are not synced.
+    ManifestSync,
+    /// The file that becomes `CURRENT` is not synced.
+    CurrentSync,
+    /// Directories are not synced.
+    DirectorySync,
+}
+
+impl Planted {
+    /// All planted bugs.
+    pub const EACH: [Self; 5] =
+        [Self::LogSync, Self::TableSync, Self::ManifestSync, Self::CurrentSync, Self::DirectorySync];
+
+    fn skips_sync_of(self, path: &Path) -> bool {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        match self {
+            Self::LogSync => name.ends_with(".wal"),
+            Self::TableSync => name.ends_with(".sst"),
+            Self::ManifestSync => name.starts_with("MANIFEST"),
+            Self::CurrentSync => name.starts_with("CURRENT") || name.ends_with(".tmp"),
+            Self::DirectorySync => false,
+        }
+    }
+}
+
+/// A simulated disk behind a layer with a bug.
+#[derive(Debug)]
+pub struct PlantedVfs {
+    disk: SimVfs,
+    planted: Planted,
+}
+
+impl PlantedVfs {
+    /// The disk with this bug.
+    pub fn new(disk: SimVfs, planted: Planted) -> Self {
+        Self { disk, planted }
+    }
+
+    fn wrap(&self, path: &Path, file: Arc<dyn File>) -> Arc<dyn File> {
+        if self.planted.skips_sync_of(path) { Arc::new(UnsyncedFile { file }) } else { file }
+    }
+}
+
+impl Vfs for PlantedVfs {
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        Ok(self.wrap(path, self.disk.create(path)?))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
+        Ok(self.wrap(path, self.disk.open(path)?))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.disk.hard_link(from, to)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.disk.exists(path)
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> Result<()> {
+        self.disk.create_dir_all(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        if self.planted == Planted::DirectorySync { Ok(()) } else { self.disk.sync_dir(dir) }
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        self.disk.remove_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.disk.lock(path)
+    }
+}
+
+/// A file whose sync does nothing.
+#[derive(Debug)]
+struct UnsyncedFile {
+    file: Arc<dyn File>,
+}
+
+impl File for UnsyncedFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.file.read_at(offset, buf)
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        self.file.append(bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.len()
+    }
+}

@@ -1,0 +1,204 @@
+//! Questions on an attribute, and how the model answers them: by looking at every record.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_storage::SimRng;
+use serde_json::{Value, json};
+
+use crate::rows::{Row, Rows};
+use crate::value::{compare, same_type, values_at};
+
+/// One condition; several are joined by AND.
+#[derive(Debug, Clone)]
+pub enum Condition {
+    /// Some value at the path equals this one.
+    Equals(String, Value),
+    /// Some value at the path is of the ends' type and lies between them, both included.
+    Within(String, Value, Value),
+}
+
+/// In which order answers come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrangement {
+    /// Last written first.
+    Newest,
+    /// First written first.
+    Oldest,
+    /// By the smallest value that the first range found, smallest first; without a range as `Newest`.
+    Value,
+    /// By the largest value that the first range found, largest first; without a range as `Newest`.
+    ValueDescending,
+}
+
+/// Conditions, an order, and how many answers are wanted.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// What a record must meet. Never empty.
+    pub conditions: Vec<Condition>,
+    /// The order of the answers.
+    pub arrangement: Arrangement,
+    /// Most answers; `None` for all.
+    pub limit: Option<usize>,
+    /// Leave the records out.
+    pub keys_only: bool,
+}
+
+impl Condition {
+    /// The attribute that it looks at.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Equals(path, _) | Self::Within(path, ..) => path,
+        }
+    }
+
+    fn accepts(&self, value: &Value) -> bool {
+        match self {
+            Self::Equals(_, wanted) => same_type(value, wanted) && compare(value, wanted) == Ordering::Equal,
+            Self::Within(_, low, high) => {
+                same_type(value, low)
+                    && same_type(value, high)
+                    && compare(value, low) != Ordering::Less
+                    && compare(value, high) != Ordering::Greater
+            }
+        }
+    }
+
+    /// The values of the record that meet the condition.
+    fn hits<'a>(&self, row: &'a Row) -> Vec<&'a Value> {
+        values_at(&row.parsed, self.path()).into_iter().filter(|value| self.accepts(value)).collect()
+    }
+}
+
+impl Question {
+    /// All records in which the path has a value of the type of `low`, in order of writing.
+    pub fn every(path: &str, low: Value, high: Value) -> Self {
+        Self {
+            conditions: vec![Condition::Within(path.to_owned(), low, high)],
+            arrangement: Arrangement::Newest,
+            limit: None,
+            keys_only: false,
+        }
+    }
+
+    /// A question that hits some of the records of [`record`](crate::record::record).
+    pub fn random(rng: &mut SimRng) -> Self {
+        let mut conditions = vec![random_condition(rng)];
+        if rng.one_in(5) {
+            conditions.push(random_condition(rng));
+        }
+        let arrangement = match rng.below(6) {
+            0 => Arrangement::Oldest,
+            1 => Arrangement::Value,
+            2 => Arrangement::ValueDescending,
+            _ => Arrangement::Newest,
+        };
+        let limit = match rng.below(4) {
+            0 => None,
+            1 => Some(1),
+            _ => Some(1 + rng.below(12) as usize),
+        };
+        Self { conditions, arrangement, limit, keys_only: rng.one_in(3) }
+    }
+
+    /// The rows that answer it, in order.
+    ///
+    /// Equal values come newest first, in both orders by value.
+    pub fn answer<'a>(&self, rows: &'a Rows) -> Vec<(&'a [u8], &'a Arc<Row>)> {
+        let mut found: Vec<Hit<'a>> = rows.iter().filter_map(|(key, row)| self.hit(key, row)).collect();
+        let newest_first = |left: &Hit<'_>, right: &Hit<'_>| right.row.order.cmp(&left.row.order);
+        found.sort_by(|left, right| match self.arrangement {
+            Arrangement::Newest => newest_first(left, right),
+            Arrangement::Oldest => newest_first(right, left),
+            Arrangement::Value => compare_some(left.least, right.least).then(newest_first(left, right)),
+            Arrangement::ValueDescending => {
+                compare_some(right.most, left.most).then(newest_first(left, right))
+            }
+        });
+        found.truncate(self.limit.unwrap_or(usize::MAX));
+        found.into_iter().map(|hit| (hit.key, hit.row)).collect()
+    }
+
+    /// The row, if it meets all conditions.
+    fn hit<'a>(&self, key: &'a [u8], row: &'a Arc<Row>) -> Option<Hit<'a>> {
+        let mut hit = Hit { key, row, least: None, most: None };
+        let mut ranges = 0;
+        for condition in &self.conditions {
+            let values = condition.hits(row);
+            if values.is_empty() {
+                return None;
+            }
+            ranges += u32::from(matches!(condition, Condition::Within(..)));
+            if ranges == 1 && hit.least.is_none() {
+                hit.least = values.iter().copied().min_by(|left, right| compare(left, right));
+                hit.most = values.iter().copied().max_by(|left, right| compare(left, right));
+            }
+        }
+        Some(hit)
+    }
+}
+
+/// A row that meets all conditions, with the values that the first range found.
+struct Hit<'a> {
+    key: &'a [u8],
+    row: &'a Arc<Row>,
+    least: Option<&'a Value>,
+    most: Option<&'a Value>,
+}
+
+fn compare_some(left: Option<&Value>, right: Option<&Value>) -> Ordering {
+    match (left, right) {
+        (Some(left), Some(right)) => compare(left, right),
+        _ => Ordering::Equal,
+    }
+}
+
+fn random_condition(rng: &mut SimRng) -> Condition {
+    let path = *rng.pick(&["a", "n.x", "tags[*]", "s"]).unwrap_or(&"a");
+    let scalar = |rng: &mut SimRng| match path {
+        "n.x" => json!(rng.below(26) as i64 - 5),
+        "s" => json!(format!("w{}", rng.below(10))),
+        "tags[*]" => crate::record::tag(rng),
+        _ => crate::record::scalar(rng),
+    };
+    let one = scalar(rng);
+    if rng.one_in(2) {
+        return Condition::Equals(path.to_owned(), one);
+    }
+    // Both ends of one type; null and booleans have no ranges worth asking for.
+    let mut other = scalar(rng);
+    for _ in 0..8 {
+        if same_type(&one, &other) {
+            break;
+        }
+        other = scalar(rng);
+    }
+    if !same_type(&one, &other) || one.is_null() || one.is_boolean() {
+        return Condition::Equals(path.to_owned(), one);
+    }
+    let (low, high) = if compare(&one, &other) == Ordering::Greater { (other, one) } else { (one, other) };
+    Condition::Within(path.to_owned(), low, high)
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Equals(path, value) => write!(f, "{path} = {value}"),
+            Self::Within(path, low, high) => write!(f, "{path} in {low}..{high}"),
+        }
+    }
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, condition) in self.conditions.iter().enumerate() {
+            write!(f, "{}{condition}", if i == 0 { "" } else { " and " })?;
+        }
+        write!(f, ", {:?}", self.arrangement)?;
+        if let Some(limit) = self.limit {
+            write!(f, ", at most {limit}")?;
+        }
+        if self.keys_only { write!(f, ", keys only") } else { Ok(()) }
+    }
+}

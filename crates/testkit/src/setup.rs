@@ -1,0 +1,95 @@
+//! The settings and objects that a run opens its database with.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide::{CollectionOptions, Components, Compression, Db, Layout, Options};
+use bolide_storage::{Runtime, SimRng, SimRuntime, SystemRuntime, Vfs};
+
+/// Where the database lies. It is two directories deep, so that the names of both are to be synced.
+pub const DATABASE: &str = "data/db";
+
+/// One point in the space of settings. None of them may change an answer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setup {
+    /// Of all collections.
+    pub layout: Layout,
+    /// Of all collections.
+    pub compression: Compression,
+    /// Of all collections.
+    pub block_bytes: usize,
+    /// Of all collections.
+    pub bloom_bits_per_key: usize,
+    /// Of all collections.
+    pub target_file_bytes: u64,
+    /// Of the database.
+    pub memtable_bytes: usize,
+    /// Of the database.
+    pub manifest_bytes: u64,
+    /// Of the database.
+    pub cache_bytes: usize,
+    /// Of the database.
+    pub max_open_files: usize,
+    /// Of the database. With 0 a run depends on its seed alone.
+    pub threads: usize,
+}
+
+impl Setup {
+    /// A setup of tiny pieces, so that a short history meets flushes, compactions, several files and
+    /// new manifests.
+    pub fn random(rng: &mut SimRng) -> Self {
+        let pick = |rng: &mut SimRng, choices: &[u64]| rng.pick(choices).copied().unwrap_or_default();
+        Self {
+            layout: if rng.one_in(2) { Layout::Leveled } else { Layout::Tiered },
+            compression: match rng.below(4) {
+                0 => Compression::None,
+                1 => Compression::Zstd(1),
+                _ => Compression::Lz4,
+            },
+            block_bytes: pick(rng, &[128, 512, 4096]) as usize,
+            bloom_bits_per_key: pick(rng, &[0, 10, 10]) as usize,
+            target_file_bytes: pick(rng, &[2 << 10, 16 << 10, 1 << 20]),
+            memtable_bytes: pick(rng, &[2 << 10, 16 << 10, 64 << 10, 1 << 20]) as usize,
+            manifest_bytes: pick(rng, &[512, 4 << 10, 1 << 20]),
+            cache_bytes: pick(rng, &[0, 16 << 10, 1 << 20]) as usize,
+            max_open_files: pick(rng, &[2, 16, 512]) as usize,
+            threads: 0,
+        }
+    }
+
+    /// The settings of the database.
+    pub fn options(&self) -> Options {
+        Options::default()
+            .memtable_bytes(self.memtable_bytes)
+            .manifest_bytes(self.manifest_bytes)
+            .cache_bytes(self.cache_bytes)
+            .max_open_files(self.max_open_files)
+            .background_threads(self.threads)
+    }
+
+    /// The settings of a collection, without its indexes.
+    pub fn collection_options(&self) -> CollectionOptions {
+        CollectionOptions::json()
+            .layout(self.layout)
+            .compression(self.compression)
+            .block_bytes(self.block_bytes)
+            .bloom_bits_per_key(self.bloom_bits_per_key)
+            .target_file_bytes(self.target_file_bytes)
+    }
+
+    /// Opens the database on `vfs`, creating it if it is not there. Random numbers come from `seed`,
+    /// and so does the clock as long as no threads are used.
+    pub fn open(&self, vfs: Arc<dyn Vfs>, seed: u64) -> bolide::Result<Db> {
+        let runtime: Arc<dyn Runtime> = match self.threads {
+            0 => Arc::new(SimRuntime::new(seed)),
+            _ => Arc::new(SystemRuntime::new()),
+        };
+        Db::open_with(DATABASE, self.options(), Components::system().vfs(vfs).runtime(runtime))
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}

@@ -1,0 +1,243 @@
+//! The database under test, and the model that it must agree with at every step.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bolide::{Collection, Db, IterOptions, Snapshot, SyncMode, WriteBatch, WriteOptions};
+use bolide_storage::Vfs;
+
+use crate::failure::StepFailure;
+use crate::history::{Change, Durability, SNAPSHOTS, Step, first_indexes, index_name};
+use crate::model::{CollectionModel, Model};
+use crate::question::Question;
+use crate::setup::Setup;
+use crate::verify;
+
+/// A database with its model.
+pub struct Subject {
+    db: Option<Db>,
+    vfs: Arc<dyn Vfs>,
+    setup: Setup,
+    /// Random numbers of the database come from here and from the number of its opens.
+    seed: u64,
+    opens: u64,
+    /// What the database holds.
+    pub model: Model,
+    snapshots: [Option<(Snapshot, Model)>; SNAPSHOTS],
+    /// All answers so far, in words: equal for equal histories, whatever the setup.
+    pub transcript: String,
+}
+
+impl Subject {
+    /// Opens the database on `vfs`, which must hold what `model` says.
+    pub fn open(vfs: Arc<dyn Vfs>, setup: Setup, seed: u64, model: Model) -> bolide::Result<Self> {
+        let mut subject = Self {
+            db: None,
+            vfs,
+            setup,
+            seed,
+            opens: 0,
+            model,
+            snapshots: Default::default(),
+            transcript: String::new(),
+        };
+        subject.reopen()?;
+        Ok(subject)
+    }
+
+    /// The open database.
+    pub fn db(&self) -> bolide::Result<&Db> {
+        self.db.as_ref().ok_or_else(|| {
+            bolide::Error::new(bolide::ErrorKind::Closed, "the last reopen of this run failed")
+        })
+    }
+
+    /// Closes the database. Its snapshots go with it.
+    pub fn close(&mut self) {
+        self.snapshots = Default::default();
+        self.db = None;
+    }
+
+    fn reopen(&mut self) -> bolide::Result<()> {
+        self.close();
+        self.opens += 1;
+        self.db = Some(self.setup.open(Arc::clone(&self.vfs), self.seed ^ (self.opens << 32))?);
+        Ok(())
+    }
+
+    /// Runs one step. If it goes well the model has followed; if not, the model is as before, and the
+    /// database may or may not have taken the step.
+    pub fn step(&mut self, step: &Step) -> Result<(), StepFailure> {
+        match step {
+            Step::Write { changes, durability } => self.write(changes, *durability)?,
+            Step::Flush => self.db()?.flush()?,
+            Step::Compact => self.db()?.compact()?,
+            Step::Reopen => self.reopen()?,
+            Step::ToggleSnapshot(slot) => self.toggle_snapshot(*slot)?,
+            Step::ToggleIndex(collection, spec) => self.toggle_index(collection, spec)?,
+            Step::ToggleCollection(name) => self.toggle_collection(name)?,
+            Step::Get(collection, key, slot) => return self.get(collection, key, *slot),
+            Step::Scan { collection, low, high, reverse, snapshot } => {
+                return self.scan(collection, low, high, *reverse, *snapshot);
+            }
+            Step::Find(collection, question, slot) => return self.find(collection, question, *slot),
+        }
+        follow(&mut self.model, step);
+        Ok(())
+    }
+
+    fn write(&mut self, changes: &[Change], durability: Durability) -> bolide::Result<()> {
+        let db = self.db()?;
+        let mut batch = WriteBatch::new();
+        for change in changes {
+            if !self.model.collections.contains_key(change.collection()) {
+                continue;
+            }
+            let collection = db.collection(change.collection())?;
+            match change {
+                Change::Put { key, record, .. } => batch.put(&collection, key, record)?,
+                Change::Delete { key, .. } => batch.delete(&collection, key)?,
+                Change::DeleteRange { start, end, .. } => {
+                    batch.delete_range::<&Vec<u8>>(&collection, start..end)?
+                }
+            }
+        }
+        let sync = match durability {
+            Durability::None => SyncMode::None,
+            Durability::Batch => SyncMode::Batch,
+            Durability::Always => SyncMode::Always,
+        };
+        db.write_with(batch, &WriteOptions::default().sync(sync))?;
+        Ok(())
+    }
+
+    fn toggle_snapshot(&mut self, slot: usize) -> bolide::Result<()> {
+        let taken = match self.snapshots.get(slot) {
+            Some(Some(_)) => None,
+            _ => Some((self.db()?.snapshot(), self.model.clone())),
+        };
+        if let Some(place) = self.snapshots.get_mut(slot) {
+            *place = taken;
+        }
+        Ok(())
+    }
+
+    fn toggle_index(&mut self, name: &str, spec: &str) -> bolide::Result<()> {
+        let Some(known) = self.model.collections.get(name) else { return Ok(()) };
+        let collection = self.db()?.collection(name)?;
+        if known.indexes.contains(index_name(spec)) {
+            collection.drop_index(index_name(spec))
+        } else {
+            collection.create_index(spec.parse()?)
+        }
+    }
+
+    fn toggle_collection(&mut self, name: &str) -> bolide::Result<()> {
+        let db = self.db()?;
+        if self.model.collections.contains_key(name) {
+            return db.drop_collection(name);
+        }
+        let mut options = self.setup.collection_options();
+        for spec in first_indexes(name) {
+            options = options.index(spec.parse()?);
+        }
+        db.create_collection(name, options).map(drop)
+    }
+
+    /// The collection to read and what it must hold, now or at a snapshot; `None` where it does not
+    /// exist, or did not then.
+    fn target(&self, name: &str, slot: Option<usize>) -> bolide::Result<Option<Target>> {
+        let held = slot.and_then(|slot| self.snapshots.get(slot)?.as_ref());
+        let model = held.map_or(&self.model, |(_, model)| model);
+        let (Some(now), Some(then)) = (self.model.collections.get(name), model.collections.get(name)) else {
+            return Ok(None);
+        };
+        if now.birth != then.birth {
+            return Ok(None);
+        }
+        let collection = self.db()?.collection(name)?;
+        Ok(Some(Target {
+            collection,
+            snapshot: held.map(|(snapshot, _)| snapshot.clone()),
+            model: then.clone(),
+        }))
+    }
+
+    fn get(&mut self, name: &str, key: &[u8], slot: Option<usize>) -> Result<(), StepFailure> {
+        let Some(target) = self.target(name, slot)? else { return Ok(()) };
+        let got = match &target.snapshot {
+            Some(snapshot) => target.collection.get_at(snapshot, key)?,
+            None => target.collection.get(key)?,
+        };
+        let wanted = target.model.rows.get(key).map(|row| &row.record);
+        if got.as_ref() != wanted {
+            return Err(StepFailure::Wrong(format!(
+                "get {name}/{}: got {}, want {}",
+                key.escape_ascii(),
+                verify::shown(got.as_deref()),
+                verify::shown(wanted.map(Vec::as_slice))
+            )));
+        }
+        let _ = writeln!(self.transcript, "get {}", verify::shown(got.as_deref()));
+        Ok(())
+    }
+
+    fn scan(
+        &mut self,
+        name: &str,
+        low: &[u8],
+        high: &[u8],
+        reverse: bool,
+        slot: Option<usize>,
+    ) -> Result<(), StepFailure> {
+        let Some(target) = self.target(name, slot)? else { return Ok(()) };
+        let mut options = IterOptions::default().range(low..=high);
+        if let Some(snapshot) = &target.snapshot {
+            options = options.snapshot(snapshot);
+        }
+        let iter = target.collection.iter_with(&options)?;
+        let found: Vec<(Vec<u8>, Vec<u8>)> = if reverse {
+            iter.rev().collect::<bolide::Result<_>>()?
+        } else {
+            iter.collect::<bolide::Result<_>>()?
+        };
+        let range = target
+            .model
+            .rows
+            .range::<[u8], _>((std::ops::Bound::Included(low), std::ops::Bound::Included(high)));
+        let mut wanted: Vec<(Vec<u8>, Vec<u8>)> =
+            range.map(|(key, row)| (key.to_vec(), row.record.clone())).collect();
+        if reverse {
+            wanted.reverse();
+        }
+        let what = format!("scan {name} {}..={}", low.escape_ascii(), high.escape_ascii());
+        verify::same_rows(&what, &found, &wanted).map_err(StepFailure::Wrong)?;
+        let _ = writeln!(self.transcript, "scan {}", found.len());
+        Ok(())
+    }
+
+    fn find(&mut self, name: &str, question: &Question, slot: Option<usize>) -> Result<(), StepFailure> {
+        let Some(target) = self.target(name, slot)? else { return Ok(()) };
+        let words = verify::ask(&target.collection, target.snapshot.as_ref(), &target.model, question)?;
+        let _ = writeln!(self.transcript, "find {words}");
+        Ok(())
+    }
+}
+
+struct Target {
+    collection: Collection,
+    snapshot: Option<Snapshot>,
+    model: CollectionModel,
+}
+
+/// What a step that went well does to the model.
+pub fn follow(model: &mut Model, step: &Step) {
+    match step {
+        Step::Write { changes, .. } => changes.iter().for_each(|change| model.apply(change)),
+        Step::ToggleIndex(collection, spec) => model.toggle_index(collection, index_name(spec)),
+        Step::ToggleCollection(name) => {
+            model.toggle_collection(name, first_indexes(name).iter().map(|spec| index_name(spec)));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,58 @@
+//! Short runs of every check of the test kit, for each build. The long runs are in `docs/TESTING.md`.
+
+use bolide_testkit::concurrent::{self, ConcurrentOptions};
+use bolide_testkit::crash::{self, CrashOptions};
+use bolide_testkit::damage::{self, DamageOptions};
+use bolide_testkit::fault::{self, FaultOptions};
+use bolide_testkit::metamorphic::{self, MetamorphicOptions};
+use bolide_testkit::seeds::{Counts, Outcome, SeedRun};
+
+fn passed(outcome: Outcome<Counts>) -> Counts {
+    match outcome {
+        Ok(counts) => {
+            println!("{counts}");
+            counts
+        }
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn what_was_synced_survives_power_cuts() {
+    let run = SeedRun::of_test("crashes", 0..6);
+    let counts = passed(run.run(|seed| crash::check(seed, CrashOptions::default())));
+    assert!(counts.get("crashes") >= 500, "{counts}");
+    assert!(counts.get("crashes inside recovery") >= 20, "{counts}");
+}
+
+#[test]
+fn a_failing_disk_loses_and_falsifies_nothing() {
+    let options = FaultOptions { steps: 20, stride: 17 };
+    let run = SeedRun::of_test("faults --steps 20 --stride 17", 0..4);
+    let counts = passed(run.run(|seed| fault::check(seed, options)));
+    assert!(counts.get("failed steps") >= 50, "{counts}");
+}
+
+#[test]
+fn damage_is_detected_or_harmless() {
+    let options = DamageOptions { records: 8, stride: 23, every_bit: false };
+    let run = SeedRun::of_test("flips --records 8 --stride 23 --bits one", 0..4);
+    let counts = passed(run.run(|seed| damage::check(seed, options)));
+    assert!(counts.get("flips") >= 500, "{counts}");
+    assert!(counts.get("refused") > 0 && counts.get("found by a read") > 0, "{counts}");
+}
+
+#[test]
+fn settings_change_no_answer() {
+    let options = MetamorphicOptions { steps: 120, setups: Some(5) };
+    let run = SeedRun::of_test("metamorphic --steps 120 --setups 5", 0..4);
+    passed(run.run(|seed| metamorphic::check(seed, options)));
+}
+
+#[test]
+fn threads_see_consistent_snapshots() {
+    let options = ConcurrentOptions { batches: 120, ..ConcurrentOptions::default() };
+    let run = SeedRun { threads: 1, ..SeedRun::of_test("threads --batches 120", 0..3) };
+    let counts = passed(run.run(|seed| concurrent::check(seed, options)));
+    assert!(counts.get("views checked") > 0, "{counts}");
+}
