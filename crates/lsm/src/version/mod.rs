@@ -37,3 +37,6 @@ pub use version_set_copy::VersionSetCopy;
 
 /// How many levels a version may have. Level 0 takes the flushes.
 pub const LEVELS: usize = 7;
+
+#[cfg(test)]
+mod tests;

@@ -147,7 +147,8 @@ impl VersionSet {
     ///
     /// # Errors
     /// LimitExceeded and Internal for an edit that does not fit the state: nothing has changed. NoSpace:
-    /// nothing has changed. Poisoned after a failure, ReadOnly, Closed. Any other error poisons the set.
+    /// nothing has changed. Poisoned after a failure, ReadOnly, Closed. Any other error poisons the set;
+    /// whether the edit is durable then is in doubt.
     pub fn apply(&mut self, mut edit: VersionEdit) -> Result<Vec<Arc<Version>>> {
         self.check_writable()?;
         if let Some(what) = edit.over_limit() {
@@ -206,32 +207,54 @@ impl VersionSet {
         Ok(())
     }
 
-    /// Writes a new manifest with a snapshot of the state and removes the old one.
+    /// Writes a new manifest with a snapshot of the state, puts it in force and removes the old one.
+    ///
+    /// # Errors
+    /// NoSpace while the new one was not in force yet: nothing has changed. Any other error poisons the
+    /// set.
     fn start_manifest(&mut self) -> Result<()> {
         let number = self.new_file_number();
         let temp = self.new_file_number();
         let identity = FileIdentity { database_id: self.database_id(), file_number: number };
-        let created =
-            Manifest::create(&*self.vfs, &self.dir, identity, &self.catalogue).and_then(|manifest| {
-                manifest.put_in_force(&*self.vfs, &self.dir, temp, false)?;
-                Ok(manifest)
-            });
-        let manifest = created.map_err(|error| self.poison(error))?;
+        let manifest = match Manifest::create(&*self.vfs, &self.dir, identity, &self.catalogue) {
+            Ok(manifest) => manifest,
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                self.remove_manifest(number);
+                return Err(error);
+            }
+            Err(error) => return Err(self.poison(error)),
+        };
+        manifest.put_in_force(&*self.vfs, &self.dir, temp, false).map_err(|error| self.poison(error))?;
         let old = std::mem::replace(&mut self.manifest_number, number);
         self.snapshot_len = manifest.len();
         self.manifest = Some(manifest);
         if old != 0 {
-            // Failing to remove it harms nobody: the next opening for writing tries again.
-            let _ = self.vfs.remove(&FileName::Manifest(old).path(&self.dir));
+            self.remove_manifest(old);
         }
         Ok(())
+    }
+
+    /// Removes a manifest that is not in force. A failure harms nobody: whoever opens the database for
+    /// writing next removes what nothing refers to.
+    fn remove_manifest(&self, number: u64) {
+        let _ = self.vfs.remove(&FileName::Manifest(number).path(&self.dir));
     }
 
     fn replace_long_manifest(&mut self) -> Result<()> {
         let len = self.manifest.as_ref().map_or(0, Manifest::len);
         // At least as much as the snapshot itself, so that the cost of snapshots stays a fixed share.
         let limit = self.max_manifest_bytes.max(self.snapshot_len);
-        if len.saturating_sub(self.snapshot_len) > limit { self.start_manifest() } else { Ok(()) }
+        if len.saturating_sub(self.snapshot_len) <= limit {
+            return Ok(());
+        }
+        match self.start_manifest() {
+            // The old manifest goes on; the next attempt comes when it has grown as much again.
+            Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_poisoned() => {
+                self.snapshot_len = len;
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     fn poison(&mut self, error: Error) -> Error {
