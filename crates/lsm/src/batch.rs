@@ -237,13 +237,7 @@ impl StoreBatch {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn put_at(
-        &mut self,
-        tree: TreeId,
-        key: &[u8],
-        value: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<()> {
+    pub fn put_at(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.push(EntryKind::Put as u8, Some(sequence), tree, key, Some(value)).map(drop)
     }
 
@@ -265,7 +259,11 @@ impl StoreBatch {
         }
         let total = self.len_bytes() + other.bytes.len() - HEADER_BYTES;
         if total > MAX_BATCH_BYTES {
-            return Err(Error::limit_exceeded("a write batch in bytes", total as u64, MAX_BATCH_BYTES as u64));
+            return Err(Error::limit_exceeded(
+                "a write batch in bytes",
+                total as u64,
+                MAX_BATCH_BYTES as u64,
+            ));
         }
         self.start();
         let shift = self.bytes.len() as u32 - HEADER_BYTES as u32;
@@ -294,10 +292,7 @@ impl StoreBatch {
 
     /// The first sequence number, once the commit assigned it (while staged); else 1.
     pub fn first_sequence(&self) -> SequenceNumber {
-        self.bytes
-            .first_chunk::<8>()
-            .map_or(1, |bytes| u64::from_le_bytes(*bytes))
-            .max(1)
+        self.bytes.first_chunk::<8>().map_or(1, |bytes| u64::from_le_bytes(*bytes)).max(1)
     }
 
     /// Assigns sequence numbers from `first` on. Keys that hold their number are filled in by

@@ -197,8 +197,7 @@ mod tests {
     fn tree_options_round_trip() {
         for layout in [Layout::Leveled, Layout::Tiered] {
             for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
-                let options =
-                    TreeOptions { layout, compression, block_bytes: 777, ..TreeOptions::default() };
+                let options = TreeOptions { layout, compression, block_bytes: 777, ..TreeOptions::default() };
                 let bytes = options.encode();
                 assert_eq!(TreeOptions::decode(&bytes), Some(options));
                 for cut in 0..bytes.len() {

@@ -87,12 +87,15 @@ impl Leveled {
         level: usize,
         busy: &BTreeSet<u64>,
     ) -> Option<CompactionPlan> {
-        let mut tables: Vec<_> = shape.runs(level).iter().flat_map(|run| run.tables.iter().copied()).collect();
+        let mut tables: Vec<_> =
+            shape.runs(level).iter().flat_map(|run| run.tables.iter().copied()).collect();
         let overlap = |table: &TableShape<'_>| -> u64 {
             shape.overlapping(level + 1, &[*table]).iter().map(|below| below.bytes).sum()
         };
         // Bytes below for a thousand bytes of the file: what moving it down costs.
-        tables.sort_by_cached_key(|table| (overlap(table).saturating_mul(1_000) / table.bytes.max(1), table.number));
+        tables.sort_by_cached_key(|table| {
+            (overlap(table).saturating_mul(1_000) / table.bytes.max(1), table.number)
+        });
         tables.iter().find_map(|table| {
             let input = PlanInput { level, run: LEVEL_RUN, file_number: table.number };
             self.plan(shape, vec![input], &[*table], level + 1, busy)
@@ -212,11 +215,11 @@ mod tests {
 
     #[test]
     fn newer_data_does_not_overtake_a_level_that_empties() {
-        let sketch =
-            Sketch::parse("0: 4[a-z:64] 3[a-z:64] 2[a-z:64] 1[a-z:64]\n5: 0[a-k:10]\n6: 0[a-z:100]");
+        let sketch = Sketch::parse("0: 4[a-z:64] 3[a-z:64] 2[a-z:64] 1[a-z:64]\n5: 0[a-k:10]\n6: 0[a-z:100]");
         let shape = sketch.shape();
         let policy = Leveled::new(64);
-        let first_level = policy.pick_first_level(&shape, Targets::of(&shape).base, &BTreeSet::new()).unwrap();
+        let first_level =
+            policy.pick_first_level(&shape, Targets::of(&shape).base, &BTreeSet::new()).unwrap();
         assert_eq!((first_level.output_level, first_level.bottom), (5, false));
         let due = policy.pick(&shape, &BTreeSet::new()).unwrap();
         assert_eq!((due.inputs[0].level, due.output_level), (5, 6));

@@ -113,9 +113,7 @@ impl Retention {
         }
         match (trailer.kind(), &self.filter) {
             (Some(EntryKind::Delete), _) => Ok(self.bottom),
-            (Some(EntryKind::Put), Some(filter)) => {
-                filter.drops(key, sequence, value, self.oldest_in_use())
-            }
+            (Some(EntryKind::Put), Some(filter)) => filter.drops(key, sequence, value, self.oldest_in_use()),
             _ => Ok(false),
         }
     }

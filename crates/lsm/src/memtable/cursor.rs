@@ -1,6 +1,6 @@
 //! The cursor over a memtable.
 //!
-//! It copies the slots of one leaf at a time, which is 32 pointers, checks that the leaf did not change
+//! It copies the slots of one leaf at a time, which is at most 64 pointers, checks that the leaf did not change
 //! meanwhile, and then walks over its copy without looking at the tree. It goes on by the leaf's link to
 //! the right, and back by a descent to what is below the leaf. Entries are asked for a few ahead, so
 //! that a scan does not wait for memory at each of them.
@@ -15,6 +15,7 @@ use super::Memtable;
 use super::entry::{EntryRef, VersionRef};
 use super::node::LeafCopy;
 use super::sync::prefetch;
+use super::tree::Tree;
 
 /// How many entries ahead of a scan are asked for.
 const AHEAD: usize = 6;
@@ -39,7 +40,7 @@ pub struct MemtableCursor {
     // The `'static` places below point into this memtable's arenas.
     memtable: Arc<Memtable>,
     visibility: Visibility,
-    leaf: LeafCopy<'static>,
+    leaf: Box<LeafCopy<'static>>,
     /// Slot of the current entry.
     slot: usize,
     current: Option<Current>,
@@ -53,7 +54,7 @@ struct Current {
 
 impl MemtableCursor {
     pub(super) fn new(memtable: Arc<Memtable>, visibility: Visibility) -> Self {
-        Self { memtable, visibility, leaf: LeafCopy::default(), slot: 0, current: None }
+        Self { memtable, visibility, leaf: Box::default(), slot: 0, current: None }
     }
 
     /// The newest version that is shown of `entry`.
@@ -73,19 +74,16 @@ impl MemtableCursor {
         }
     }
 
-    /// Calls `read` with the memtable, and keeps the leaf that it copies.
-    fn load<T>(&mut self, read: impl FnOnce(&'static Memtable) -> (LeafCopy<'static>, T)) -> T {
-        // SAFETY: what `read` answers is kept in `self.leaf` and `self.current`, beside the `Arc` that
+    /// The tree, to copy a leaf from.
+    fn tree(&self) -> &'static Tree {
+        // SAFETY: what the tree answers is kept in `self.leaf` and `self.current`, beside the `Arc` that
         // keeps the memtable, and handed out for no longer than `self` is borrowed.
-        let memtable = unsafe { &*Arc::as_ptr(&self.memtable) };
-        let (leaf, rest) = read(memtable);
-        self.leaf = leaf;
-        rest
+        unsafe { &(*Arc::as_ptr(&self.memtable)).tree }
     }
 
     #[inline]
     fn prefetch(&self, slot: usize) {
-        if let Some(Some(entry)) = self.leaf.entries.get(slot) {
+        if let Some(entry) = self.leaf.entry(slot) {
             prefetch(entry.address().as_ptr(), AHEAD_LINES);
         }
     }
@@ -94,11 +92,11 @@ impl MemtableCursor {
     #[inline]
     fn forward_from(&mut self, mut slot: usize) {
         loop {
-            while let Some(Some(entry)) = self.leaf.entries.get(slot) {
+            while let Some(entry) = self.leaf.entry(slot) {
                 self.prefetch(slot + AHEAD);
-                if let Some(version) = self.shown(*entry) {
+                if let Some(version) = self.shown(entry) {
                     self.slot = slot;
-                    self.current = Some(Current { entry: *entry, version });
+                    self.current = Some(Current { entry, version });
                     return;
                 }
                 slot += 1;
@@ -107,7 +105,7 @@ impl MemtableCursor {
                 self.current = None;
                 return;
             };
-            self.load(|memtable| (memtable.tree.copy_of(right), ()));
+            self.tree().copy_leaf(right, &mut self.leaf);
             self.enter_leaf();
             slot = 0;
         }
@@ -127,10 +125,10 @@ impl MemtableCursor {
         loop {
             while slot > 0 {
                 slot -= 1;
-                let Some(Some(entry)) = self.leaf.entries.get(slot) else { continue };
-                if let Some(version) = self.last_shown(*entry) {
+                let Some(entry) = self.leaf.entry(slot) else { continue };
+                if let Some(version) = self.last_shown(entry) {
                     self.slot = slot;
-                    self.current = Some(Current { entry: *entry, version });
+                    self.current = Some(Current { entry, version });
                     return;
                 }
             }
@@ -138,7 +136,7 @@ impl MemtableCursor {
                 self.current = None;
                 return;
             };
-            slot = self.load(|memtable| memtable.tree.copy_before(low.key()));
+            slot = self.tree().copy_before(low.key(), &mut self.leaf);
         }
     }
 }
@@ -165,21 +163,21 @@ impl InternalCursor for MemtableCursor {
     }
 
     fn seek_to_first(&mut self) -> Result<()> {
-        let slot = self.load(|memtable| memtable.tree.copy_at(&[]));
+        let slot = self.tree().copy_at(&[], &mut self.leaf);
         self.enter_leaf();
         self.forward_from(slot);
         Ok(())
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.load(|memtable| (memtable.tree.copy_last(), ()));
+        self.tree().copy_last(&mut self.leaf);
         self.backward_from(self.leaf.count);
         Ok(())
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        let slot = self.load(|memtable| memtable.tree.copy_at(key));
-        if let Some(Some(entry)) = self.leaf.entries.get(slot)
+        let slot = self.tree().copy_at(key, &mut self.leaf);
+        if let Some(entry) = self.leaf.entry(slot)
             && entry.key() == key
         {
             let version = match self.visibility {
@@ -188,7 +186,7 @@ impl InternalCursor for MemtableCursor {
             };
             if let Some(version) = version {
                 self.slot = slot;
-                self.current = Some(Current { entry: *entry, version });
+                self.current = Some(Current { entry, version });
             } else {
                 self.forward_from(slot + 1);
             }
@@ -199,7 +197,7 @@ impl InternalCursor for MemtableCursor {
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        let slot = self.load(|memtable| memtable.tree.copy_before(key));
+        let slot = self.tree().copy_before(key, &mut self.leaf);
         self.backward_from(slot);
         Ok(())
     }

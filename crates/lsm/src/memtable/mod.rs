@@ -34,8 +34,8 @@ use std::sync::Arc;
 
 use bolide_base::{SequenceNumber, Trailer};
 
-pub use cursor::{MemtableCursor, Visibility};
 pub use crate::range_tombstones::RangeTombstone;
+pub use cursor::{MemtableCursor, Visibility};
 
 use range_list::RangeList;
 use sync::{AtomicU64, AtomicUsize, Ordering};

@@ -18,7 +18,9 @@
 //!
 //! **Skip.** Every key that this node can ever hold lies between its fences `low` and `high` and so
 //! starts with what these have in common. Prefixes begin behind that: long common beginnings, such as the
-//! secondary key of a composite index, cost nothing.
+//! secondary key of a composite index, cost nothing. The first and the last node of a level, the root
+//! among them, lack a fence. There `skip` is what the slots' keys have in common at the moment: a search
+//! compares that part with the first slot's key first, and an insertion may shorten it.
 //!
 //! **Reading** takes no lock: note the version, read, and check that the version is the same (a sequence
 //! lock). All that changes is atomic, so a reader that overlaps a writer reads a mixture, which is not
@@ -34,9 +36,10 @@ use super::arena::{Arena, Link, Place};
 use super::entry::{Entry, EntryRef};
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence, prefetch, wait};
 
-/// Slots of a node.
+/// Slots of a node; a power of two. With 64, half a million keys make four levels and a search reads at
+/// most six prefixes a node; with 32 it was five levels, and reads were a tenth slower.
 #[cfg(not(bolide_shuttle))]
-pub(super) const FANOUT: usize = 32;
+pub(super) const FANOUT: usize = 64;
 /// Slots of a node: few, so that short runs of the model checker split nodes on three levels.
 #[cfg(bolide_shuttle)]
 pub(super) const FANOUT: usize = 4;
@@ -75,10 +78,18 @@ pub(super) struct Found<'a> {
 
 /// A copy of a leaf's slots.
 pub(super) struct LeafCopy<'a> {
-    pub(super) entries: [Option<EntryRef<'a>>; FANOUT],
+    entries: [Option<EntryRef<'a>>; FANOUT],
     pub(super) count: usize,
     pub(super) low: Option<EntryRef<'a>>,
     pub(super) right: Option<NodeRef<'a>>,
+}
+
+impl<'a> LeafCopy<'a> {
+    /// The entry of slot `index`; `None` behind the last one.
+    #[inline]
+    pub(super) fn entry(&self, index: usize) -> Option<EntryRef<'a>> {
+        self.entries[..self.count.min(FANOUT)].get(index).copied().flatten()
+    }
 }
 
 impl Default for LeafCopy<'_> {
@@ -102,7 +113,7 @@ impl<'a> Place<'a, Node> {
             low: Link::new(low),
             high: Link::new(high),
             children: Link::new(children),
-            skip: AtomicU32::new(shared_bytes(low, high)),
+            skip: AtomicU32::new(0),
             count: AtomicU32::new(0),
             prefixes: std::array::from_fn(|_| AtomicU64::new(0)),
             entries: std::array::from_fn(|_| Link::new(None)),
@@ -181,20 +192,21 @@ impl<'a> Place<'a, Node> {
 
     #[inline]
     fn prefix(self, index: usize) -> u64 {
-        self.get().prefixes[index].load(Ordering::Relaxed)
+        // The mask changes nothing, and spares the check of the bound.
+        self.get().prefixes[index & (FANOUT - 1)].load(Ordering::Relaxed)
     }
 
     /// Asks for the lines that a search reads first.
     #[inline]
     pub(super) fn prefetch(self) {
-        prefetch(self.address().as_ptr(), 5);
+        prefetch(self.address().as_ptr(), 1 + FANOUT / 8);
     }
 
-    /// Asks for the lines that [`copy`](Self::copy) reads.
+    /// Asks for the lines that [`copy_to`](Self::copy_to) reads.
     #[inline]
     pub(super) fn prefetch_entries(self) {
         prefetch(self.address().as_ptr(), 1);
-        prefetch(&raw const self.get().entries, 4);
+        prefetch(&raw const self.get().entries, FANOUT / 8);
     }
 
     /// Finds `key` among the slots. The answer holds if the node is unchanged afterwards; a found entry
@@ -202,17 +214,43 @@ impl<'a> Place<'a, Node> {
     #[inline]
     pub(super) fn search(self, key: &[u8]) -> Found<'a> {
         let skip = self.get().skip.load(Ordering::Relaxed) as usize;
-        let prefix = prefix_at(key, skip);
         let count = self.count();
+        if skip > 0
+            && !self.has_fences()
+            && let Some(position) = self.outside_shared(key, skip, count)
+        {
+            return Found { position, entry: None };
+        }
+        let prefix = prefix_at(key, skip);
         let start = self.first_at_least(prefix, 0, count);
         if start == count || self.prefix(start) != prefix {
             return Found { position: start, entry: None };
+        }
+        if start + 1 == count || self.prefix(start + 1) != prefix {
+            return self.search_ties(key, start, start + 1);
         }
         let end = match prefix.checked_add(1) {
             Some(after) => self.first_at_least(after, start + 1, count),
             None => count,
         };
-        self.search_ties(key, start, end, end == count)
+        self.search_ties(key, start, end)
+    }
+
+    /// True where `skip` comes from the fences, and so holds for every key that may come.
+    #[inline]
+    fn has_fences(self) -> bool {
+        self.get().low.load().is_some() && self.get().high.load().is_some()
+    }
+
+    /// Where `key` belongs if it does not start with the `skip` bytes that all slots share.
+    #[inline]
+    fn outside_shared(self, key: &[u8], skip: usize, count: usize) -> Option<usize> {
+        let shared = self.entry(0)?.key().get(..skip)?;
+        match key.get(..skip).unwrap_or(key).cmp(shared) {
+            std::cmp::Ordering::Less => Some(0),
+            std::cmp::Ordering::Equal => None,
+            std::cmp::Ordering::Greater => Some(count),
+        }
     }
 
     /// The first of the slots `start .. end` whose prefix is at least `prefix`, else `end`.
@@ -222,18 +260,20 @@ impl<'a> Place<'a, Node> {
         let mut length = end - start;
         while length > 1 {
             let half = length / 2;
-            // Compiled to a conditional move: branches would be mispredicted half the time.
-            base += if self.prefix(base + half - 1) < prefix { half } else { 0 };
+            // A branch on purpose: the processor runs ahead along its guess and so fetches the lines of the
+            // steps to come. Without a branch, ascending loads took half as long again, and nothing gained.
+            if self.prefix(base + half - 1) < prefix {
+                base += half;
+            }
             length -= half;
         }
         base + usize::from(length == 1 && self.prefix(base) < prefix)
     }
 
-    /// Finds `key` among the slots `start .. end`, by whole keys. `try_last`: look at the last one first,
-    /// where an ascending load of keys with a long common beginning always ends.
-    fn search_ties(self, key: &[u8], mut start: usize, mut end: usize, try_last: bool) -> Found<'a> {
-        let mut middle = if try_last && self.is_last() { end - 1 } else { (start + end) / 2 };
+    /// Finds `key` among the slots `start .. end`, by whole keys.
+    fn search_ties(self, key: &[u8], mut start: usize, mut end: usize) -> Found<'a> {
         while start < end {
+            let middle = (start + end) / 2;
             // No entry: a mixture of two states, which the caller throws away.
             let Some(entry) = self.entry(middle) else { break };
             match entry.key().cmp(key) {
@@ -241,19 +281,18 @@ impl<'a> Place<'a, Node> {
                 std::cmp::Ordering::Equal => return Found { position: middle, entry: Some(entry) },
                 std::cmp::Ordering::Greater => end = middle,
             }
-            middle = (start + end) / 2;
         }
         Found { position: start, entry: None }
     }
 
     /// Copies a leaf's slots. The copy holds if the leaf is unchanged afterwards.
-    pub(super) fn copy(self) -> LeafCopy<'a> {
-        let count = self.count();
-        let mut entries = [None; FANOUT];
-        for (index, entry) in entries.iter_mut().enumerate().take(count) {
+    pub(super) fn copy_to(self, copy: &mut LeafCopy<'a>) {
+        copy.count = self.count();
+        for (index, entry) in copy.entries.iter_mut().enumerate().take(copy.count) {
             *entry = self.entry(index);
         }
-        LeafCopy { entries, count, low: self.get().low.load(), right: self.get().right.load() }
+        copy.low = self.get().low.load();
+        copy.right = self.get().right.load();
     }
 
     /// Puts `entry` into a new slot at `position`, and `child` behind it. The caller has announced the
@@ -262,6 +301,9 @@ impl<'a> Place<'a, Node> {
         let node = self.get();
         let count = self.count();
         debug_assert!(count < FANOUT && position <= count);
+        if !self.has_fences() {
+            self.shorten_skip(entry);
+        }
         for index in (position..count).rev() {
             node.prefixes[index + 1].store(self.prefix(index), Ordering::Relaxed);
             node.entries[index + 1].store(self.entry(index));
@@ -282,6 +324,39 @@ impl<'a> Place<'a, Node> {
         self.get().entries[position].store(Some(entry));
     }
 
+    /// Makes `skip` of a node without fences hold for the key of `entry` too.
+    fn shorten_skip(self, entry: EntryRef<'a>) {
+        let skip = match self.entry(0) {
+            Some(first) if self.count() > 0 => shared_bytes(first, entry),
+            _ => entry.key().len() as u32,
+        };
+        if self.count() == 0 || skip < self.get().skip.load(Ordering::Relaxed) {
+            self.set_skip(skip);
+        }
+    }
+
+    /// What all keys that may come have in common at their start, or, without fences, all that are there.
+    fn longest_skip(self) -> u32 {
+        let node = self.get();
+        let ends = match (node.low.load(), node.high.load()) {
+            (Some(low), Some(high)) => (Some(low), Some(high)),
+            _ => (self.entry(0), self.count().checked_sub(1).and_then(|last| self.entry(last))),
+        };
+        match ends {
+            (Some(first), Some(last)) => shared_bytes(first, last),
+            _ => 0,
+        }
+    }
+
+    fn set_skip(self, skip: u32) {
+        self.get().skip.store(skip, Ordering::Relaxed);
+        for index in 0..self.count() {
+            if let Some(entry) = self.entry(index) {
+                self.set(index, entry);
+            }
+        }
+    }
+
     /// Builds the right half of a split at slot `middle`, whose key becomes the fence between the halves.
     /// The caller holds the lock; nothing changes here yet.
     pub(super) fn upper_half(self, arena: &'a Arena, middle: usize) -> Option<(EntryRef<'a>, NodeRef<'a>)> {
@@ -291,9 +366,10 @@ impl<'a> Place<'a, Node> {
         // An inner node's middle key goes up; it stays in neither half.
         let first = middle + usize::from(self.children().is_some());
         for index in first..self.count() {
-            right.set(index - first, self.entry(index)?);
+            right.get().entries[index - first].store(Some(self.entry(index)?));
         }
         right.get().count.store((self.count() - first) as u32, Ordering::Relaxed);
+        right.set_skip(right.longest_skip());
         if let (Some(from), Some(to)) = (self.children(), right.children()) {
             for index in first..=self.count() {
                 to.get().0[index - first].store(from.child(index));
@@ -308,14 +384,9 @@ impl<'a> Place<'a, Node> {
         node.count.store(middle as u32, Ordering::Relaxed);
         node.high.store(Some(fence));
         node.right.store(Some(right));
-        let skip = shared_bytes(node.low.load(), Some(fence));
+        let skip = self.longest_skip();
         if skip != node.skip.load(Ordering::Relaxed) {
-            node.skip.store(skip, Ordering::Relaxed);
-            for index in 0..middle {
-                if let Some(entry) = self.entry(index) {
-                    self.set(index, entry);
-                }
-            }
+            self.set_skip(skip);
         }
     }
 
@@ -335,14 +406,9 @@ impl<'a> Place<'a, Children> {
     }
 }
 
-/// How many bytes all keys from `low` to `high` have in common at their start.
-fn shared_bytes(low: Option<EntryRef<'_>>, high: Option<EntryRef<'_>>) -> u32 {
-    match (low, high) {
-        (Some(low), Some(high)) => {
-            low.key().iter().zip(high.key()).take_while(|(left, right)| left == right).count() as u32
-        }
-        _ => 0,
-    }
+/// How many bytes two keys, and all keys between them, have in common at their start.
+fn shared_bytes(left: EntryRef<'_>, right: EntryRef<'_>) -> u32 {
+    left.key().iter().zip(right.key()).take_while(|(left, right)| left == right).count() as u32
 }
 
 /// Eight bytes of `key` from `skip` on, padded with zeros. Prefixes that differ are ordered as their keys.

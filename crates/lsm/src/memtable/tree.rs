@@ -116,35 +116,32 @@ impl Tree {
         }
     }
 
-    /// A copy of the leaf for `key`, and how many of its slots have a smaller key.
-    pub(super) fn copy_at(&self, key: &[u8]) -> (LeafCopy<'_>, usize) {
-        loop {
-            let Reached { leaf, version, .. } = self.reach::<false>(key, Side::At);
-            leaf.prefetch_entries();
-            let position = leaf.search(key).position;
-            let copy = leaf.copy();
-            if leaf.unchanged(version) {
-                return (copy, position);
-            }
-        }
+    /// Copies the leaf for `key`; answers how many of its slots have a smaller key.
+    pub(super) fn copy_at<'a>(&'a self, key: &[u8], copy: &mut LeafCopy<'a>) -> usize {
+        self.copy_reached(key, Side::At, copy)
     }
 
-    /// A copy of the leaf with the greatest keys before `key`, and how many of its slots are before it.
+    /// Copies the leaf with the greatest keys before `key`; answers how many of its slots are before it.
     /// Only the first leaf can have none.
-    pub(super) fn copy_before(&self, key: &[u8]) -> (LeafCopy<'_>, usize) {
+    pub(super) fn copy_before<'a>(&'a self, key: &[u8], copy: &mut LeafCopy<'a>) -> usize {
+        self.copy_reached(key, Side::Before, copy)
+    }
+
+    #[inline]
+    fn copy_reached<'a>(&'a self, key: &[u8], side: Side, copy: &mut LeafCopy<'a>) -> usize {
         loop {
-            let Reached { leaf, version, .. } = self.reach::<false>(key, Side::Before);
+            let Reached { leaf, version, .. } = self.reach::<false>(key, side);
             leaf.prefetch_entries();
             let position = leaf.search(key).position;
-            let copy = leaf.copy();
+            leaf.copy_to(copy);
             if leaf.unchanged(version) {
-                return (copy, position);
+                return position;
             }
         }
     }
 
-    /// A copy of the last leaf.
-    pub(super) fn copy_last(&self) -> LeafCopy<'_> {
+    /// Copies the last leaf.
+    pub(super) fn copy_last<'a>(&'a self, copy: &mut LeafCopy<'a>) {
         'restart: loop {
             let (mut node, mut version) = self.root();
             while let Some(children) = node.children() {
@@ -155,20 +152,20 @@ impl Tree {
                 }
                 (node, version) = (child, child_version);
             }
-            let copy = node.copy();
+            node.copy_to(copy);
             if node.unchanged(version) {
-                return copy;
+                return;
             }
         }
     }
 
-    /// A copy of `leaf`, which came from another copy's `right`.
-    pub(super) fn copy_of<'a>(&'a self, leaf: NodeRef<'a>) -> LeafCopy<'a> {
+    /// Copies `leaf`, which came from another copy's `right`.
+    pub(super) fn copy_leaf<'a>(&'a self, leaf: NodeRef<'a>, copy: &mut LeafCopy<'a>) {
         loop {
             let version = leaf.begin();
-            let copy = leaf.copy();
+            leaf.copy_to(copy);
             if leaf.unchanged(version) {
-                return copy;
+                return;
             }
         }
     }

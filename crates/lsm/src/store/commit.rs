@@ -114,28 +114,31 @@ impl StoreInner {
             queue.led = true;
             return Joined::Leads(request);
         }
-        let ticket =
-            Arc::new(Ticket { slot: Mutex::new(Slot::Waiting(request)), signal: Condvar::new() });
+        let ticket = Arc::new(Ticket { slot: Mutex::new(Slot::Waiting(request)), signal: Condvar::new() });
         queue.waiting.push_back(ticket.clone());
         Joined::Queued(ticket)
     }
 
     /// Commits the own request and, if others wait, theirs with it.
     fn lead(&self, own: Request, contended: bool) -> Result<SequenceNumber> {
-        let relay = Relay { queue: &self.commits };
-        let tickets = if contended { self.commits.take_group() } else { Vec::new() };
-        let mut requests = Vec::with_capacity(1 + tickets.len());
+        let mut lead = Lead { store: self, followers: Vec::new() };
+        let mut requests = Vec::with_capacity(1);
         requests.push(own);
-        requests.extend(tickets.iter().filter_map(|ticket| ticket.take()));
+        if contended {
+            for ticket in self.commits.take_group() {
+                requests.extend(ticket.take());
+                lead.followers.push(ticket);
+            }
+        }
         let mut results = self.commit_group(requests);
         // Inline maintenance belongs to the one who caused it, before the next leader starts.
         if self.options.background_threads == 0 {
             self.run_pending_work();
         }
-        drop(relay);
-        for (ticket, result) in tickets.iter().zip(results.drain(1..)) {
+        for (ticket, result) in lead.followers.drain(..).zip(results.drain(1..)) {
             ticket.finish(result);
         }
+        drop(lead);
         results.pop().unwrap_or_else(|| Err(Error::internal("a commit group lost its leader's result")))
     }
 
@@ -324,14 +327,20 @@ impl CommitQueue {
     }
 }
 
-/// Hands the lead on when dropped, also when the leader panics.
-struct Relay<'a> {
-    queue: &'a CommitQueue,
+/// Hands the lead on when dropped. If the leader panics, its followers are told and the store poisoned.
+struct Lead<'a> {
+    store: &'a StoreInner,
+    followers: Vec<Arc<Ticket>>,
 }
 
-impl Drop for Relay<'_> {
+impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        self.queue.hand_over();
+        for ticket in self.followers.drain(..) {
+            let error = Error::internal("the writer that led this commit panicked");
+            poison(self.store, &error);
+            ticket.finish(Err(error));
+        }
+        self.store.commits.hand_over();
     }
 }
 

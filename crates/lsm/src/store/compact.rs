@@ -61,8 +61,7 @@ impl StoreInner {
         let ranges = state.merged_range_tombstones()?;
         let filter = tree.filter.read().clone();
         let mut retention = Retention::new(in_use, ranges, filter, plan.bottom);
-        let mut output =
-            TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
+        let mut output = TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
         let mut entries = 0_u64;
         cursor.seek_to_first()?;
         while cursor.valid() {

@@ -6,11 +6,13 @@
 //!   is synced in the log already.
 //! * A segment is removed once no memtable of any tree needs it, and the manifest says so.
 
-use bolide_base::{Error, Result, SequenceNumber};
-
-use super::{StoreInner, poison};
 use std::sync::atomic::Ordering;
 
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+
+use super::{StoreInner, poison};
+
+use crate::file_name::FileName;
 use crate::options::SyncMode;
 use crate::wal::{LogEnd, WalTail, WalWriter};
 
@@ -38,11 +40,13 @@ pub(super) struct LogState {
     /// The last sequence number inserted into a memtable. At or above the published one.
     pub(super) applied: SequenceNumber,
     last_sync_micros: u64,
+    /// True while batched writes wait for their sync.
+    owes_sync: bool,
 }
 
 impl LogState {
     pub(super) fn new(applied: SequenceNumber) -> Self {
-        Self { writer: None, tail: None, applied, last_sync_micros: 0 }
+        Self { writer: None, tail: None, applied, last_sync_micros: 0, owes_sync: false }
     }
 
     /// Writes to a new segment from now on.
@@ -61,9 +65,7 @@ impl LogState {
     }
 
     fn writer(&mut self) -> Result<&mut WalWriter> {
-        self.writer
-            .as_mut()
-            .ok_or_else(|| Error::new(bolide_base::ErrorKind::Closed, "the log is closed"))
+        self.writer.as_mut().ok_or_else(|| Error::new(ErrorKind::Closed, "the log is closed"))
     }
 
     /// Appends records with one write.
@@ -73,6 +75,7 @@ impl LogState {
 
     pub(super) fn sync(&mut self, now_micros: u64) -> Result<()> {
         self.last_sync_micros = now_micros;
+        self.owes_sync = false;
         let writer = self.writer()?;
         if writer.synced_through() < writer.len() { writer.sync() } else { Ok(()) }
     }
@@ -103,8 +106,9 @@ impl StoreInner {
         }
         if due || (batched && self.batch_sync_is_due(log)) {
             self.check_writable()?;
-            log.sync(self.runtime.now_micros())?;
+            return log.sync(self.runtime.now_micros());
         }
+        log.owes_sync |= batched;
         Ok(())
     }
 
@@ -120,8 +124,7 @@ impl StoreInner {
     /// Syncs what batched writes left behind; called by the background threads in their idle time.
     pub(super) fn sync_overdue_log(&self) {
         let Some(mut log) = self.log.try_lock() else { return };
-        let unsynced = log.writer.as_ref().is_some_and(|writer| writer.synced_through() < writer.len());
-        if unsynced && self.options.sync == SyncMode::Batch && self.batch_sync_is_due(&log) {
+        if log.owes_sync && self.batch_sync_is_due(&log) {
             let now = self.runtime.now_micros();
             if let Err(error) = log.sync(now) {
                 poison(self, &error);
@@ -151,7 +154,8 @@ impl StoreInner {
         let finished = log.writer()?.end();
         let number = self.versions.lock().new_file_number();
         let identity = self.identity(number);
-        let writer = WalWriter::create(&*self.vfs, &self.options.dir, identity, Some(finished))?;
+        let writer = WalWriter::create(&*self.vfs, &self.options.dir, identity, Some(finished))
+            .inspect_err(|_| self.discard_segment(number))?;
         log.start_segment(writer);
         let stale_before = self.note_old_log(finished.number);
         self.current_log.store(number, Ordering::Release);
@@ -169,6 +173,17 @@ impl StoreInner {
         self.reset_active_bytes();
         self.work_arrived();
         Ok(())
+    }
+
+    /// Removes a segment whose creation failed: two segments that continue the same one would make
+    /// recovery refuse the log. The creation of the next segment makes the removal durable.
+    fn discard_segment(&self, number: u64) {
+        let path = FileName::Wal(number).path(&self.options.dir);
+        if let Err(error) = self.vfs.remove(&path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            poison(self, &error);
+        }
     }
 
     /// Notes a finished segment; the result says up to which segment no memtable may hold the log back.

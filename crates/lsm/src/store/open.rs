@@ -57,10 +57,7 @@ impl Store {
 }
 
 /// Takes the lock file, after creating the directory if asked to.
-fn lock_directory(
-    options: &StoreOptions,
-    components: &StoreComponents,
-) -> Result<Option<Box<dyn FileLock>>> {
+fn lock_directory(options: &StoreOptions, components: &StoreComponents) -> Result<Option<Box<dyn FileLock>>> {
     let vfs = &components.vfs;
     let exists = vfs.exists(&FileName::Current.path(&options.dir))?;
     if !exists && (options.read_only || !options.create_if_missing) {
@@ -129,7 +126,10 @@ fn open_trees(versions: &VersionSet) -> Result<BTreeMap<TreeId, Arc<Tree>>> {
     let mut trees = BTreeMap::new();
     for entry in versions.trees() {
         let options = TreeOptions::decode(&entry.options).ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, format!("the settings of tree {} are of a newer version", entry.id))
+            Error::new(
+                ErrorKind::Unsupported,
+                format!("the settings of tree {} are of a newer version", entry.id),
+            )
         })?;
         let tree = Tree::new(entry.id, options, entry.descriptor.clone(), entry.version.clone());
         trees.insert(entry.id, Arc::new(tree));

@@ -45,9 +45,8 @@ impl StoreInner {
             if replayed.last() != Some(&number) {
                 self.begin_segment(&mut replayed, number)?;
             }
-            self.replay_record(number, record.payload).map_err(|error| {
-                error.context(format!("{name}: the record at byte {}", record.offset))
-            })
+            self.replay_record(number, record.payload)
+                .map_err(|error| error.context(format!("{name}: the record at byte {}", record.offset)))
         })?;
         self.reset_active_bytes();
         if let Some(last) = tail.last

@@ -157,8 +157,9 @@ impl StoreInner {
     fn pick_flush(&self, work: &Work) -> Option<Job> {
         let trees = self.trees.load();
         let waiting = trees.values().filter(|tree| !work.flushing.contains(&tree.id));
-        let (count, tree) =
-            waiting.map(|tree| (tree.state_guard().immutables.len(), tree)).max_by_key(|(count, _)| *count)?;
+        let (count, tree) = waiting
+            .map(|tree| (tree.state_guard().immutables.len(), tree))
+            .max_by_key(|(count, _)| *count)?;
         (count > 0).then(|| Job::Flush(tree.clone()))
     }
 

@@ -59,9 +59,7 @@ fn is_clear_of(state: &TreeState, tombstone: &RangeTombstone) -> bool {
     let memtables = state.memtables().filter_map(|logged| logged.memtable.smallest_sequence());
     let mut tables = state.version.tables().map(|table| table.meta());
     memtables.into_iter().all(is_newer)
-        && tables.all(|meta| {
-            is_newer(meta.smallest_sequence) || meta.filtered_through >= tombstone.sequence
-        })
+        && tables.all(|meta| is_newer(meta.smallest_sequence) || meta.filtered_through >= tombstone.sequence)
 }
 
 impl Store {

@@ -47,7 +47,8 @@ impl<'a> TableOutput<'a> {
     }
 
     pub(super) fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
-        let full = self.current.as_ref().is_some_and(|(_, builder)| builder.estimated_bytes() >= self.target_bytes);
+        let full =
+            self.current.as_ref().is_some_and(|(_, builder)| builder.estimated_bytes() >= self.target_bytes);
         if full && key != self.last_key {
             self.finish_current()?;
         }

@@ -135,9 +135,7 @@ impl TreeState {
 
     /// The same with another version and without the full memtables in `flushed`.
     pub(super) fn installed(&self, version: Arc<Version>, flushed: &[Arc<LoggedMemtable>]) -> Self {
-        let waits = |memtable: &&Arc<LoggedMemtable>| {
-            !flushed.iter().any(|done| Arc::ptr_eq(done, memtable))
-        };
+        let waits = |memtable: &&Arc<LoggedMemtable>| !flushed.iter().any(|done| Arc::ptr_eq(done, memtable));
         Self {
             active: self.active.clone(),
             immutables: self.immutables.iter().filter(waits).cloned().collect(),
@@ -164,7 +162,11 @@ impl TreeState {
 
     /// The newest version of `key` at or below `sequence` that is visible: not deleted by a tombstone
     /// or a range tombstone. `read` takes what it needs from the component where it was found.
-    pub(super) fn get(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(SequenceNumber, ValueRef)>> {
+    pub(super) fn get(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<Option<(SequenceNumber, ValueRef)>> {
         let found = self.find(key, sequence)?;
         Ok(found.and_then(|(trailer, value)| {
             self.shows(key, trailer, sequence).then(|| (trailer.sequence(), value))
@@ -172,7 +174,11 @@ impl TreeState {
     }
 
     /// The sequence number of what [`get`](Self::get) would answer, without reading its value.
-    pub(super) fn newest_sequence(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<SequenceNumber>> {
+    pub(super) fn newest_sequence(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<Option<SequenceNumber>> {
         let found = self.find_trailer(key, sequence)?;
         Ok(found.filter(|&trailer| self.shows(key, trailer, sequence)).map(Trailer::sequence))
     }
@@ -181,9 +187,8 @@ impl TreeState {
     /// component first.
     pub(super) fn sources(&self, sequence: SequenceNumber, bounds: &Bounds) -> Vec<Source> {
         let memtables = self.memtables().filter(|logged| !logged.memtable.is_empty());
-        let mut sources: Vec<Source> = memtables
-            .map(|logged| Source::from(logged.memtable.cursor(Visibility::At(sequence))))
-            .collect();
+        let mut sources: Vec<Source> =
+            memtables.map(|logged| Source::from(logged.memtable.cursor(Visibility::At(sequence)))).collect();
         let touches = |run: &&Arc<SortedRun>| {
             bounds.lower().is_none_or(|lower| run.largest_key() >= lower)
                 && bounds.upper().is_none_or(|upper| run.smallest_key() < upper)
@@ -229,9 +234,10 @@ impl TreeState {
     }
 
     fn shows(&self, key: &[u8], trailer: Trailer, sequence: SequenceNumber) -> bool {
-        !trailer.is_delete()
-            && !(self.has_range_tombstones()
-                && self.newest_range_tombstone(key, sequence) > trailer.sequence())
+        if trailer.is_delete() {
+            return false;
+        }
+        !self.has_range_tombstones() || self.newest_range_tombstone(key, sequence) <= trailer.sequence()
     }
 
     fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {

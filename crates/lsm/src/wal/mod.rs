@@ -22,3 +22,6 @@ mod writer;
 pub use describe::describe_wal;
 pub use replay::{LogEnd, WalTail};
 pub use writer::WalWriter;
+
+#[cfg(test)]
+mod tests;

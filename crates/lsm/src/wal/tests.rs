@@ -1,0 +1,219 @@
+//! The log under power cuts: what was synced is there, the rest is a prefix, and no cut looks like damage.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bolide_base::{FileIdentity, Result};
+use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimVfs, Vfs};
+
+use super::replay::{WalChain, replay};
+use super::*;
+use crate::file_name::FileName;
+
+const DATABASE: u64 = 0xb0;
+
+fn dir() -> &'static Path {
+    Path::new("/db")
+}
+
+/// A writer with what a database would keep in its manifest, and a model.
+struct Machine {
+    vfs: SimVfs,
+    rng: SimRng,
+    seals: BTreeMap<u64, u64>,
+    next_number: u64,
+    /// All payloads that must or may be there, in order.
+    written: Vec<Vec<u8>>,
+    /// How many of them must be there.
+    synced: usize,
+}
+
+impl Machine {
+    fn new(seed: u64) -> Self {
+        let vfs = SimVfs::new(seed);
+        vfs.create_dir_all(dir()).unwrap();
+        vfs.sync_dir(Path::new("/")).unwrap();
+        let rng = SimRng::new(seed);
+        Self { vfs, rng, seals: BTreeMap::new(), next_number: 1, written: Vec::new(), synced: 0 }
+    }
+
+    fn create(&mut self, previous: Option<LogEnd>) -> Result<WalWriter> {
+        let identity = FileIdentity { database_id: DATABASE, file_number: self.next_number };
+        self.next_number += 1;
+        WalWriter::create(&self.vfs, dir(), identity, previous)
+    }
+
+    /// Appends, syncs and starts new segments until a call fails or enough was done.
+    fn write(&mut self, mut writer: WalWriter) -> Result<()> {
+        for _ in 0..self.rng.below(40) {
+            match self.rng.below(8) {
+                0 => {
+                    writer.sync()?;
+                    self.synced = self.written.len();
+                    writer = self.create(Some(writer.end()))?;
+                }
+                1 | 2 => {
+                    writer.sync()?;
+                    self.synced = self.written.len();
+                }
+                _ => {
+                    let payloads: Vec<_> = (0..1 + self.rng.below(4)).map(|_| self.payload()).collect();
+                    // A failed append may have landed nevertheless.
+                    self.written.extend(payloads.iter().cloned());
+                    writer.append(payloads.iter().map(Vec::as_slice))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn payload(&mut self) -> Vec<u8> {
+        let len = if self.rng.one_in(10) { self.rng.below(3_000) } else { self.rng.below(60) };
+        let mut payload = vec![0; len as usize];
+        // Zeros and noise both look like what a disk makes of lost sectors.
+        if self.rng.one_in(2) {
+            self.rng.fill(&mut payload);
+        }
+        payload
+    }
+
+    fn replay(&self) -> (WalTail, Vec<Vec<u8>>) {
+        let (vfs, seals) = (&self.vfs, &self.seals);
+        let chain = WalChain { vfs, dir: dir(), database_id: DATABASE, floor: 0, seals };
+        let mut records = Vec::new();
+        let tail = replay(&chain, |_, _, record| {
+            records.push(record.payload.to_vec());
+            Ok(())
+        });
+        (tail.unwrap(), records)
+    }
+
+    /// Recovers as a store does: what was read is the truth from now on.
+    fn recover(&mut self, context: &str) -> WalWriter {
+        let (tail, records) = self.replay();
+        assert!(records.len() >= self.synced, "{context}: {} of {}", records.len(), self.synced);
+        assert!(self.written.starts_with(&records), "{context}");
+        tail.sync_last(&self.vfs, dir()).unwrap();
+        if let Some(end) = tail.last {
+            self.seals.insert(end.number, end.len);
+        }
+        self.synced = records.len();
+        self.written = records;
+        self.create(tail.last).unwrap()
+    }
+}
+
+#[test]
+fn no_power_cut_looks_like_damage_and_none_loses_what_was_synced() {
+    for seed in 0..400 {
+        for mode in CrashMode::EACH {
+            let mut machine = Machine::new(seed);
+            let writer = machine.create(None).unwrap();
+            machine.write(writer).unwrap();
+            for round in 0..4 {
+                machine.vfs = machine.vfs.crash(mode);
+                let context = format!("seed {seed}, {mode:?}, round {round}");
+                let writer = machine.recover(&context);
+                if machine.rng.one_in(3) {
+                    // Another cut right after recovery.
+                    machine.vfs = machine.vfs.crash(mode);
+                    let _ = machine.recover(&context);
+                } else {
+                    machine.write(writer).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_sync_point_of_a_new_segment_is_recovered() {
+    for seed in 0..40 {
+        for syncs in 0..30 {
+            for mode in CrashMode::EACH {
+                let mut machine = Machine::new(seed);
+                let writer = machine.create(None).unwrap();
+                machine.vfs.power_off_after_syncs(syncs);
+                let _ = machine.write(writer);
+                machine.vfs = machine.vfs.crash(mode);
+                machine.recover(&format!("seed {seed}, {syncs} syncs, {mode:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_failed_call_the_log_is_refused_or_goes_on_whole() {
+    for fault in Fault::EACH {
+        for at in 1..60 {
+            let mut machine = Machine::new(at);
+            let writer = machine.create(None).unwrap();
+            machine.vfs.set_fault(Some(FaultPlan { fault, at, sticky: false }));
+            let _ = machine.write(writer);
+            machine.vfs.set_fault(None);
+            for mode in CrashMode::EACH {
+                let vfs = std::mem::replace(&mut machine.vfs, SimVfs::new(0));
+                machine.vfs = vfs.crash(mode);
+                machine.recover(&format!("{fault:?} at {at}, {mode:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_poisoned_writer_stays_refused_but_a_full_disk_does_not_poison() {
+    for (fault, poisons) in [(Fault::ShortAppend, true), (Fault::LostSync, true), (Fault::NoSpace, false)] {
+        let mut machine = Machine::new(3);
+        let writer = machine.create(None).unwrap();
+        machine.vfs.set_fault(Some(FaultPlan { fault, at: 1, sticky: false }));
+        let failed = writer.append([&b"one"[..]]).and_then(|()| writer.sync());
+        assert!(failed.is_err());
+        let then = writer.append([&b"two"[..]]).and_then(|()| writer.sync());
+        assert_eq!(then.is_err(), poisons, "{fault:?}");
+        if !poisons {
+            assert_eq!(writer.synced_through(), writer.len());
+            assert_eq!(machine.replay().1, [b"two"]);
+        }
+    }
+}
+
+#[test]
+fn a_swapped_or_older_copy_of_a_segment_is_refused() {
+    let mut machine = Machine::new(1);
+    let first = machine.create(None).unwrap();
+    first.append([&b"a"[..]]).unwrap();
+    let path = |number| FileName::Wal(number).path(dir());
+    let old = machine.vfs.contents(&path(1)).unwrap();
+    first.append([&b"b"[..]]).unwrap();
+    first.sync().unwrap();
+    let second = machine.create(Some(first.end())).unwrap();
+    second.append([&b"c"[..]]).unwrap();
+    let refused = |change: &dyn Fn(&SimVfs)| {
+        let vfs = machine.vfs.clone_disk();
+        change(&vfs);
+        let seals = BTreeMap::new();
+        let chain = WalChain { vfs: &vfs, dir: dir(), database_id: DATABASE, floor: 0, seals: &seals };
+        replay(&chain, |_, _, _| Ok(())).unwrap_err().is_corruption()
+    };
+    assert!(refused(&|vfs| vfs.damage(&path(1), |bytes| *bytes = old.clone()).unwrap()));
+    assert!(refused(&|vfs| {
+        let (one, two) = (vfs.contents(&path(1)).unwrap(), vfs.contents(&path(2)).unwrap());
+        vfs.damage(&path(1), |bytes| *bytes = two).unwrap();
+        vfs.damage(&path(2), |bytes| *bytes = one).unwrap();
+    }));
+}
+
+#[test]
+fn a_description_shows_every_record() {
+    let mut machine = Machine::new(1);
+    let writer = machine.create(None).unwrap();
+    writer.append([&b"abc"[..], b"de"]).unwrap();
+    let mut text = String::new();
+    let path = FileName::Wal(1).path(dir());
+    describe_wal(&machine.vfs, &path, &mut text, &mut |payload, out| {
+        write!(out, "{}", payload.escape_ascii())
+    })
+    .unwrap();
+    assert!(text.contains("3 bytes, synced through 64: abc\n"), "{text}");
+    assert!(text.ends_with("end\n"), "{text}");
+}
