@@ -7,7 +7,6 @@ use super::RunCursor;
 use crate::memtable::MemtableCursor;
 
 /// A cursor over one component of a tree.
-#[expect(clippy::large_enum_variant, reason = "few of them, made once a seek: an indirection costs more")]
 #[derive(Debug)]
 pub enum Source {
     /// A memtable.
