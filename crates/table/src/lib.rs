@@ -6,6 +6,7 @@
 //! a [`MetaCollector`] may add bytes of its own to a table. The byte layout is told at the head of each
 //! codec module and in `docs/formats/sstable.md`.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
 mod block;
 mod block_builder;
