@@ -58,6 +58,7 @@ pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Res
         return Ok(());
     }
     let attributes = index.spec().attributes().len();
+    store.add_dependent(table, index.tree)?;
     let table = TableWrites { table: store.tree_reader(table)? };
     store.set_compaction_filter(index.tree, Arc::new(StaleEntries(StaleEntryFilter::new(attributes, table))))
 }

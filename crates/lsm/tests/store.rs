@@ -146,7 +146,7 @@ fn a_range_tombstone_is_forgotten_once_it_hides_nothing() {
     let store = open(&vfs, 0);
     let table = store.create_tree(small_trees(), b"").unwrap();
     let index = store.create_tree(small_trees(), b"").unwrap();
-    store.set_dependents(table, vec![index]).unwrap();
+    store.add_dependent(table, index).unwrap();
     store.set_compaction_filter(index, Arc::new(DropsEverything)).unwrap();
     put(&store, table, "b", "1");
     put(&store, index, "entry", "");

@@ -63,14 +63,14 @@ fn is_clear_of(state: &TreeState, tombstone: &RangeTombstone) -> bool {
 }
 
 impl Store {
-    /// Says that the trees `dependents` hold entries about the records of `tree` (indexes over it): a
-    /// range tombstone of `tree` is kept until they are clear of what it deleted. Their compaction
-    /// filters must drop such entries, or it is kept for ever.
+    /// Says that the tree `dependent` holds entries about the records of `tree` (an index over it): a
+    /// range tombstone of `tree` is kept until `dependent` is clear of what it deleted, or dropped. The
+    /// compaction filter of `dependent` must drop such entries, or it is kept for ever.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
-    pub fn set_dependents(&self, tree: TreeId, dependents: Vec<TreeId>) -> Result<()> {
-        *self.inner.tree(tree)?.dependents.write() = dependents;
+    pub fn add_dependent(&self, tree: TreeId, dependent: TreeId) -> Result<()> {
+        self.inner.tree(tree)?.dependents.write().insert(dependent);
         Ok(())
     }
 }

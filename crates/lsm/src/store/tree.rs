@@ -34,7 +34,7 @@ pub(super) struct Tree {
     /// Drops entries that compactions meet and the layer above has no use for.
     pub(super) filter: RwLock<Option<Arc<dyn CompactionFilter>>>,
     /// Trees with entries about this tree's records.
-    pub(super) dependents: RwLock<Vec<TreeId>>,
+    pub(super) dependents: RwLock<BTreeSet<TreeId>>,
     /// Set when the tree was dropped: background work on it ends.
     pub(super) dropped: AtomicBool,
 }
