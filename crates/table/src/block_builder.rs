@@ -80,12 +80,14 @@ impl BlockBuilder {
         upper > limit && self.exact_bytes(key, staged, count) > limit
     }
 
-    /// What the block takes with one more entry, up to the varints' and trailers' last byte.
+    /// What the block takes with one more entry, if all suffixes are about as long as this one's.
     fn exact_bytes(&self, key: &[u8], staged: usize, count: usize) -> usize {
         let prefix = shared_prefix_len(self.first_key(), key);
-        let suffix_bytes = varint_len(key.len().saturating_sub(prefix) as u64);
+        let suffix = key.len().saturating_sub(prefix);
+        let padding = HEAD_BYTES.saturating_sub(suffix);
         let width = byte_width(self.largest_trailer.saturating_sub(self.smallest_trailer));
-        HEADER_BYTES + prefix + staged - count * prefix + count * (2 + suffix_bytes + width) + 2
+        let per_entry = 2 + varint_len(suffix as u64) + width + padding;
+        HEADER_BYTES + prefix + staged.saturating_sub(count * prefix) + count * per_entry + 2
     }
 
     /// Stages an entry. The caller keeps the order and the limits of keys and values.
@@ -156,4 +158,98 @@ impl BlockBuilder {
 /// How many bytes hold `value`; 0 for 0.
 fn byte_width(value: u64) -> usize {
     (64 - value.leading_zeros() as usize).div_ceil(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bolide_base::{EntryKind, MAX_SEQUENCE};
+
+    use super::*;
+    use crate::block::{Block, Found};
+    use crate::stored_block::{PADDING, Payload};
+
+    fn block(entries: &[(&[u8], Trailer, &[u8])]) -> (Vec<u8>, Block) {
+        let mut builder = BlockBuilder::default();
+        for (key, trailer, value) in entries {
+            builder.add(key, *trailer, value);
+        }
+        let mut payload = Vec::new();
+        builder.finish(&mut payload);
+        assert!(builder.is_empty() && builder.last_key().is_empty());
+        let mut padded = payload.clone();
+        padded.resize(payload.len() + PADDING, 0);
+        let block = Block::new(Payload { bytes: Arc::from(padded), len: payload.len() }).unwrap();
+        (payload, block)
+    }
+
+    /// The example of docs/formats/sstable.md.
+    #[test]
+    fn the_documented_block_has_the_documented_bytes() {
+        let put = Trailer::new(3, EntryKind::Put);
+        let delete = Trailer::new(2, EntryKind::Delete);
+        let (payload, block) = block(&[(b"apple", put, b"red"), (b"apply", delete, b"")]);
+        let documented: [&[u8]; 9] = [
+            &[0x00, 0x02, 0, 0, 0, 0, 0, 0],
+            &[0x02, 0, 0, 0],
+            &[0x04, 0, 0, 0x02],
+            b"appl",
+            &[0, 0, 0, b'e'],
+            &[0, 0, 0, b'y'],
+            &[0, 0, 6, 0, 9, 0],
+            &[1, 0x01, 0x01, b'r', b'e', b'd'],
+            &[1, 0, 0],
+        ];
+        assert_eq!(payload, documented.concat());
+        assert!(matches!(block.find(b"apple", 3), Ok(Found::Entry(entry)) if entry.trailer == put));
+        assert!(matches!(block.find(b"apple", 2), Ok(Found::Absent)));
+        assert!(matches!(block.find(b"applz", MAX_SEQUENCE), Ok(Found::PastTheEnd)));
+        assert!(matches!(block.find(b"appl", MAX_SEQUENCE), Ok(Found::Absent)));
+    }
+
+    #[test]
+    fn wide_offsets_and_long_suffixes_work() {
+        let trailer = Trailer::new(MAX_SEQUENCE, EntryKind::Put);
+        let value = vec![7; 70_000];
+        let (long, longer) = (vec![b'k'; 200], vec![b'l'; 20_000]);
+        let (_, block) = block(&[(b"", trailer, &value), (&long, trailer, b"x"), (&longer, trailer, b"")]);
+        let mut key = Vec::new();
+        for (index, (expected, len)) in [(&[][..], 70_000), (&long, 1), (&longer, 0)].into_iter().enumerate()
+        {
+            let entry = block.entry(index).unwrap();
+            block.complete_key(index, &entry, &mut key);
+            assert_eq!((key.as_slice(), entry.value().len()), (expected, len));
+            assert_eq!(block.lower_bound(expected, MAX_SEQUENCE), Ok(index));
+        }
+        assert!(block.entry(3).is_err());
+    }
+
+    #[test]
+    fn prefixes_are_as_long_as_what_is_shared() {
+        let text = b"a text that is longer than two words of eight bytes";
+        for len in 0..text.len() {
+            assert_eq!(shared_prefix_len(text, &text[..len]), len);
+            let mut other = text.to_vec();
+            other[len] ^= 0x80;
+            assert_eq!(shared_prefix_len(&other, text), len);
+        }
+    }
+
+    #[test]
+    fn a_block_stays_within_its_limit() {
+        let mut builder = BlockBuilder::default();
+        let mut payload = Vec::new();
+        for (value_len, key) in [(0, "a/long/prefix/that/all/keys/share/"), (13, "k"), (120, "")] {
+            for number in 0_u64.. {
+                let key = format!("{key}{number:08}");
+                if builder.would_exceed(4096, key.as_bytes(), value_len) {
+                    break;
+                }
+                builder.add(key.as_bytes(), Trailer::new(number * 999, EntryKind::Put), &vec![1; value_len]);
+            }
+            builder.finish(&mut payload);
+            assert!((3800..=4200).contains(&payload.len()), "{} bytes", payload.len());
+        }
+    }
 }
