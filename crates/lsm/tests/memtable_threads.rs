@@ -98,7 +98,7 @@ impl History {
                 let key = &self.keys[(mix(step) % OPERATIONS) as usize];
                 self.check_get(memtable, key, published);
                 self.check_get(memtable, key, mix(step) % (published + 1));
-                self.check_scan(memtable, key, published, step % 2 == 0, 100);
+                self.check_scan(memtable, key, published, step.is_multiple_of(2), 100);
             }
             if last {
                 assert_eq!(published / WRITERS, OPERATIONS / WRITERS);
