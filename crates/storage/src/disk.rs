@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::failure::{describe, describe_two};
 use crate::lock::lock_file;
+use crate::mapped_log::MappedLog;
 use crate::vfs::{File, FileLock, Vfs, directory_path};
 
 /// Only the owner reads and writes a file of the store.
@@ -44,16 +45,27 @@ impl DiskVfs {
     }
 }
 
+fn create_new(path: &Path) -> Result<fs::File> {
+    fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(FILE_MODE)
+        .open(path)
+        .map_err(|error| describe("create", path, error))
+}
+
 impl Vfs for DiskVfs {
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(FILE_MODE)
-            .open(path)
-            .map_err(|error| describe("create", path, error))?;
-        Ok(Arc::new(DiskFile::new(file, path, true, 0)))
+        Ok(Arc::new(DiskFile::new(create_new(path)?, path, true, 0)))
+    }
+
+    fn create_log(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let file = create_new(path)?;
+        Ok(match MappedLog::new(file, path) {
+            Ok(log) => Arc::new(log),
+            Err(file) => Arc::new(DiskFile::new(file, path, true, 0)),
+        })
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {

@@ -11,11 +11,12 @@
 //! The clippy list `disallowed-methods` at the root of the repository keeps the operating system's
 //! own functions out of the other library crates, so that a run over the simulated pair depends on
 //! its seed alone.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod disk;
 mod failure;
 mod lock;
+mod mapped_log;
 mod mem;
 mod runtime;
 mod sim;

@@ -40,6 +40,15 @@ pub trait Vfs: Send + Sync + Debug + 'static {
     /// directory does not.
     fn create(&self, path: &Path) -> Result<Arc<dyn File>>;
 
+    /// Creates a file for many small appends, like [`create`](Self::create). Until it is dropped, or if the
+    /// process is killed, zeros may follow the appended bytes on disk.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    fn create_log(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.create(path)
+    }
+
     /// Opens an existing file for reading. Appending to it fails with [`ErrorKind::ReadOnly`].
     ///
     /// Fails with [`ErrorKind::NotFound`] if there is no such file.

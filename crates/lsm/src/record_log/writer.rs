@@ -8,7 +8,7 @@ use bolide_base::{Error, ErrorKind, Result};
 use bolide_storage::{File, Vfs};
 use parking_lot::Mutex;
 
-use super::format::{HEADER_BYTES, LogHeader, MAX_PAYLOAD_BYTES, put_record};
+use super::format::{HEADER_BYTES, LogHeader, LogRole, MAX_PAYLOAD_BYTES, put_record};
 
 /// The buffer of an append is given back to the system when it has grown over this.
 const KEPT_BUFFER_BYTES: usize = 1 << 20;
@@ -47,7 +47,10 @@ impl LogWriter {
     /// # Errors
     /// Conflict if the file exists; those of the file system.
     pub fn create(vfs: &dyn Vfs, path: &Path, header: LogHeader) -> Result<Self> {
-        let file = vfs.create(path)?;
+        let file = match header.role {
+            LogRole::Wal => vfs.create_log(path)?,
+            LogRole::Manifest => vfs.create(path)?,
+        };
         file.append(&header.encode())?;
         file.sync()?;
         if let Some(dir) = path.parent() {
