@@ -5,7 +5,9 @@
 //!    than a header, and without a valid one. (A header is durable before the first record is appended,
 //!    so a longer file with a bad header is damaged.) A sealed segment is never torn.
 //! 2. Walk from the last segment to the first: each header names the segment before it and its length.
-//!    A named segment at or above the floor must be there, and one that nobody names must not.
+//!    A named segment at or above the floor must be there, and one that nobody names must not; except that
+//!    one without records, unsealed, is passed over: its creation may have failed at its very end, and the
+//!    segment before it may have been written on. What it says of that one's length still must hold.
 //! 3. Read the segments in order. All but the last end where their successor says; a seal in the
 //!    manifest says where the last one ends. There, anything that is not a whole record is damage.
 //! 4. Only the last segment, if unsealed, may have a torn tail:
@@ -83,7 +85,8 @@ pub fn replay(
     mut apply: impl FnMut(u64, &str, LogRecord<'_>) -> Result<()>,
 ) -> Result<WalTail> {
     let mut tail = WalTail { last: None, sealed: false, torn_bytes: 0, records: 0 };
-    let mut segments = chain.open_segments()?.into_iter().peekable();
+    let Segments { readers, least_len } = chain.open_segments()?;
+    let mut segments = readers.into_iter().peekable();
     while let Some(mut reader) = segments.next() {
         let number = reader.header().identity.file_number;
         let sealed = match segments.peek() {
@@ -101,8 +104,15 @@ pub fn replay(
         }
         if sealed.is_some() {
             reader.require_clean_end()?;
-        } else if reader.classify_end()? == TailEnd::Torn {
-            tail.torn_bytes = file_len - reader.position();
+        } else {
+            if reader.position() < least_len {
+                reader.require_clean_end()?;
+                let what = format!("the segment ends here, but was durable through byte {least_len}");
+                return Err(Error::corruption(&name, reader.position(), what));
+            }
+            if reader.classify_end()? == TailEnd::Torn {
+                tail.torn_bytes = file_len - reader.position();
+            }
         }
         tail.last = Some(LogEnd { number, len: reader.position() });
         tail.sealed = sealed.is_some();
@@ -110,9 +120,17 @@ pub fn replay(
     Ok(tail)
 }
 
+/// What there is to read.
+struct Segments {
+    /// Oldest first.
+    readers: Vec<LogReader>,
+    /// The last of them was durable through here when an unused segment was created behind it.
+    least_len: u64,
+}
+
 impl WalChain<'_> {
     /// The segments to read, oldest first, after steps 1 and 2 of the module's algorithm.
-    fn open_segments(&self) -> Result<Vec<LogReader>> {
+    fn open_segments(&self) -> Result<Segments> {
         let mut numbers = Vec::new();
         for name in self.vfs.list(self.dir)? {
             if let Some(FileName::Wal(number)) = FileName::parse(&name)
@@ -125,36 +143,54 @@ impl WalChain<'_> {
         if let Some((&missing, _)) = self.seals.iter().find(|(number, _)| !numbers.contains(number)) {
             return Err(self.missing(missing, "the manifest says where it ends"));
         }
-        let mut segments: Vec<LogReader> = Vec::new();
+        let mut segments = Segments { readers: Vec::new(), least_len: 0 };
         // The predecessor that the segment opened last names; above the floor it must come next.
-        let mut wanted = None;
+        let mut wanted: Option<(u64, u64)> = None;
+        let mut claims = BTreeMap::new();
         for &number in numbers.iter().rev() {
             let Some(reader) = self.open_segment(number)? else { continue };
             let header = *reader.header();
-            if let Some((wanted, by)) = wanted {
-                if wanted < number {
-                    let what = format!("segment {by} does not name it as the one before itself");
-                    return Err(Error::corruption(reader.name(), 0, what));
-                }
-                if wanted > number {
-                    return Err(self.missing(wanted, format!("segment {by} continues it")));
-                }
-            }
             if header.previous_number >= number {
                 let what = "the header names a later segment as the one before";
                 return Err(Error::corruption(reader.name(), 40, what));
             }
+            if wanted.is_none_or(|(wanted, _)| wanted < number) && self.is_unused(&reader, number) {
+                self.require_present(&numbers, header.previous_number, number)?;
+                claims.insert(header.previous_number, header.previous_len);
+                continue;
+            }
+            match wanted {
+                Some((wanted, by)) if wanted < number => {
+                    let what = format!("segment {by} does not name it as the one before itself");
+                    return Err(Error::corruption(reader.name(), 0, what));
+                }
+                Some((wanted, by)) if wanted > number => return Err(self.missing_before(wanted, by)),
+                Some(_) => {}
+                None => segments.least_len = claims.get(&number).copied().unwrap_or(0),
+            }
             wanted = Some((header.previous_number, number));
-            segments.push(reader);
+            segments.readers.push(reader);
         }
-        if let Some((wanted, by)) = wanted
-            && wanted != 0
-            && wanted >= self.floor
-        {
-            return Err(self.missing(wanted, format!("segment {by} continues it")));
+        if let Some((wanted, by)) = wanted {
+            self.require_present(&[], wanted, by)?;
         }
-        segments.reverse();
+        segments.readers.reverse();
         Ok(segments)
+    }
+
+    /// True if the segment has no records and no seal.
+    fn is_unused(&self, reader: &LogReader, number: u64) -> bool {
+        reader.limit() <= HEADER_BYTES as u64 && !self.seals.contains_key(&number)
+    }
+
+    /// The segment `wanted`, which `by` continues, must be among `numbers` or below the floor.
+    fn require_present(&self, numbers: &[u64], wanted: u64, by: u64) -> Result<()> {
+        let needed = wanted != 0 && wanted >= self.floor;
+        if needed && !numbers.contains(&wanted) { Err(self.missing_before(wanted, by)) } else { Ok(()) }
+    }
+
+    fn missing_before(&self, wanted: u64, by: u64) -> Error {
+        self.missing(wanted, format!("segment {by} continues it"))
     }
 
     /// Opens one segment; `None` if its creation was torn.
@@ -301,6 +337,31 @@ mod tests {
         let next = WalWriter::create(&*vfs, dir(), identity(11), sealed.last).unwrap();
         next.append([&b"d"[..]]).unwrap();
         assert_eq!(read(&vfs, 1, &[(9, 64)]).unwrap().1, [b"a", b"b", b"d"]);
+    }
+
+    #[test]
+    fn an_unused_segment_does_not_hide_what_was_written_on_before_it() {
+        let vfs = new_vfs();
+        let first = WalWriter::create(&*vfs, dir(), identity(5), None).unwrap();
+        first.append([&b"a"[..]]).unwrap();
+        first.sync().unwrap();
+        let claimed = first.end();
+        // Its creation reported a failure although it was done: the segment before it goes on.
+        WalWriter::create(&*vfs, dir(), identity(6), Some(claimed)).unwrap();
+        assert_eq!(read(&vfs, 1, &[]).unwrap().0.last, Some(claimed));
+        first.append([&b"b"[..]]).unwrap();
+        let (tail, records) = read(&vfs, 1, &[]).unwrap();
+        assert_eq!((tail.last, records.len()), (Some(first.end()), 2));
+        let next = WalWriter::create(&*vfs, dir(), identity(7), Some(first.end())).unwrap();
+        next.append([&b"c"[..]]).unwrap();
+        assert_eq!(read(&vfs, 1, &[]).unwrap().1, [b"a", b"b", b"c"]);
+        // What the unused one says of the length before it must hold.
+        vfs.remove(&FileName::Wal(7).path(dir())).unwrap();
+        rewrite(&vfs, 5, |bytes| bytes.truncate(claimed.len as usize - 1));
+        assert!(read(&vfs, 1, &[]).unwrap_err().message().contains("000005.wal"));
+        vfs.remove(&FileName::Wal(5).path(dir())).unwrap();
+        assert!(read(&vfs, 1, &[]).unwrap_err().message().contains("000005.wal"));
+        assert_eq!(read(&vfs, 6, &[]).unwrap().0.last, None);
     }
 
     #[test]
