@@ -1,7 +1,6 @@
 //! A collection of an open database.
 
 use std::fmt;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber};
@@ -15,6 +14,7 @@ use crate::index_build;
 use crate::index_set::Index;
 use crate::iterator::{Cursor, Iter};
 use crate::key::KeyFormat;
+use crate::key_range::KeyRange;
 use crate::options::IterOptions;
 use crate::schema::{CollectionState, find_index};
 use crate::snapshot::Snapshot;
@@ -112,7 +112,7 @@ impl Collection {
     /// assert_eq!(notes.iter()?.count(), 1);
     /// # Ok::<(), bolide::Error>(())
     /// ```
-    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+    pub fn delete_range(&self, range: impl KeyRange) -> Result<()> {
         let mut batch = WriteBatch::new();
         batch.delete_range(self, range)?;
         self.handle.engine.write(batch, None).map(drop)
@@ -214,7 +214,7 @@ impl Collection {
     /// assert_eq!(keys, [b"d", b"c", b"b"]);
     /// # Ok::<(), bolide::Error>(())
     /// ```
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Iter> {
+    pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
         self.iter_with(&IterOptions::default().range(range))
     }
 

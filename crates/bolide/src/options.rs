@@ -2,7 +2,7 @@
 //!
 //! All are `#[non_exhaustive]`: start from the default and change what you need with the methods.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::time::Duration;
 
 use bolide_index::IndexSpec;
@@ -11,6 +11,7 @@ use bolide_table::Compression;
 
 use crate::catalog::RecordKind;
 use crate::key::KeyFormat;
+use crate::key_range::KeyRange;
 use crate::snapshot::Snapshot;
 
 /// Bounds of [`CollectionOptions::block_bytes`].
@@ -435,9 +436,8 @@ impl IterOptions {
     /// assert_eq!(options.upper, std::ops::Bound::Included(b"c".to_vec()));
     /// ```
     #[must_use]
-    pub fn range<K: AsRef<[u8]>>(mut self, range: impl RangeBounds<K>) -> Self {
-        self.lower = range.start_bound().map(|key| key.as_ref().to_vec());
-        self.upper = range.end_bound().map(|key| key.as_ref().to_vec());
+    pub fn range(mut self, range: impl KeyRange) -> Self {
+        (self.lower, self.upper) = range.into_bounds();
         self
     }
 

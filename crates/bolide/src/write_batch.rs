@@ -1,6 +1,6 @@
 //! Writes to one or several collections that happen together.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bolide_base::limits::MAX_KEY_BYTES;
@@ -9,6 +9,7 @@ use bolide_lsm::{Operation, StoreBatch};
 
 use crate::collection::Collection;
 use crate::index_set::IndexSet;
+use crate::key_range::KeyRange;
 use crate::schema::CollectionState;
 
 /// Writes to one or several collections, committed together by [`Db::write`](crate::Db::write): a
@@ -107,12 +108,8 @@ impl WriteBatch {
     /// assert_eq!(notes.iter()?.count(), 1);
     /// # Ok::<(), bolide::Error>(())
     /// ```
-    pub fn delete_range<K: AsRef<[u8]>>(
-        &mut self,
-        collection: &Collection,
-        range: impl RangeBounds<K>,
-    ) -> Result<()> {
-        let Some((start, end)) = half_open(&range)? else { return Ok(()) };
+    pub fn delete_range(&mut self, collection: &Collection, range: impl KeyRange) -> Result<()> {
+        let Some((start, end)) = half_open(range)? else { return Ok(()) };
         self.delete_range_in(&collection.state, &start, &end)
     }
 
@@ -247,23 +244,27 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 }
 
 /// A range as its first key and the first key behind it; `None` where it is empty.
-fn half_open<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let behind = |key: &[u8]| [key, &[0]].concat();
-    let start = match range.start_bound() {
-        Bound::Unbounded => Vec::new(),
-        Bound::Included(key) => key.as_ref().to_vec(),
-        Bound::Excluded(key) => behind(key.as_ref()),
+fn half_open(range: impl KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let behind = |mut key: Vec<u8>| {
+        key.push(0);
+        key
     };
-    let end = match range.end_bound() {
-        // Behind every primary key: longer than the longest, and nothing sorts above its bytes.
-        Bound::Unbounded => vec![0xff; MAX_KEY_BYTES + 1],
-        Bound::Included(key) => behind(key.as_ref()),
-        Bound::Excluded(key) => key.as_ref().to_vec(),
-    };
-    for (bound, longest) in [(&start, MAX_KEY_BYTES + 1), (&end, MAX_KEY_BYTES + 1)] {
-        if bound.len() > longest {
-            check_key(bound)?;
+    let (lower, upper) = range.into_bounds();
+    for key in [&lower, &upper] {
+        if let Bound::Included(key) | Bound::Excluded(key) = key {
+            check_key(key)?;
         }
     }
+    let start = match lower {
+        Bound::Unbounded => Vec::new(),
+        Bound::Included(key) => key,
+        Bound::Excluded(key) => behind(key),
+    };
+    let end = match upper {
+        // Behind every primary key: longer than the longest, and nothing sorts above its bytes.
+        Bound::Unbounded => vec![0xff; MAX_KEY_BYTES + 1],
+        Bound::Included(key) => behind(key),
+        Bound::Excluded(key) => key,
+    };
     Ok((start < end).then_some((start, end)))
 }
