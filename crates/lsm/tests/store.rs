@@ -279,3 +279,17 @@ fn many_writers_commit_together() {
     }
     assert_eq!(store.published_sequence(), 4 * 2_000 * 2);
 }
+
+#[test]
+fn opens_without_writes_do_not_break_the_chain_of_segments() {
+    let vfs = Arc::new(MemVfs::new());
+    let store = open(&vfs, 0);
+    let tree = store.create_tree(small_trees(), b"").unwrap();
+    put(&store, tree, "a", "1");
+    store.close().unwrap();
+    for _ in 0..5 {
+        let store = open(&vfs, 0);
+        assert_eq!(&*store.get_latest(tree, b"a").unwrap().unwrap().1, b"1");
+        store.close().unwrap();
+    }
+}

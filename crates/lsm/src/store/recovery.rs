@@ -20,9 +20,10 @@ use bolide_base::{Error, ErrorKind, Result};
 use super::StoreInner;
 use crate::batch::{BatchReader, PlacedOperation};
 use crate::file_name::FileName;
+use crate::record_log::{LogReader, LogRole};
 use crate::version::VersionEdit;
-use crate::wal::WalWriter;
 use crate::wal::replay::{WalChain, replay};
+use crate::wal::{LogEnd, WalWriter};
 
 impl StoreInner {
     /// Replays the log. Afterwards the store can be read.
@@ -49,14 +50,26 @@ impl StoreInner {
                 .map_err(|error| error.context(format!("{name}: the record at byte {}", record.offset)))
         })?;
         self.reset_active_bytes();
-        if let Some(last) = tail.last
-            && replayed.last() != Some(&last.number)
-        {
-            replayed.push(last.number);
-        }
-        *self.old_logs.lock() = replayed;
+        *self.old_logs.lock() = self.segments_through(tail.last, floor)?;
         self.log.lock().tail = Some(tail);
         Ok(())
+    }
+
+    /// The segments that the log consists of, from `floor` on, oldest first. Those without records are
+    /// among them: the next recovery finds its way by their headers.
+    fn segments_through(&self, last: Option<LogEnd>, floor: u64) -> Result<Vec<u64>> {
+        let mut segments = Vec::new();
+        let mut next = last.map(|end| end.number);
+        while let Some(number) = next.filter(|&number| number != 0 && number >= floor) {
+            let path = FileName::Wal(number).path(&self.options.dir);
+            let name = path.display().to_string();
+            let reader =
+                LogReader::open(self.vfs.open(&path)?, name, LogRole::Wal, Some(self.identity(number)))?;
+            segments.push(number);
+            next = Some(reader.header().previous_number).filter(|&previous| previous < number);
+        }
+        segments.reverse();
+        Ok(segments)
     }
 
     /// Notes a segment whose records follow; if memory runs short, flushes those of the segments before,
