@@ -14,5 +14,6 @@ mod writer;
 
 pub(crate) use describe::describe_end;
 pub use format::{LogHeader, LogRole};
+pub(crate) use reader::only_zeros_from;
 pub use reader::{LogReader, LogRecord, Stop, TailEnd};
 pub use writer::LogWriter;

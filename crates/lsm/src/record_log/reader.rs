@@ -102,6 +102,15 @@ impl LogReader {
         Ok(())
     }
 
+    /// True if nothing but zeros follows the file's header: no record was ever appended, or none landed.
+    /// Reads no further than the first other byte's window.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn is_unused(&self) -> Result<bool> {
+        only_zeros_from(&*self.file, HEADER_BYTES as u64, self.limit)
+    }
+
     /// The file's header.
     pub fn header(&self) -> &LogHeader {
         &self.header
@@ -196,8 +205,11 @@ impl LogReader {
             let ahead = (self.limit - offset).min(READ_BYTES as u64) as usize;
             self.fill(offset, ahead)?;
             let window = self.window(offset, ahead);
-            all_zero = all_zero && window.iter().all(|&byte| byte == 0);
-            for start in 0..window.len() {
+            let is_zero = window.iter().all(|&byte| byte == 0);
+            all_zero = all_zero && is_zero;
+            // Space that was reserved and not used holds no header.
+            let candidates = if is_zero { 0 } else { window.len() };
+            for start in 0..candidates {
                 let here = offset + start as u64;
                 let Some(bytes) = window.get(start..start + RECORD_HEADER_BYTES) else { break };
                 if let Some(header) = RecordHeader::decode(bytes, here, identity)
@@ -264,6 +276,25 @@ impl LogReader {
         let start = (offset - self.buffer_start) as usize;
         self.buffer.get(start..start + len).unwrap_or_default()
     }
+}
+
+/// True if all bytes of `file` from `start` to `end` are zero.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn only_zeros_from(file: &dyn File, start: u64, end: u64) -> Result<bool> {
+    let mut buffer = Vec::new();
+    let mut offset = start;
+    while offset < end {
+        let count = (end - offset).min(READ_BYTES as u64) as usize;
+        buffer.resize(count, 0);
+        file.read_exact_at(offset, &mut buffer)?;
+        if buffer.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        offset += count as u64;
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

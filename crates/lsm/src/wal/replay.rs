@@ -1,9 +1,10 @@
 //! Reading the chain of WAL segments back.
 //!
 //! # Algorithm
-//! 1. Of the segments at or above the WAL floor, pass over those whose creation was torn: not longer
-//!    than a header, and without a valid one. (A header is durable before the first record is appended,
-//!    so a longer file with a bad header is damaged.) A sealed segment is never torn.
+//! 1. Of the segments at or above the WAL floor, pass over those whose creation was torn: without a valid
+//!    header, and with nothing behind it but the zeros of reserved space. (A header is durable before the
+//!    first record is appended, so a file with more and a bad header is damaged.) A sealed segment is
+//!    never torn.
 //! 2. Walk from the last segment to the first: each header names the segment before it and its length.
 //!    A named segment at or above the floor must be there, and one that nobody names must not; except that
 //!    one without records, unsealed, is passed over: its creation may have failed at its very end, and the
@@ -15,13 +16,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 use bolide_storage::Vfs;
 
 use crate::file_name::FileName;
 use crate::record_log::format::HEADER_BYTES;
-use crate::record_log::{LogReader, LogRecord, LogRole, TailEnd};
+use crate::record_log::{LogReader, LogRecord, LogRole, TailEnd, only_zeros_from};
 
 /// Where the records of a log end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,7 +156,7 @@ impl WalChain<'_> {
                 let what = "the header names a later segment as the one before";
                 return Err(Error::corruption(reader.name(), 40, what));
             }
-            if wanted.is_none_or(|(wanted, _)| wanted < number) && self.is_unused(&reader, number) {
+            if wanted.is_none_or(|(wanted, _)| wanted < number) && self.is_unused(&reader, number)? {
                 self.require_present(&numbers, header.previous_number, number)?;
                 claims.insert(header.previous_number, header.previous_len);
                 continue;
@@ -179,8 +181,8 @@ impl WalChain<'_> {
     }
 
     /// True if the segment has no records and no seal.
-    fn is_unused(&self, reader: &LogReader, number: u64) -> bool {
-        reader.limit() <= HEADER_BYTES as u64 && !self.seals.contains_key(&number)
+    fn is_unused(&self, reader: &LogReader, number: u64) -> Result<bool> {
+        Ok(!self.seals.contains_key(&number) && reader.is_unused()?)
     }
 
     /// The segment `wanted`, which `by` continues, must be among `numbers` or below the floor.
@@ -197,17 +199,18 @@ impl WalChain<'_> {
     fn open_segment(&self, number: u64) -> Result<Option<LogReader>> {
         let path = self.path(number);
         let file = self.vfs.open(&path)?;
-        let len = file.len()?;
         let identity = FileIdentity { database_id: self.database_id, file_number: number };
-        match LogReader::open(file, path.display().to_string(), LogRole::Wal, Some(identity)) {
-            Ok(reader) => Ok(Some(reader)),
-            Err(error) => {
-                let torn_creation = len <= HEADER_BYTES as u64 && !self.seals.contains_key(&number);
-                // A header of garbage looks like a foreign file.
-                let invalid = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported);
-                if torn_creation && invalid { Ok(None) } else { Err(error) }
-            }
-        }
+        let name = path.display().to_string();
+        let error = match LogReader::open(Arc::clone(&file), name, LogRole::Wal, Some(identity)) {
+            Ok(reader) => return Ok(Some(reader)),
+            Err(error) => error,
+        };
+        // A header of garbage looks like a foreign file.
+        let invalid = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported);
+        let torn_creation = invalid
+            && !self.seals.contains_key(&number)
+            && only_zeros_from(&*file, HEADER_BYTES as u64, file.len()?)?;
+        if torn_creation { Ok(None) } else { Err(error) }
     }
 
     fn path(&self, number: u64) -> PathBuf {
@@ -221,8 +224,6 @@ impl WalChain<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bolide_storage::MemVfs;
 
     use super::*;
@@ -348,6 +349,8 @@ mod tests {
         let claimed = first.end();
         // Its creation reported a failure although it was done: the segment before it goes on.
         WalWriter::create(&*vfs, dir(), identity(6), Some(claimed)).unwrap();
+        // The space that was reserved for it is there too.
+        rewrite(&vfs, 6, |bytes| bytes.resize(70_000, 0));
         assert_eq!(read(&vfs, 1, &[]).unwrap().0.last, Some(claimed));
         first.append([&b"b"[..]]).unwrap();
         let (tail, records) = read(&vfs, 1, &[]).unwrap();
@@ -366,7 +369,8 @@ mod tests {
 
     #[test]
     fn a_torn_creation_is_passed_over() {
-        for garbage in [&b""[..], b"Bolid", &[0; 64], &[0xa5; 64], &[0; 7]] {
+        let reserved = [vec![0xa5; 64], vec![0; 300_000]].concat();
+        for garbage in [&b""[..], b"Bolid", &[0; 64], &[0xa5; 64], &[0; 7], &[0; 5_000], &reserved] {
             let (vfs, _, last) = three_segments();
             vfs.create(&FileName::Wal(12).path(dir())).unwrap().append(garbage).unwrap();
             let (tail, records) = read(&vfs, 1, &[]).unwrap();
@@ -377,7 +381,8 @@ mod tests {
         }
         // A longer file had a durable header once.
         let (vfs, ..) = three_segments();
-        vfs.create(&FileName::Wal(12).path(dir())).unwrap().append(&[0; 65]).unwrap();
+        let longer = [vec![0; 64], vec![1]].concat();
+        vfs.create(&FileName::Wal(12).path(dir())).unwrap().append(&longer).unwrap();
         assert!(read(&vfs, 1, &[]).is_err());
     }
 
