@@ -14,7 +14,7 @@
 //!
 //! A wrong answer, a panic, or another kind of error fails the run. `last record` is allowed for flipped
 //! bits in the newest log of a killed process alone, where nothing tells a torn write from a flipped bit;
-//! `older state` for cut files alone.
+//! `older state` for cut files, and for a removed newest log of a killed process, alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -190,7 +190,10 @@ impl Sample {
         let is_log = path.extension().is_some_and(|extension| extension == "wal");
         let is_manifest = path.to_string_lossy().contains("MANIFEST");
         let shortens = matches!(damage, Damage::Cut { .. } | Damage::Zero { .. });
+        // Nothing names the newest log of a killed process before its first successor does.
+        let removes_log = is_log && !self.closed && matches!(damage, Damage::Remove);
         match damage {
+            _ if removes_log => Ok("older state"),
             Damage::Flip { .. } if is_log && !self.closed && place + 1 == last => Ok("last record"),
             _ if shortens && ((is_log && !self.closed) || is_manifest) => Ok("older state"),
             _ => Err(format!("state {place} of {last} is served without an error")),

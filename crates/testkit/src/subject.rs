@@ -97,9 +97,7 @@ impl Subject {
             match change {
                 Change::Put { key, record, .. } => batch.put(&collection, key, record)?,
                 Change::Delete { key, .. } => batch.delete(&collection, key)?,
-                Change::DeleteRange { start, end, .. } => {
-                    batch.delete_range::<&Vec<u8>>(&collection, start..end)?
-                }
+                Change::DeleteRange { start, end, .. } => batch.delete_range(&collection, start..end)?,
             }
         }
         let sync = match durability {

