@@ -6,10 +6,12 @@
 //! shape         u32        bits  0..17 prefix length, 24..27 trailer width w (0..8),
 //!                          bit  28 offsets are u32 (else u16); all other bits zero
 //! prefix        bytes      what all keys of the block start with
-//! heads         n × u32    the first 4 bytes of each key behind the prefix, as a big-endian
-//!                          number, zeros where the key is shorter (stored little-endian)
-//! offsets       n+1 × u16  where each entry starts, counted from the first one; the last is the
-//!               or   u32   end of the last entry, which is the end of the payload
+//! directory     n × {
+//!     offset         u16 or u32   where the entry starts, counted from the first one
+//!     head           u32          the first 4 bytes of the key behind the prefix, as a big-endian
+//!                                 number, zeros where the key is shorter (stored little-endian)
+//! }
+//! end           u16 or u32 where the last entry ends, counted from the first one
 //! entries       n × {
 //!     suffix length  varint     bytes of the key behind the prefix
 //!     trailer        w bytes    little-endian difference to `base`
@@ -18,9 +20,10 @@
 //! }
 //! ```
 //!
-//! The heads hold what tells neighbouring keys apart, densely: a binary search touches one or two cache
-//! lines and then, as a rule, a single entry. Nothing is stored twice, every entry is reached in one
-//! step from its number, and a cursor steps backwards as fast as forwards.
+//! The heads hold what tells neighbouring keys apart, densely: a binary search touches the cache lines of
+//! the directory and then, as a rule, a single entry, whose offset lies beside the head that was found.
+//! Nothing is stored twice, every entry is reached in one step from its number, and a cursor steps
+//! backwards as fast as forwards.
 //!
 //! Order: `head(a) < head(b)` implies `a < b`. Between equal heads the rests decide if both suffixes have
 //! 4 bytes or more; otherwise the shorter one is a prefix of the other and comes first.
@@ -71,10 +74,19 @@ pub(crate) struct Block {
 pub(crate) struct Entry {
     /// Sequence number and kind; the kind is known.
     pub(crate) trailer: Trailer,
+    head: u32,
     suffix_len: u32,
     rest_at: u32,
     value_at: u32,
     end: u32,
+}
+
+/// What the directory says about one entry: positions are in the block's bytes.
+#[derive(Debug, Clone, Copy)]
+struct Listed {
+    start: usize,
+    end: usize,
+    head: u32,
 }
 
 impl Entry {
@@ -111,31 +123,30 @@ impl Block {
             return Err(Malformed("a data block has impossible fields"));
         }
         let wide = shape & WIDE_OFFSETS != 0;
+        let prefix_len = shape & PREFIX_MASK;
         let offset_bytes = if wide { 4 } else { 2 };
-        let heads_at = HEADER_BYTES as u64 + u64::from(shape & PREFIX_MASK);
-        let offsets_at = heads_at + u64::from(count) * HEAD_BYTES as u64;
-        let entries_at = offsets_at + (u64::from(count) + 1) * offset_bytes;
+        let listed_bytes = u64::from(count) * (offset_bytes + HEAD_BYTES as u64) + offset_bytes;
+        let entries_at = HEADER_BYTES as u64 + u64::from(prefix_len) + listed_bytes;
         let end = len as u64;
         if entries_at > end || end + PADDING as u64 > bytes.len() as u64 || end > u64::from(u32::MAX) {
-            return Err(Malformed("the tables of a data block reach past its end"));
+            return Err(Malformed("the directory of a data block reaches past its end"));
         }
-        Ok(Self { bytes, base, count, prefix_len: shape & PREFIX_MASK, end: end as u32, trailer_bytes, wide })
+        Ok(Self { bytes, base, count, prefix_len, end: end as u32, trailer_bytes, wide })
     }
 
     #[inline]
-    fn heads_at(&self) -> usize {
+    fn directory_at(&self) -> usize {
         HEADER_BYTES + self.prefix_len as usize
     }
 
     #[inline]
-    fn offsets_at(&self) -> usize {
-        self.heads_at() + HEAD_BYTES * self.count()
+    fn offset_bytes(&self) -> usize {
+        if self.wide { 4 } else { 2 }
     }
 
     #[inline]
     fn entries_at(&self) -> usize {
-        let offsets = self.count() + 1;
-        self.offsets_at() + if self.wide { 4 * offsets } else { 2 * offsets }
+        self.directory_at() + (self.offset_bytes() + HEAD_BYTES) * self.count() + self.offset_bytes()
     }
 
     /// How many entries the block has; at least one.
@@ -165,13 +176,29 @@ impl Block {
     /// What all keys of the block start with.
     #[inline]
     pub(crate) fn prefix(&self) -> &[u8] {
-        self.bytes.get(HEADER_BYTES..self.heads_at()).unwrap_or_default()
+        self.bytes.get(HEADER_BYTES..self.directory_at()).unwrap_or_default()
     }
 
+    /// What the directory says about entry number `index`.
     #[inline]
-    fn heads(&self) -> &[[u8; HEAD_BYTES]] {
-        let heads = self.bytes.get(self.heads_at()..self.offsets_at()).unwrap_or_default();
-        heads.as_chunks().0
+    fn listed(&self, index: usize) -> Option<Listed> {
+        if index >= self.count() {
+            return None;
+        }
+        let (offset_bytes, entries_at) = (self.offset_bytes(), self.entries_at());
+        let at = self.directory_at() + (offset_bytes + HEAD_BYTES) * index;
+        let bytes = self.bytes.get(at..)?;
+        // The offset behind an entry's head is that of the next entry, or the end of the last one.
+        let (start, head, end) = if self.wide {
+            let [a, b, c, d, rest @ ..] = *bytes.first_chunk::<12>()?;
+            let rest = u64::from_le_bytes(rest);
+            (u32::from_le_bytes([a, b, c, d]), rest as u32, (rest >> 32) as u32)
+        } else {
+            let word = u64::from_le_bytes(*bytes.first_chunk()?);
+            (word as u16 as u32, (word >> 16) as u32, (word >> 48) as u32)
+        };
+        // Neither sum overflows: all three are below 2³².
+        Some(Listed { start: entries_at + start as usize, end: entries_at + end as usize, head })
     }
 
     /// Decodes entry number `index`.
@@ -182,21 +209,7 @@ impl Block {
 
     #[inline]
     fn decode(&self, index: usize) -> Option<Entry> {
-        if index >= self.count() {
-            return None;
-        }
-        let (start, end) = if self.wide {
-            let at = self.offsets_at() + 4 * index;
-            let pair = u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?);
-            (pair as u32, (pair >> 32) as u32)
-        } else {
-            let at = self.offsets_at() + 2 * index;
-            let pair = u32::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?);
-            (pair & 0xffff, pair >> 16)
-        };
-        // Neither sum overflows: all three are below 2³².
-        let start = self.entries_at() + start as usize;
-        let end = self.entries_at() + end as usize;
+        let Listed { start, end, head } = self.listed(index)?;
         if end > self.end as usize {
             return None;
         }
@@ -213,6 +226,7 @@ impl Block {
         }
         Some(Entry {
             trailer,
+            head,
             suffix_len,
             rest_at: rest_at as u32,
             value_at: value_at as u32,
@@ -244,22 +258,13 @@ impl Block {
 
     /// Where entry number `index` starts in [`bytes`](Self::bytes).
     pub(crate) fn entry_start(&self, index: usize) -> Option<usize> {
-        let width = if self.wide { 4 } else { 2 };
-        let at = self.offsets_at() + width * index;
-        let offset = self.bytes.get(at..at + width).filter(|_| index < self.count())?;
-        let offset = offset.iter().rev().fold(0, |offset, &byte| offset << 8 | usize::from(byte));
-        Some(self.entries_at() + offset)
+        self.listed(index).map(|listed| listed.start)
     }
 
-    /// Whether the entries fill their space: the first starts where the tables end, and the last ends,
-    /// at `last_end`, where the payload ends.
+    /// Whether the entries fill their space: the first starts where the directory ends, and the last
+    /// ends, at `last_end`, where the payload ends.
     pub(crate) fn is_canonical(&self, last_end: Option<usize>) -> bool {
         self.entry_start(0) == Some(self.entries_at()) && last_end == Some(self.end as usize)
-    }
-
-    #[inline]
-    fn head(&self, index: usize) -> u32 {
-        self.heads().get(index).map_or(0, |head| u32::from_le_bytes(*head))
     }
 
     #[inline]
@@ -267,12 +272,12 @@ impl Block {
         self.bytes.get(entry.rest_at as usize..entry.value_at as usize).unwrap_or_default()
     }
 
-    /// Makes `key`, which starts with this block's prefix, the key of entry number `index`.
+    /// Makes `key`, which starts with this block's prefix, the key of `entry`.
     #[inline]
-    pub(crate) fn complete_key(&self, index: usize, entry: &Entry, key: &mut Vec<u8>) {
+    pub(crate) fn complete_key(&self, entry: &Entry, key: &mut Vec<u8>) {
         let prefix_len = self.prefix_len as usize;
         key.truncate(prefix_len);
-        key.extend_from_slice(&self.head(index).to_be_bytes());
+        key.extend_from_slice(&entry.head.to_be_bytes());
         if entry.suffix_len < HEAD_BYTES as u32 {
             key.truncate(prefix_len + entry.suffix_len as usize);
         } else {
@@ -298,19 +303,16 @@ impl Block {
         let Some(suffix) = key.strip_prefix(prefix) else {
             return Ok(if key < prefix { 0 } else { self.count() });
         };
-        let head = head_of(suffix);
-        let heads = self.heads();
-        let low = heads.partition_point(|stored| u32::from_le_bytes(*stored) < head);
-        let run = heads.get(low..).unwrap_or_default();
-        let equal = |stored: &[u8; HEAD_BYTES]| u32::from_le_bytes(*stored) == head;
-        let run_len = match run {
-            [] => 0,
-            [first, ..] if !equal(first) => 0,
-            [_] => 1,
-            [_, second, ..] if !equal(second) => 1,
-            _ => run.partition_point(equal),
-        };
-        self.lower_bound_in_run(low, low + run_len, suffix, sequence)
+        let (low, high) = self.run_of(head_of(suffix));
+        self.lower_bound_in_run(low, high, suffix, sequence)
+    }
+
+    /// Which entries have this head: from the first number to before the second. Where there are none,
+    /// both say where they would be.
+    #[inline]
+    fn run_of(&self, head: u32) -> (usize, usize) {
+        let directory = self.bytes.get(self.directory_at()..self.entries_at()).unwrap_or_default();
+        if self.wide { run_in::<8>(directory, head) } else { run_in::<6>(directory, head) }
     }
 
     /// Binary search by whole keys between `low` and `high`, whose heads all equal that of `suffix`.
@@ -335,23 +337,40 @@ impl Block {
     /// The newest entry of `key` with at most this sequence number, or how the search ended without one.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<Found, Malformed> {
-        let index = self.lower_bound(key, sequence)?;
-        if index >= self.count() {
-            return Ok(Found::PastTheEnd);
-        }
-        let Some(suffix) = key.strip_prefix(self.prefix()) else {
-            return Ok(Found::Absent);
+        let prefix = self.prefix();
+        let Some(suffix) = key.strip_prefix(prefix) else {
+            return Ok(if key < prefix { Found::Absent } else { Found::PastTheEnd });
         };
-        if self.head(index) != head_of(suffix) {
-            return Ok(Found::Absent);
+        let (low, high) = self.run_of(head_of(suffix));
+        let index = if high - low > 1 { self.lower_bound_in_run(low, high, suffix, sequence)? } else { low };
+        if index >= high {
+            return Ok(if high < self.count() { Found::Absent } else { Found::PastTheEnd });
         }
         let entry = self.entry(index)?;
-        if self.compare_rest(&entry, suffix) == Ordering::Equal {
-            Ok(Found::Entry(entry))
-        } else {
-            Ok(Found::Absent)
-        }
+        Ok(match self.compare_rest(&entry, suffix) {
+            Ordering::Equal if entry.trailer.sequence() <= sequence => Found::Entry(entry),
+            // The entry is before what was looked for; it was the only one with this head.
+            Ordering::Equal | Ordering::Less if high == self.count() => Found::PastTheEnd,
+            _ => Found::Absent,
+        })
     }
+}
+
+/// The entries whose head is `head`, in a directory with `N` bytes per entry, the head at their end.
+#[inline]
+fn run_in<const N: usize>(directory: &[u8], head: u32) -> (usize, usize) {
+    let listed = directory.as_chunks::<N>().0;
+    let head_of = |listed: &[u8; N]| listed.last_chunk().map_or(0, |head| u32::from_le_bytes(*head));
+    let low = listed.partition_point(|listed| head_of(listed) < head);
+    let run = listed.get(low..).unwrap_or_default();
+    let len = match run {
+        [] => 0,
+        [first, ..] if head_of(first) != head => 0,
+        [_] => 1,
+        [_, second, ..] if head_of(second) != head => 1,
+        _ => run.partition_point(|listed| head_of(listed) == head),
+    };
+    (low, low + len)
 }
 
 /// How [`Block::find`] ended.

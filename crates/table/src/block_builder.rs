@@ -121,37 +121,63 @@ impl BlockBuilder {
         let wide_bit = if wide { WIDE_OFFSETS } else { 0 };
         put_u32(out, prefix_len as u32 | (width as u32) << WIDTH_SHIFT | wide_bit);
         out.extend_from_slice(self.first_key().get(..prefix_len).unwrap_or_default());
-        for entry in &self.entries {
-            put_u32(out, head_of(self.key(entry).get(prefix_len..).unwrap_or_default()));
-        }
-        let offsets_at = out.len();
+        let directory_at = out.len();
         let offset_bytes = if wide { 4 } else { 2 };
-        out.resize(offsets_at + offset_bytes * (count + 1), 0);
-        self.put_entries(out, offsets_at, prefix_len, width, wide);
+        out.resize(directory_at + (offset_bytes + HEAD_BYTES) * count + offset_bytes, 0);
+        if wide {
+            self.put_entries::<4, 8>(out, directory_at, prefix_len, width);
+        } else {
+            self.put_entries::<2, 6>(out, directory_at, prefix_len, width);
+        }
         self.staged.clear();
         self.entries.clear();
     }
 
-    fn put_entries(&self, out: &mut Vec<u8>, offsets_at: usize, prefix_len: usize, width: usize, wide: bool) {
+    /// Appends the entries and fills in the directory, with `OFFSET` bytes per offset and `LISTED` per
+    /// entry.
+    fn put_entries<const OFFSET: usize, const LISTED: usize>(
+        &self,
+        out: &mut Vec<u8>,
+        directory_at: usize,
+        prefix_len: usize,
+        width: usize,
+    ) {
         let entries_at = out.len();
         let value_ends = self.entries.iter().skip(1).map(|next| next.key_at as usize);
         let value_ends = value_ends.chain([self.staged.len()]);
-        let offset_bytes = if wide { 4 } else { 2 };
-        for (number, (entry, value_end)) in self.entries.iter().zip(value_ends).enumerate() {
+        let mut listed_at = directory_at;
+        for (entry, value_end) in self.entries.iter().zip(value_ends) {
+            let offset = out.len() - entries_at;
             let suffix_at = entry.key_at as usize + prefix_len;
             let suffix_len = entry.value_at as usize - suffix_at;
+            let suffix = self.staged.get(suffix_at..entry.value_at as usize).unwrap_or_default();
+            put_listed::<OFFSET, LISTED>(out, listed_at, offset, head_of(suffix));
+            listed_at += LISTED;
             put_varint(out, suffix_len as u64);
             let difference = (entry.trailer - self.smallest_trailer).to_le_bytes();
             out.extend_from_slice(difference.get(..width).unwrap_or_default());
             // The rest of the suffix and the value lie side by side.
             let rest_at = suffix_at + suffix_len.min(HEAD_BYTES);
             out.extend_from_slice(self.staged.get(rest_at..value_end).unwrap_or_default());
-            let offset = (out.len() - entries_at) as u32;
-            let slot = offsets_at + offset_bytes * (number + 1);
-            if let Some(slot) = out.get_mut(slot..slot + offset_bytes) {
-                slot.copy_from_slice(offset.to_le_bytes().get(..offset_bytes).unwrap_or_default());
-            }
         }
+        let end = (out.len() - entries_at).to_le_bytes();
+        if let (Some(place), Some(end)) = (out.get_mut(listed_at..), end.first_chunk::<OFFSET>())
+            && let Some(place) = place.first_chunk_mut()
+        {
+            *place = *end;
+        }
+    }
+}
+
+/// Writes what the directory says about one entry at position `at` of `out`.
+#[inline]
+fn put_listed<const OFFSET: usize, const LISTED: usize>(out: &mut [u8], at: usize, offset: usize, head: u32) {
+    if let Some(listed) = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<LISTED>())
+        && let Some(offset) = offset.to_le_bytes().first_chunk::<OFFSET>()
+    {
+        let (place, head_place) = listed.split_at_mut(OFFSET);
+        place.copy_from_slice(offset);
+        head_place.copy_from_slice(&head.to_le_bytes());
     }
 }
 
@@ -195,9 +221,9 @@ mod tests {
             &[0x02, 0, 0, 0],
             &[0x04, 0, 0, 0x02],
             b"appl",
-            &[0, 0, 0, b'e'],
-            &[0, 0, 0, b'y'],
-            &[0, 0, 6, 0, 9, 0],
+            &[0, 0, 0, 0, 0, b'e'],
+            &[6, 0, 0, 0, 0, b'y'],
+            &[9, 0],
             &[1, 0x01, 0x01, b'r', b'e', b'd'],
             &[1, 0, 0],
         ];
@@ -218,7 +244,7 @@ mod tests {
         for (index, (expected, len)) in [(&[][..], 70_000), (&long, 1), (&longer, 0)].into_iter().enumerate()
         {
             let entry = block.entry(index).unwrap();
-            block.complete_key(index, &entry, &mut key);
+            block.complete_key(&entry, &mut key);
             assert_eq!((key.as_slice(), entry.value().len()), (expected, len));
             assert_eq!(block.lower_bound(expected, MAX_SEQUENCE), Ok(index));
         }

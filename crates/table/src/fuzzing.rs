@@ -40,7 +40,7 @@ pub fn data_block(bytes: &[u8]) {
         let mut key = block.prefix().to_vec();
         for index in 0..block.count() {
             let entry = block.entry(index)?;
-            block.complete_key(index, &entry, &mut key);
+            block.complete_key(&entry, &mut key);
             assert!(block.bytes().get(entry.value()).is_some(), "a value lies outside its block");
             block.lower_bound(&key, entry.trailer.sequence())?;
             block.find(&key, MAX_SEQUENCE)?;

@@ -214,7 +214,7 @@ impl TableCursor {
         };
         match block.entry(index) {
             Ok(entry) => {
-                block.complete_key(index, &entry, &mut self.key);
+                block.complete_key(&entry, &mut self.key);
                 self.entry = Some(entry);
                 self.index = index;
                 Ok(())

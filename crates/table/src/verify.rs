@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
         for index in 0..block.count() {
             let entry =
                 block.entry(index).map_err(|malformed| self.table.damaged(handle.offset, malformed))?;
-            block.complete_key(index, &entry, &mut self.key);
+            block.complete_key(&entry, &mut self.key);
             if value_end.is_some_and(|end| block.entry_start(index) != Some(end)) {
                 return Err(self.wrong(handle, "there is a gap between entries"));
             }
