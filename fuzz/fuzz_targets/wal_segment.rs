@@ -1,0 +1,80 @@
+//! A WAL segment: any bytes behind a good header, or good records with edits. It must be read to an end or
+//! refused with a kind that says why, and unedited records must come back.
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bolide_base::{ErrorKind, FileIdentity};
+use bolide_lsm::file_name::FileName;
+use bolide_lsm::record_log::format::put_record;
+use bolide_lsm::record_log::{LogHeader, LogRole};
+use bolide_lsm::wal::describe_wal;
+use bolide_lsm::wal::replay::{WalChain, replay};
+use bolide_storage::{MemVfs, Vfs};
+
+const IDENTITY: FileIdentity = FileIdentity { database_id: 0xb0, file_number: 7 };
+
+/// Takes a length in one byte, then as many bytes.
+fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (&len, after) = rest.split_first()?;
+    let (head, tail) = after.split_at(after.len().min(len.into()));
+    *rest = tail;
+    Some(head)
+}
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    let Some((&mode, mut rest)) = input.split_first() else { return };
+    let header = LogHeader { role: LogRole::Wal, identity: IDENTITY, previous_number: 0, previous_len: 0 };
+    let mut bytes = header.encode();
+    let mut records = Vec::new();
+    let mut synced = bytes.len() as u64;
+    if mode & 1 == 0 {
+        bytes.extend_from_slice(rest);
+        rest = &[];
+    }
+    // A few records; an odd length says that the log was synced before.
+    for _ in 0..mode >> 3 {
+        let Some(payload) = take(&mut rest) else { break };
+        let offset = bytes.len() as u64;
+        if payload.len() % 2 == 1 {
+            synced = offset;
+        }
+        put_record(&mut bytes, offset, IDENTITY, synced, payload);
+        records.push(payload.to_vec());
+    }
+    // What is left edits bytes: position (2 bytes), mask.
+    let mut edited = mode & 1 == 0;
+    for edit in rest.chunks_exact(3) {
+        let position = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % bytes.len();
+        bytes[position] ^= edit[2];
+        edited |= edit[2] != 0;
+    }
+    let vfs = MemVfs::new();
+    let dir = Path::new("/db");
+    vfs.create_dir_all(dir).unwrap();
+    let path = FileName::Wal(IDENTITY.file_number).path(dir);
+    vfs.create(&path).unwrap().append(&bytes).unwrap();
+    let seals = match mode & 6 {
+        2 => BTreeMap::from([(IDENTITY.file_number, bytes.len() as u64)]),
+        4 => BTreeMap::from([(IDENTITY.file_number, synced)]),
+        _ => BTreeMap::new(),
+    };
+    let chain = WalChain { vfs: &vfs, dir, database_id: IDENTITY.database_id, floor: 0, seals: &seals };
+    let mut read = Vec::new();
+    let outcome = replay(&chain, |_, _, record| {
+        read.push(record.payload.to_vec());
+        Ok(())
+    });
+    match outcome {
+        Ok(_) if !edited && seals.is_empty() => assert_eq!(read, records),
+        Ok(_) => {}
+        Err(error) => {
+            assert!(edited, "{error}");
+            assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{error:?}");
+            assert!(error.message().contains("000007.wal"), "{error}");
+        }
+    }
+    let mut text = String::new();
+    let _ = describe_wal(&vfs, &path, &mut text, &mut |payload, out| write!(out, "{}", payload.len()));
+});
