@@ -278,3 +278,20 @@ fn random_numbers_are_spread() {
     rng.fill(&mut noise);
     assert_ne!(noise, [0; 13]);
 }
+
+#[test]
+fn reserved_space_follows_a_log_that_was_not_closed() {
+    let vfs = SimVfs::new(1);
+    let log = vfs.create_log(path("log")).unwrap();
+    vfs.sync_dir(path("")).unwrap();
+    log.append(b"record").unwrap();
+    log.sync().unwrap();
+    assert_eq!(vfs.contents(path("log")).unwrap(), b"record");
+    for after in [vfs.crash(CrashMode::None), vfs.crash(CrashMode::All), vfs.clone_disk()] {
+        let bytes = after.contents(path("log")).unwrap();
+        assert_eq!((&bytes[..6], bytes.len()), (&b"record"[..], 4096));
+        assert!(bytes[6..].iter().all(|byte| *byte == 0));
+    }
+    drop(log);
+    assert_eq!(vfs.crash(CrashMode::None).contents(path("log")).unwrap(), b"record");
+}

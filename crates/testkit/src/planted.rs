@@ -64,6 +64,10 @@ impl Vfs for PlantedVfs {
         Ok(self.wrap(path, self.disk.create(path)?))
     }
 
+    fn create_log(&self, path: &Path) -> Result<Arc<dyn File>> {
+        Ok(self.wrap(path, self.disk.create_log(path)?))
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         Ok(self.wrap(path, self.disk.open(path)?))
     }

@@ -6,6 +6,7 @@
 //! 2. Of each directory the names of its last sync are left. Of the changes since then none, all, a
 //!    first part (a journal cut short), or any subset, by the seed.
 //! 3. Bytes that a failed sync had dropped are never left.
+//! 4. Behind the bytes of a log whose handle was open lie the zeros of the space that was reserved for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,7 +76,7 @@ fn surviving_names(directory: &DirectoryNode, mode: CrashMode, rng: &mut SimRng)
 }
 
 fn surviving_file(file: &FileNode, mode: CrashMode, rng: &mut SimRng) -> FileNode {
-    let untouched = file.synced_bytes == file.content.len() && file.lost_end == 0;
+    let untouched = file.synced_bytes == file.content.len() && file.lost_end == 0 && !file.reserves;
     let content =
         if untouched { Arc::clone(&file.content) } else { Arc::new(surviving_bytes(file, mode, rng)) };
     FileNode { synced_bytes: content.len(), content, ..FileNode::default() }
@@ -104,6 +105,11 @@ fn surviving_bytes(file: &FileNode, mode: CrashMode, rng: &mut SimRng) -> Vec<u8
     if file.lost_end > file.lost_start {
         let lost = file.lost_start.min(end)..file.lost_end.min(end);
         bytes[lost].fill(0);
+    }
+    // The reservation is a change of the file's metadata: with nothing synced it may be lost as well.
+    let keeps_space = mode == CrashMode::All || (mode == CrashMode::Random && rng.one_in(2)) || synced > 0;
+    if file.reserves && keeps_space {
+        bytes.resize(file.reserved_bytes(), 0);
     }
     bytes
 }

@@ -21,6 +21,9 @@ pub(super) type NodeId = usize;
 /// The root directory; it always exists. The current directory is the same place.
 const ROOT: NodeId = 0;
 
+/// Space behind a log is reserved in pieces of this size.
+const RESERVED_BYTES: usize = 4096;
+
 /// All nodes, also those that have lost their last name: an open handle still reads them.
 #[derive(Debug, Clone)]
 pub(super) struct SimDisk {
@@ -45,6 +48,9 @@ pub(super) struct FileNode {
     pub(super) lost_start: usize,
     /// End of the dropped bytes.
     pub(super) lost_end: usize,
+    /// The file was created as a log and its handle is open: space is reserved behind its bytes, which
+    /// the end of the process or of the power leaves as zeros.
+    pub(super) reserves: bool,
 }
 
 /// The names of a directory.
@@ -165,8 +171,20 @@ impl SimDisk {
         Ok(id)
     }
 
-    pub(super) fn create(&mut self, path: &Path) -> Result<NodeId> {
-        self.add("create", path, Node::File(FileNode::default()))
+    pub(super) fn create(&mut self, path: &Path, reserves: bool) -> Result<NodeId> {
+        self.add("create", path, Node::File(FileNode { reserves, ..FileNode::default() }))
+    }
+
+    /// The process ends without closing its files.
+    pub(super) fn abandon_handles(&mut self) {
+        for node in &mut self.nodes {
+            if let Node::File(file) = node
+                && std::mem::take(&mut file.reserves)
+            {
+                let bytes = file.reserved_bytes();
+                Arc::make_mut(&mut file.content).resize(bytes, 0);
+            }
+        }
     }
 
     pub(super) fn remove(&mut self, path: &Path) -> Result<()> {
@@ -281,6 +299,12 @@ impl SimDisk {
 }
 
 impl FileNode {
+    /// Its length with the space that is reserved behind its bytes.
+    pub(super) fn reserved_bytes(&self) -> usize {
+        // Small, so that tests meet ends of the reserved space in the middle of records.
+        (self.content.len() + 1).next_multiple_of(RESERVED_BYTES)
+    }
+
     pub(super) fn append(&mut self, bytes: &[u8]) {
         Arc::make_mut(&mut self.content).extend_from_slice(bytes);
     }

@@ -98,6 +98,17 @@ impl File for SimFile {
     }
 }
 
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        // Closing a log gives the reserved space back.
+        if self.writable
+            && let Ok(file) = self.machine.lock().disk.file_mut(self.node)
+        {
+            file.reserves = false;
+        }
+    }
+}
+
 impl fmt::Debug for SimFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())

@@ -76,11 +76,14 @@ impl SimVfs {
         Self::with_disk(disk, rng)
     }
 
-    /// A copy of the disk in another machine: unsynced bytes and names included, no locks, no faults.
+    /// A copy of the disk in another machine, as the end of the process would leave it: unsynced bytes and
+    /// names included, no locks, no faults.
     pub fn clone_disk(&self) -> Self {
         let mut machine = self.machine.lock();
         let rng = machine.rng.fork();
-        Self::with_disk(machine.disk.clone(), rng)
+        let mut disk = machine.disk.clone();
+        disk.abandon_handles();
+        Self::with_disk(disk, rng)
     }
 
     /// Sets or clears the plan of what fails. Its count starts now.
@@ -147,6 +150,13 @@ impl SimVfs {
         self.machine.lock().disk.damage(&normal(path), change)
     }
 
+    fn create_file(&self, path: &Path, reserves: bool) -> Result<Arc<dyn File>> {
+        let path = normal(path);
+        let node =
+            self.call(Call::Create, "create", &path, |machine| machine.disk.create(&path, reserves))?;
+        Ok(Arc::new(SimFile::new(Arc::clone(&self.machine), node, path, true)))
+    }
+
     /// Counts a call that changes names or looks at them, and runs `act` unless it is to fail.
     fn call<T>(
         &self,
@@ -178,9 +188,11 @@ impl SimVfs {
 
 impl Vfs for SimVfs {
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        let path = normal(path);
-        let node = self.call(Call::Create, "create", &path, |machine| machine.disk.create(&path))?;
-        Ok(Arc::new(SimFile::new(Arc::clone(&self.machine), node, path, true)))
+        self.create_file(path, false)
+    }
+
+    fn create_log(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.create_file(path, true)
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -236,7 +248,7 @@ impl Vfs for SimVfs {
                 return Err(locked(&path, "this process"));
             }
             if machine.disk.find(&path).is_none() {
-                machine.disk.create(&path)?;
+                machine.disk.create(&path, false)?;
             }
             machine.locks.insert(path.clone());
             Ok(())
