@@ -52,6 +52,7 @@ pub(crate) fn open(
             install_filter(&store, collection.tree, index)?;
         }
     }
+    store.start();
     let engine = Arc::new(Engine {
         store,
         id,
@@ -78,6 +79,8 @@ fn store_options(path: &Path, options: &Options, read_only: bool) -> StoreOption
     let mut store = StoreOptions::new(path);
     store.create_if_missing = options.create_if_missing && !read_only;
     store.read_only = read_only;
+    // Background work may begin once the filters of the indexes are in place.
+    store.start_paused = true;
     store.sync = options.sync;
     store.sync_interval = options.sync_interval;
     store.memtable_bytes = options.memtable_bytes;

@@ -89,6 +89,8 @@ pub struct StoreBatch {
     patches: Vec<SequencePatch>,
     /// The trees it writes to, each once.
     trees: Vec<TreeId>,
+    /// False if it surely deletes no range.
+    may_delete_ranges: bool,
 }
 
 /// Where the commit writes an inverted sequence number into a key.
@@ -195,6 +197,7 @@ impl StoreBatch {
             return Err(Error::invalid_input("the start of a range to delete must be below its end"));
         }
         check_key(end)?;
+        self.may_delete_ranges = true;
         self.push(TAKES_NEXT | RANGE_DELETE, None, tree, start, Some(end)).map(drop)
     }
 
@@ -275,6 +278,7 @@ impl StoreBatch {
         for tree in &other.trees {
             self.note_tree(*tree);
         }
+        self.may_delete_ranges |= other.may_delete_ranges;
         self.operations += other.operations;
         self.sequences += other.sequences;
         Ok(())
@@ -288,6 +292,14 @@ impl StoreBatch {
     /// The trees that the batch writes to, each once.
     pub fn trees(&self) -> &[TreeId] {
         &self.trees
+    }
+
+    /// How many ranges of `tree` it deletes. Costs nothing for a batch that deletes none.
+    pub(crate) fn range_deletes(&self, tree: TreeId) -> usize {
+        let deletes_range = |placed: &PlacedOperation<'_>| {
+            placed.tree == tree && matches!(placed.operation, Operation::RangeDelete { .. })
+        };
+        if self.may_delete_ranges { self.operations().filter(deletes_range).count() } else { 0 }
     }
 
     /// The first sequence number, once the commit assigned it (while staged); else 1.

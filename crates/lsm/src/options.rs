@@ -69,6 +69,9 @@ pub struct StoreOptions {
     /// Threads for flushes and compactions. With 0 they run inside the writing call, in an order that
     /// depends on nothing but the calls. Default: 2.
     pub background_threads: usize,
+    /// Start no background work before [`Store::start`](crate::Store::start) is called, so that compaction
+    /// filters and dependents are in place. Default: false.
+    pub start_paused: bool,
     /// Most sstables held open at once. Default: 512.
     pub max_open_files: usize,
     /// Size at which the manifest is written anew. Default: 4 MiB.
@@ -90,6 +93,7 @@ impl StoreOptions {
             slowdown_runs: 12,
             stop_runs: 36,
             background_threads: 2,
+            start_paused: false,
             max_open_files: 512,
             manifest_bytes: 4 << 20,
         }

@@ -194,7 +194,8 @@ impl StoreInner {
             }
         }
         for tree in request.batch.trees() {
-            self.tree(*tree)?;
+            let new = request.batch.range_deletes(*tree);
+            self.tree(*tree)?.state_guard().check_range_tombstones(new)?;
         }
         group.sequences += request.batch.sequence_count();
         group.results[position] = Ok(log.applied + group.sequences);

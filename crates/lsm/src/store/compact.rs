@@ -37,8 +37,9 @@ impl StoreInner {
         }
         let merged = self.merge_inputs(tree, plan)?;
         let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
+        let written: Vec<u64> = merged.tables.iter().map(|table| table.number).collect();
         edit.add_tables(tree.id, plan.output_level, plan.output_run, merged.tables);
-        self.install(tree, edit, &[])?;
+        self.install_outputs(tree, edit, &[], &written)?;
         self.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
         Ok(())
     }

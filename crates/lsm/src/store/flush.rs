@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bolide_base::Result;
+use bolide_base::{Error, ErrorKind, Result};
 
 use super::StoreInner;
 use super::table_output::TableOutput;
@@ -26,6 +26,7 @@ impl StoreInner {
         }
         self.check_writable()?;
         let tables = self.write_memtables(tree, &flushed)?;
+        let written: Vec<u64> = tables.iter().map(|table| table.number).collect();
         let mut edit = VersionEdit::new();
         for logged in flushed.iter().rev() {
             for tombstone in logged.memtable.range_tombstones() {
@@ -40,7 +41,7 @@ impl StoreInner {
         let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
         edit.set_tree_log_floor(tree.id, last_log + 1);
         edit.set_wal_floor(self.log_floor_without(tree, &flushed));
-        self.install(tree, edit, &flushed)?;
+        self.install_outputs(tree, edit, &flushed, &written)?;
         self.counters.flushed(bytes);
         Ok(())
     }
@@ -70,6 +71,30 @@ impl StoreInner {
         output.finish()
     }
 
+    /// Installs new sstables; see [`install`](Self::install). If the edit was certainly not written, the
+    /// files are given up.
+    ///
+    /// What was left out of them may have been hidden by a write that is in the log alone (a deleted
+    /// range, or a newer record that an index filter looked at), so the log is synced first: a power cut
+    /// must not take that write and leave the gap.
+    pub(super) fn install_outputs(
+        &self,
+        tree: &Arc<Tree>,
+        edit: VersionEdit,
+        flushed: &[Arc<LoggedMemtable>],
+        written: &[u64],
+    ) -> Result<()> {
+        let installed = self.sync_log().and_then(|()| self.install(tree, edit, flushed));
+        installed.inspect_err(|error| {
+            let is_certain = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
+            if is_certain.contains(&error.kind()) {
+                for number in written {
+                    self.table_files.obsolete.push(*number);
+                }
+            }
+        })
+    }
+
     /// Makes an edit durable and swaps the tree to the version that it makes.
     pub(super) fn install(
         &self,
@@ -78,12 +103,11 @@ impl StoreInner {
         flushed: &[Arc<LoggedMemtable>],
     ) -> Result<()> {
         let mut versions = self.versions.lock();
+        let dropped = || Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id));
+        versions.current(tree.id).ok_or_else(dropped)?;
         edit.set_last_sequence(self.snapshots.published());
         self.apply_edit(&mut versions, edit)?;
-        let Some(version) = versions.current(tree.id) else {
-            // The tree was dropped meanwhile: nobody misses the files.
-            return Ok(());
-        };
+        let version = versions.current(tree.id).ok_or_else(dropped)?;
         tree.replace_state(|state| state.installed(version.clone(), flushed));
         Ok(())
     }

@@ -6,6 +6,7 @@
 //!   is synced in the log already.
 //! * A segment is removed once no memtable of any tree needs it, and the manifest says so.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
@@ -34,7 +35,7 @@ pub(super) enum Rotate {
 #[derive(Debug)]
 pub(super) struct LogState {
     /// None in a store opened read-only, and after it was closed.
-    writer: Option<WalWriter>,
+    writer: Option<Arc<WalWriter>>,
     /// What recovery found, until the first segment is started.
     pub(super) tail: Option<WalTail>,
     /// The last sequence number inserted into a memtable. At or above the published one.
@@ -51,21 +52,21 @@ impl LogState {
 
     /// Writes to a new segment from now on.
     pub(super) fn start_segment(&mut self, writer: WalWriter) {
-        self.writer = Some(writer);
+        self.writer = Some(Arc::new(writer));
     }
 
     /// The number of the segment that is written.
     pub(super) fn number(&self) -> u64 {
-        self.writer.as_ref().map_or(0, WalWriter::number)
+        self.writer.as_ref().map_or(0, |writer| writer.number())
     }
 
     /// Bytes appended to the segment so far.
     pub(super) fn len(&self) -> u64 {
-        self.writer.as_ref().map_or(0, WalWriter::len)
+        self.writer.as_ref().map_or(0, |writer| writer.len())
     }
 
-    fn writer(&mut self) -> Result<&mut WalWriter> {
-        self.writer.as_mut().ok_or_else(|| Error::new(ErrorKind::Closed, "the log is closed"))
+    fn writer(&self) -> Result<&Arc<WalWriter>> {
+        self.writer.as_ref().ok_or_else(|| Error::new(ErrorKind::Closed, "the log is closed"))
     }
 
     /// Appends records with one write.
@@ -119,6 +120,13 @@ impl StoreInner {
         }
         let since = self.runtime.now_micros().saturating_sub(log.last_sync_micros);
         since >= self.options.sync_interval.as_micros() as u64
+    }
+
+    /// Syncs everything appended so far. Writers go on meanwhile.
+    pub(super) fn sync_log(&self) -> Result<()> {
+        let writer = self.log.lock().writer.clone();
+        // Without one, recovery is replaying segments that were synced.
+        writer.map_or(Ok(()), |writer| writer.sync()).inspect_err(|error| poison(self, error))
     }
 
     /// Syncs what batched writes left behind; called by the background threads in their idle time.

@@ -333,9 +333,7 @@ impl Store {
     /// `Io`; a failed sync poisons the handle.
     pub fn sync(&self) -> Result<()> {
         self.inner.check_writable()?;
-        let mut log = self.inner.log.lock();
-        let now = self.inner.runtime.now_micros();
-        log.sync(now).inspect_err(|error| poison(&self.inner, error))
+        self.inner.sync_log()
     }
 }
 

@@ -108,7 +108,7 @@ impl StoreInner {
             old_logs: Mutex::new(Vec::new()),
             removing: Mutex::new(()),
             active_bytes: AtomicUsize::new(0),
-            work: Mutex::new(Work::default()),
+            work: Mutex::new(Work::new(options.start_paused)),
             work_signal: Condvar::new(),
             pressure: Pressure::default(),
             counters: Counters::default(),

@@ -26,6 +26,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(super) struct Work {
     stopping: bool,
+    /// Until the store is started nothing is picked.
+    paused: bool,
     flushing: BTreeSet<TreeId>,
     /// Files that running compactions read, by tree.
     busy_files: BTreeMap<TreeId, BTreeSet<u64>>,
@@ -39,6 +41,10 @@ pub(super) struct Work {
 }
 
 impl Work {
+    pub(super) fn new(paused: bool) -> Self {
+        Self { paused, ..Self::default() }
+    }
+
     pub(super) fn take_failure(&mut self) -> Option<Error> {
         self.failure.take()
     }
@@ -137,7 +143,8 @@ impl StoreInner {
     }
 
     fn pick_job(&self, work: &mut Work) -> Option<Job> {
-        if self.check_writable().is_err() || self.runtime.now_micros() < work.rests_until_micros {
+        let rests = work.paused || self.runtime.now_micros() < work.rests_until_micros;
+        if rests || self.check_writable().is_err() {
             return None;
         }
         let job = self.pick_flush(work).or_else(|| self.pick_compaction(work))?;
@@ -286,6 +293,17 @@ impl Work {
 }
 
 impl Store {
+    /// Lets background work begin where the store was opened with
+    /// [`start_paused`](crate::StoreOptions::start_paused).
+    pub fn start(&self) {
+        let inner = &*self.inner;
+        inner.work.lock().paused = false;
+        if inner.options.background_threads == 0 && !inner.options.read_only {
+            inner.run_pending_work();
+        }
+        inner.work_arrived();
+    }
+
     /// Writes all memtables to sstables and waits for it.
     ///
     /// # Errors

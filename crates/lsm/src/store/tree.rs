@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use bolide_base::limits::MAX_RANGE_TOMBSTONES;
 use bolide_base::{Error, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::ValueRef;
 use parking_lot::{Mutex, RwLock};
@@ -181,6 +182,22 @@ impl TreeState {
     ) -> Result<Option<SequenceNumber>> {
         let found = self.find_trailer(key, sequence)?;
         Ok(found.filter(|&trailer| self.shows(key, trailer, sequence)).map(Trailer::sequence))
+    }
+
+    /// Fails if `new` further range tombstones were too many.
+    pub(super) fn check_range_tombstones(&self, new: usize) -> Result<()> {
+        if new == 0 {
+            return Ok(());
+        }
+        let in_memtables: usize =
+            self.memtables().map(|logged| logged.memtable.range_tombstone_count()).sum();
+        let all = self.version.range_tombstones().len() + in_memtables + new;
+        if all > MAX_RANGE_TOMBSTONES {
+            let what =
+                "the number of deleted ranges that are not compacted away yet (compact the collection)";
+            return Err(Error::limit_exceeded(what, all as u64, MAX_RANGE_TOMBSTONES as u64));
+        }
+        Ok(())
     }
 
     /// Cursors over everything that may hold an entry within `bounds` visible at `sequence`, newest
