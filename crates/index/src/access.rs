@@ -50,10 +50,9 @@ impl Access {
                 access.fixed += 1;
                 continue;
             }
-            // The range that gives the order is preferred to another on the same attribute.
-            let order = query.order_predicate.filter(|&at| query.predicates[at].path == *attribute);
-            range = order.or_else(|| on_attribute(false));
-            if order.is_some() {
+            range = on_attribute(false);
+            // The order goes by the query's first range, so it is this one or on another attribute.
+            if range.is_some() && range == query.order_predicate {
                 access.order_attribute = Some(position);
             }
             break;
