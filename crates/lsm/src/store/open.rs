@@ -9,12 +9,13 @@
 //! 6. Start the background threads: they flush what was replayed.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use bolide_base::{Error, ErrorKind, Result, TreeId};
-use bolide_storage::FileLock;
+use bolide_storage::{FileLock, Vfs};
 use bolide_table::FilePool;
 use parking_lot::{Condvar, Mutex};
 
@@ -67,8 +68,27 @@ fn lock_directory(options: &StoreOptions, components: &StoreComponents) -> Resul
     if options.read_only {
         return Ok(None);
     }
-    vfs.create_dir_all(&options.dir)?;
+    if !exists {
+        create_directory(&**vfs, &options.dir)?;
+    }
     vfs.lock(&FileName::Lock.path(&options.dir)).map(Some)
+}
+
+/// Creates the directory and those above it that are missing, and makes their names survive a power cut.
+fn create_directory(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+    let mut made = Vec::new();
+    for path in dir.ancestors().filter(|path| !path.as_os_str().is_empty()) {
+        if vfs.exists(path)? {
+            break;
+        }
+        made.push(path);
+    }
+    if made.is_empty() {
+        // It may have been made just before the power went, by a creation that did not get further.
+        made.push(dir);
+    }
+    vfs.create_dir_all(dir)?;
+    made.iter().rev().filter_map(|path| path.parent()).try_for_each(|parent| vfs.sync_dir(parent))
 }
 
 impl StoreInner {
