@@ -1,2 +1,36 @@
-//! The bolide program
-fn main() {}
+//! The `bolide` program: load records, ask for the newest ones by any attribute, look after the files.
+
+mod arguments;
+mod failure;
+mod input;
+mod output;
+mod progress;
+mod row;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::Arguments;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help goes to standard output with status 0, errors to standard error with status 2.
+            // Where nobody reads either, nothing can be said.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match verbs::run(arguments.verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if failure.has_message() {
+                eprintln!("{failure}");
+            }
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Why a verb failed, and with which exit status the program ends.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// What ends a verb early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line is wrong: exit status 2.
+    Usage(String),
+    /// The store, a file or the data refused: exit status 1.
+    Operation {
+        /// What went wrong, and where.
+        message: String,
+        /// What to do about it.
+        advice: String,
+    },
+    /// Everything was said already; only the exit status 1 is left.
+    Reported,
+    /// The reader of standard output has gone: nothing is left to do, and nobody to tell.
+    OutputClosed,
+}
+
+impl Failure {
+    /// A wrong command line.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    /// A failed operation: what went wrong and where, and what to do.
+    pub(crate) fn operation(message: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::Operation { message: message.into(), advice: advice.into() }
+    }
+
+    /// An input that cannot be read, or not to its end.
+    pub(crate) fn reading(name: &str, error: &io::Error) -> Self {
+        Self::operation(format!("cannot read {name}: {error}"), "check that the file is whole and readable")
+    }
+
+    /// The exit status of the program.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::OutputClosed => ExitCode::SUCCESS,
+            Self::Operation { .. } | Self::Reported => ExitCode::from(1),
+            Self::Usage(_) => ExitCode::from(2),
+        }
+    }
+
+    /// Whether there is something to say on standard error.
+    pub(crate) fn has_message(&self) -> bool {
+        matches!(self, Self::Usage(_) | Self::Operation { .. })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(message) => write!(f, "error: {message}"),
+            Self::Operation { message, advice } => write!(f, "error: {message}\n  what to do: {advice}"),
+            Self::Reported | Self::OutputClosed => Ok(()),
+        }
+    }
+}
+
+impl From<bolide::Error> for Failure {
+    fn from(error: bolide::Error) -> Self {
+        Self::operation(error.message(), error.kind().advice())
+    }
+}
+
+/// Errors of standard output; files name themselves before they come here.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::OutputClosed
+        } else {
+            Self::operation(format!("cannot write the answer: {error}"), "check where standard output goes")
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! CSV rows as JSON objects.
+//!
+//! The header names the fields. A cell that is written as JSON writes an integer or a decimal fraction
+//! becomes a number with the same digits, `true` and `false` become booleans, an empty cell leaves the
+//! field out, and all else is a string: `007`, `1e5` and `+1` stay texts.
+
+use std::cell::Cell;
+use std::io::{self, BufRead, Read};
+use std::rc::Rc;
+
+use super::{BYTE_ORDER_MARK, Row, too_long};
+
+/// What the CSV parser reads ahead, in bytes.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+
+/// Reads a CSV file row by row.
+pub(super) struct CsvRows {
+    reader: csv::Reader<Guarded>,
+    fence: Rc<Cell<u64>>,
+    /// The field names as JSON texts, with their quotes.
+    fields: Vec<String>,
+    record: csv::ByteRecord,
+    /// Whether lines end in CR LF: the parser then stands before the line feed when a row ends.
+    carriage_returns: bool,
+    line: u64,
+    max_row_bytes: usize,
+}
+
+/// Fails once a row has read past its fence: an unclosed quote would else collect the whole file.
+struct Guarded {
+    inner: Box<dyn BufRead>,
+    consumed: u64,
+    fence: Rc<Cell<u64>>,
+}
+
+impl Read for Guarded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.consumed >= self.fence.get() {
+            return Err(io::Error::other(
+                "a row is longer than a record may be; a closing quote may be missing before this line",
+            ));
+        }
+        let read = self.inner.read(buffer)?;
+        self.consumed += read as u64;
+        Ok(read)
+    }
+}
+
+impl CsvRows {
+    /// Reads the header of `input`.
+    pub(super) fn new(mut input: Box<dyn BufRead>, max_row_bytes: usize) -> io::Result<Self> {
+        if input.fill_buf()?.starts_with(BYTE_ORDER_MARK) {
+            input.consume(BYTE_ORDER_MARK.len());
+        }
+        let carriage_returns = first_line_ends_in_crlf(input.fill_buf()?);
+        let fence = Rc::new(Cell::new((max_row_bytes + READ_AHEAD_BYTES) as u64));
+        let guarded = Guarded { inner: input, consumed: 0, fence: Rc::clone(&fence) };
+        let mut reader =
+            csv::ReaderBuilder::new().flexible(true).buffer_capacity(READ_AHEAD_BYTES).from_reader(guarded);
+        let header = reader.headers().map_err(into_io)?.clone();
+        let fields: Vec<String> =
+            header.iter().map(|name| serde_json::Value::from(name).to_string()).collect();
+        for (position, name) in fields.iter().enumerate() {
+            let problem = if name == "\"\"" {
+                format!("column {} of the header has no name", position + 1)
+            } else if fields[..position].contains(name) {
+                format!("the header names the column {name} twice")
+            } else {
+                continue;
+            };
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        let record = csv::ByteRecord::new();
+        Ok(Self { reader, fence, fields, record, carriage_returns, line: 1, max_row_bytes })
+    }
+
+    /// Puts the next row into `text` as a JSON object.
+    pub(super) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<Option<Row>> {
+        let start = self.reader.position().byte();
+        self.fence.set(start + (self.max_row_bytes + READ_AHEAD_BYTES) as u64);
+        if !self.reader.read_byte_record(&mut self.record).map_err(into_io)? {
+            return Ok(None);
+        }
+        self.line = self.record.position().map_or(self.line + 1, csv::Position::line);
+        self.line += u64::from(self.carriage_returns);
+        text.clear();
+        if self.record.len() != self.fields.len() {
+            let (cells, columns) = (self.record.len(), self.fields.len());
+            return Ok(Some(Row::Bad(format!("it has {cells} cells where the header has {columns}"))));
+        }
+        if self.record.as_slice().len() > self.max_row_bytes {
+            return Ok(Some(Row::Bad(too_long(self.max_row_bytes))));
+        }
+        text.push(b'{');
+        for (name, cell) in self.fields.iter().zip(&self.record) {
+            if cell.is_empty() {
+                continue;
+            }
+            let Ok(cell) = std::str::from_utf8(cell) else {
+                return Ok(Some(Row::Bad(format!("the cell of {name} is not UTF-8"))));
+            };
+            if text.len() > 1 {
+                text.push(b',');
+            }
+            text.extend_from_slice(name.as_bytes());
+            text.push(b':');
+            if stands_for_itself(cell) {
+                text.extend_from_slice(cell.as_bytes());
+            } else {
+                serde_json::to_writer(&mut *text, cell)?;
+            }
+        }
+        text.push(b'}');
+        Ok(Some(Row::Json))
+    }
+
+    /// The line, from 1, on which the row that was read last starts.
+    pub(super) fn line(&self) -> u64 {
+        self.line
+    }
+}
+
+fn first_line_ends_in_crlf(start: &[u8]) -> bool {
+    let end = start.iter().position(|&byte| byte == b'\n');
+    end.is_some_and(|end| start[..end].ends_with(b"\r"))
+}
+
+/// True for `true`, `false`, and numbers whose digits survive as a JSON number.
+fn stands_for_itself(cell: &str) -> bool {
+    if matches!(cell, "true" | "false") {
+        return true;
+    }
+    let unsigned = cell.strip_prefix('-').unwrap_or(cell);
+    let (whole, fraction) = unsigned.split_once('.').map_or((unsigned, None), |(w, f)| (w, Some(f)));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let canonical = digits(whole) && (whole == "0" || !whole.starts_with('0'));
+    match fraction {
+        // More than 17 digits would not survive as a float.
+        Some(fraction) => canonical && digits(fraction) && whole.len() + fraction.len() <= 17,
+        None => canonical && cell != "-0" && (cell.parse::<i64>().is_ok() || cell.parse::<u64>().is_ok()),
+    }
+}
+
+fn into_io(error: csv::Error) -> io::Error {
+    let text = error.to_string();
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        csv::ErrorKind::Utf8 { .. } => io::Error::new(io::ErrorKind::InvalidData, "the header is not UTF-8"),
+        _ => io::Error::new(io::ErrorKind::InvalidData, text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(input: &[u8], max_row_bytes: usize) -> io::Result<Vec<(u64, Result<String, String>)>> {
+        let mut rows = CsvRows::new(Box::new(io::Cursor::new(input.to_vec())), max_row_bytes)?;
+        let (mut found, mut text) = (Vec::new(), Vec::new());
+        while let Some(row) = rows.next(&mut text)? {
+            let row = match row {
+                Row::Json => Ok(String::from_utf8(text.clone()).unwrap()),
+                Row::Bad(reason) => Err(reason),
+            };
+            found.push((rows.line(), row));
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn cells_become_typed_fields() {
+        let input = b"\xef\xbb\xbfid,name,\"a \"\"b\"\"\",ok\r\n1,\"x, y\nz\",,true\r\n007,1e5,-1.50,\"\"\n";
+        let expected = [
+            (2, Ok(r#"{"id":1,"name":"x, y\nz","ok":true}"#.to_owned())),
+            (4, Ok(r#"{"id":"007","name":"1e5","a \"b\"":-1.50}"#.to_owned())),
+        ];
+        assert_eq!(read(input, 1000).unwrap(), expected);
+    }
+
+    #[test]
+    fn numbers_keep_their_digits_or_stay_texts() {
+        for (cell, itself) in [
+            ("0", true),
+            ("-12", true),
+            ("18446744073709551615", true),
+            ("18446744073709551616", false),
+            ("-0", false),
+            ("00", false),
+            ("1.", false),
+            (".5", false),
+            ("0.5", true),
+            ("1234567890.12345678", false),
+            ("+1", false),
+            ("1 ", false),
+            ("NaN", false),
+            ("-", false),
+        ] {
+            assert_eq!(stands_for_itself(cell), itself, "{cell:?}");
+            assert!(!itself || serde_json::from_str::<serde_json::Number>(cell).is_ok(), "{cell:?}");
+        }
+    }
+
+    #[test]
+    fn bad_rows_are_told_apart_from_a_bad_file() {
+        let rows = read(b"a,b\n1\n2,3\n\xff,1\n", 1000).unwrap();
+        assert!(rows[0].1.as_ref().unwrap_err().contains("1 cells where the header has 2"));
+        assert!(rows[1].1.is_ok());
+        assert!(rows[2].1.as_ref().unwrap_err().contains("not UTF-8"));
+        assert!(read(b"a,a\n", 10).unwrap_err().to_string().contains("twice"));
+        assert!(read(b"a,,b\n", 10).unwrap_err().to_string().contains("no name"));
+        assert_eq!(read(b"", 10).unwrap(), []);
+    }
+
+    #[test]
+    fn an_unclosed_quote_does_not_collect_the_file() {
+        let mut input = b"a,b\n1,\"".to_vec();
+        input.resize(10 << 20, b'x');
+        assert!(read(&input, 1000).unwrap_err().to_string().contains("closing quote"));
+    }
+}

@@ -1,0 +1,147 @@
+//! Rows from files: NDJSON and CSV, plain or compressed, one row at a time.
+//!
+//! Memory stays bounded whatever the file holds: a row is at most as long as a record may be.
+
+mod csv_rows;
+mod lines;
+mod source;
+
+use std::io;
+
+pub(crate) use source::{Counter, Source};
+
+use csv_rows::CsvRows;
+use lines::{Line, Lines};
+use source::RowFormat;
+
+/// Longest row, in bytes: what a record may hold.
+const MAX_ROW_BYTES: usize = bolide::limits::MAX_VALUE_BYTES;
+
+/// What stands on one line, or on one CSV row.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    /// A row that holds a JSON text; whether it is an object is not known yet.
+    Json,
+    /// A row that cannot be read, and why.
+    Bad(String),
+}
+
+/// Reads the rows of one [`Source`] in order.
+pub(crate) struct RowReader {
+    rows: Rows,
+    line: u64,
+}
+
+enum Rows {
+    Lines(Lines),
+    Csv(Box<CsvRows>),
+}
+
+impl RowReader {
+    /// Reads from the start of `source`; for CSV this reads the header.
+    ///
+    /// # Errors
+    /// Those of the file, and a CSV header that names a column twice or not at all.
+    pub(crate) fn new(source: Source) -> io::Result<Self> {
+        let rows = match source.format() {
+            RowFormat::Ndjson => Rows::Lines(Lines::new(source.into_reader(), MAX_ROW_BYTES)),
+            RowFormat::Csv => Rows::Csv(Box::new(CsvRows::new(source.into_reader(), MAX_ROW_BYTES)?)),
+        };
+        Ok(Self { rows, line: 0 })
+    }
+
+    /// Puts the next row into `text`; `None` at the end. Blank lines are passed over.
+    ///
+    /// # Errors
+    /// Those of the file and of its compression; nothing more can be read then.
+    pub(crate) fn next(&mut self, text: &mut Vec<u8>) -> io::Result<Option<Row>> {
+        match &mut self.rows {
+            Rows::Csv(rows) => {
+                let row = rows.next(text)?;
+                self.line = rows.line();
+                Ok(row)
+            }
+            Rows::Lines(lines) => loop {
+                let line = lines.next(text)?;
+                self.line += 1;
+                match line {
+                    Line::End => return Ok(None),
+                    Line::Whole if text.trim_ascii().is_empty() => {}
+                    Line::Whole if self.line == 1 && text.starts_with(BYTE_ORDER_MARK) => {
+                        text.drain(..BYTE_ORDER_MARK.len());
+                        return Ok(Some(Row::Json));
+                    }
+                    Line::Whole => return Ok(Some(Row::Json)),
+                    Line::TooLong => return Ok(Some(Row::Bad(too_long(MAX_ROW_BYTES)))),
+                }
+            },
+        }
+    }
+
+    /// The line, from 1, on which the row that was read last starts.
+    pub(crate) fn line(&self) -> u64 {
+        self.line
+    }
+}
+
+/// UTF-8's mark, which some programs write first.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+fn too_long(limit: usize) -> String {
+    format!("it is longer than a record may be ({limit} bytes)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(name: &str, bytes: &[u8]) -> Vec<(u64, Result<String, String>)> {
+        let mut reader = RowReader::new(Source::of_bytes(name, bytes.to_vec()).unwrap()).unwrap();
+        let (mut found, mut text) = (Vec::new(), Vec::new());
+        while let Some(row) = reader.next(&mut text).unwrap() {
+            let row = match row {
+                Row::Json => Ok(String::from_utf8(text.clone()).unwrap()),
+                Row::Bad(reason) => Err(reason),
+            };
+            found.push((reader.line(), row));
+        }
+        found
+    }
+
+    #[test]
+    fn lines_are_counted_with_the_blank_ones() {
+        let found = rows("a.ndjson", b"\xef\xbb\xbf{\"a\":1}\r\n\n  \n{\"a\":2}");
+        assert_eq!(found, [(1, Ok("{\"a\":1}\r".into())), (4, Ok("{\"a\":2}".into()))]);
+        assert_eq!(rows("a.jsonl", b""), []);
+    }
+
+    #[test]
+    fn compressed_files_are_read_by_their_name() {
+        let plain = b"{\"a\":1}\n{\"a\":2}\n".repeat(1000);
+        let zst = zstd::encode_all(&plain[..], 1).unwrap();
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut gz, &plain).unwrap();
+        let gz = gz.finish().unwrap();
+        // Both formats may hold several members one behind another.
+        assert_eq!(rows("a.ndjson.zst", &[&zst[..], &zst].concat()).len(), 4000);
+        assert_eq!(rows("a.ndjson.gz", &[&gz[..], &gz].concat()).len(), 4000);
+    }
+
+    #[test]
+    fn a_cut_compressed_file_is_an_error_and_no_end() {
+        let plain: Vec<u8> =
+            (0..1000).flat_map(|n| format!("{{\"a\":{}}}\n", n * 7919).into_bytes()).collect();
+        let zst = zstd::encode_all(&plain[..], 1).unwrap();
+        let cut = &zst[..zst.len() - 9];
+        let mut reader = RowReader::new(Source::of_bytes("a.ndjson.zst", cut.to_vec()).unwrap()).unwrap();
+        let mut text = Vec::new();
+        let error = loop {
+            match reader.next(&mut text) {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the cut was not seen"),
+                Err(error) => break error,
+            }
+        };
+        assert!(!error.to_string().is_empty());
+    }
+}

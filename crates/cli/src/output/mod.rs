@@ -1,0 +1,158 @@
+//! Answers on standard output: newline-delimited JSON, a table for people, or CSV.
+
+mod csv_form;
+pub(crate) mod figures;
+mod ndjson;
+mod ordered;
+mod table;
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// How answers are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// One JSON object a line: the default where standard output is not a terminal.
+    Ndjson,
+    /// A table: the default on a terminal.
+    Table,
+    /// Comma-separated values under a header line.
+    Csv,
+}
+
+impl Format {
+    /// What was asked for, or the default of this standard output.
+    pub(crate) fn or_default(asked: Option<Self>) -> Self {
+        asked.unwrap_or(if io::stdout().is_terminal() { Self::Table } else { Self::Ndjson })
+    }
+}
+
+/// One line of an answer. What it does not have is left out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Line<'a> {
+    /// The key as JSON.
+    pub(crate) key: Value,
+    /// The sequence number of the write that put the record.
+    pub(crate) sequence: Option<u64>,
+    /// The record as JSON text.
+    pub(crate) record: Option<&'a str>,
+}
+
+/// Writes lines in one format. Call [`Printer::finish`] at the end: tables wait for it.
+pub(crate) struct Printer {
+    out: BufWriter<StdoutLock<'static>>,
+    form: Form,
+}
+
+enum Form {
+    Ndjson,
+    Table(table::TableForm),
+    Csv(csv_form::CsvForm),
+}
+
+impl Printer {
+    /// Writes to standard output.
+    pub(crate) fn new(format: Format) -> Self {
+        let form = match format {
+            Format::Ndjson => Form::Ndjson,
+            Format::Table => Form::Table(table::TableForm::new(terminal_width())),
+            Format::Csv => Form::Csv(csv_form::CsvForm::default()),
+        };
+        Self { out: BufWriter::with_capacity(64 << 10, io::stdout().lock()), form }
+    }
+
+    /// Writes one line.
+    ///
+    /// # Errors
+    /// Those of standard output.
+    pub(crate) fn line(&mut self, line: &Line<'_>) -> Result<(), Failure> {
+        match &mut self.form {
+            Form::Ndjson => ndjson::write_line(&mut self.out, line)?,
+            Form::Table(form) => form.push(&mut self.out, line)?,
+            Form::Csv(form) => form.push(&mut self.out, line)?,
+        }
+        Ok(())
+    }
+
+    /// Writes what waits, and notes on standard error what the format left out.
+    ///
+    /// # Errors
+    /// Those of standard output.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        let note = match &mut self.form {
+            Form::Ndjson => None,
+            Form::Table(form) => form.finish(&mut self.out)?,
+            Form::Csv(form) => form.finish(&mut self.out)?,
+        };
+        self.out.flush()?;
+        if let Some(note) = note {
+            eprintln!("note: {note}; `--format ndjson` shows all");
+        }
+        Ok(())
+    }
+}
+
+/// An object whose fields keep their order.
+pub(crate) type Fields = Vec<(String, Value)>;
+
+/// Writes objects: one a line, or as the rows of a table. A table of one object lists its fields.
+///
+/// # Errors
+/// Those of standard output.
+pub(crate) fn print_objects(format: Format, objects: &[Fields]) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match format {
+        Format::Ndjson => {
+            for object in objects {
+                ndjson::write_object(&mut out, object)?;
+            }
+        }
+        Format::Table => table::write_objects(&mut out, objects)?,
+        Format::Csv => csv_form::write_objects(&mut out, objects)?,
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// A row of named cells.
+type Cells = Vec<(String, String)>;
+
+/// The top-level fields of a record with their values as cells, in the record's order.
+fn cells_of(record: &str) -> Cells {
+    let whole = |cell: String| vec![("record".to_owned(), cell)];
+    match serde_json::from_str::<ordered::Object>(record) {
+        Ok(ordered::Object(fields)) => object_cells(&fields),
+        Err(_) => match serde_json::from_str(record) {
+            Ok(value) => whole(cell_of(&value)),
+            Err(_) => whole(record.to_owned()),
+        },
+    }
+}
+
+fn object_cells(fields: &Fields) -> Cells {
+    fields.iter().map(|(name, value)| (name.clone(), cell_of(value))).collect()
+}
+
+/// A value as the text of a cell: strings without quotes, `null` as nothing, all else as JSON.
+fn cell_of(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Columns of the terminal; 120 where there is none.
+fn terminal_width() -> usize {
+    let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let (_, columns) = console_size().unwrap_or((0, asked.unwrap_or(120)));
+    usize::from(columns).clamp(40, 400)
+}
+
+fn console_size() -> Option<(u16, u16)> {
+    if io::stdout().is_terminal() { console::Term::stdout().size_checked() } else { None }
+}

@@ -1,0 +1,55 @@
+//! A bar on standard error for work that takes time; nothing where it is not a terminal.
+
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output::figures;
+
+/// How often the bar is drawn anew, in rows.
+const ROWS_A_STEP: u64 = 1_000;
+
+/// Shows how far an import is.
+pub(crate) struct ImportBar {
+    bar: ProgressBar,
+    started: Instant,
+    next_step: u64,
+}
+
+impl ImportBar {
+    /// A bar over a file of `file_bytes`, or one without an end where that is not known.
+    pub(crate) fn new(file_bytes: Option<u64>) -> Self {
+        let (bar, template) = match file_bytes {
+            Some(bytes) => (ProgressBar::new(bytes), "{bar:30} {percent:>3} %  {msg}  {eta} left"),
+            None => (ProgressBar::new_spinner(), "{spinner} {msg}  {elapsed}"),
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("━━─"));
+        }
+        Self { bar, started: Instant::now(), next_step: 0 }
+    }
+
+    /// Tells that `rows` with `row_bytes` were read from `file_bytes` of the file.
+    pub(crate) fn update(&mut self, rows: u64, row_bytes: u64, file_bytes: u64) {
+        if rows < self.next_step || self.bar.is_hidden() {
+            return;
+        }
+        self.next_step = rows + ROWS_A_STEP;
+        let elapsed = self.started.elapsed();
+        let rows_a_second = figures::grouped(figures::per_second(rows, elapsed));
+        let bytes_a_second = figures::bytes(figures::per_second(row_bytes, elapsed));
+        self.bar.set_position(file_bytes);
+        let rows = figures::grouped(rows);
+        self.bar.set_message(format!("{rows} rows  {rows_a_second} rows/s  {bytes_a_second}/s"));
+    }
+
+    /// Writes a line above the bar.
+    pub(crate) fn note(&self, text: &str) {
+        if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

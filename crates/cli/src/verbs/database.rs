@@ -1,0 +1,156 @@
+//! Opening databases and collections for a verb.
+
+use std::path::Path;
+
+use bolide::key::{KeyFormat, PrimaryKey};
+use bolide::{Collection, CollectionOptions, Db, ErrorKind, IndexSpec, Options, RecordKind};
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::output::Line;
+
+/// Opens a database to read it; no byte of it changes.
+///
+/// # Errors
+/// Those of the store; a missing database says where it was looked for.
+pub(crate) fn open_to_read(path: &Path) -> Result<Db, Failure> {
+    Db::open_read_only(path, Options::default()).map_err(|error| missing_database(path, error))
+}
+
+/// Opens a database that exists, to change it.
+///
+/// # Errors
+/// As [`open_to_read`], and where another process has it open.
+pub(crate) fn open_to_write(path: &Path) -> Result<Db, Failure> {
+    let options = Options::default().create_if_missing(false);
+    Db::open(path, options).map_err(|error| missing_database(path, error))
+}
+
+/// Opens a database to change it, and makes it where there is none.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) fn open_or_create(path: &Path) -> Result<Db, Failure> {
+    Ok(Db::open(path, Options::default())?)
+}
+
+fn missing_database(path: &Path, error: bolide::Error) -> Failure {
+    if error.kind() == ErrorKind::NotFound {
+        let message = format!("there is no database in {}", path.display());
+        return Failure::operation(
+            message,
+            "check the path, or make one with `bolide import` or `bolide put`",
+        );
+    }
+    error.into()
+}
+
+/// The collection of this name.
+///
+/// # Errors
+/// A collection that does not exist; the message names those that do.
+pub(crate) fn collection(db: &Db, name: &str) -> Result<Collection, Failure> {
+    db.collection(name).map_err(|error| {
+        if error.kind() != ErrorKind::NotFound {
+            return error.into();
+        }
+        let names = db.collections();
+        let there = if names.is_empty() {
+            "the database has none yet".to_owned()
+        } else {
+            format!("the database has {}", names.join(", "))
+        };
+        Failure::operation(format!("there is no collection `{name}`: {there}"), "check the name")
+    })
+}
+
+/// The collection of this name, made with `options` where there is none; true where it was made.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) fn collection_or_create(
+    db: &Db,
+    name: &str,
+    options: CollectionOptions,
+) -> Result<(Collection, bool), Failure> {
+    match db.collection(name) {
+        Ok(collection) => Ok((collection, false)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok((db.create_collection(name, options)?, true)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Ends the work on a database: all that was written is safe when this returns.
+///
+/// # Errors
+/// Those of the last sync.
+pub(crate) fn close(db: Db) -> Result<(), Failure> {
+    if !db.is_read_only() {
+        db.sync()?;
+    }
+    drop(db);
+    Ok(())
+}
+
+/// The settings of a collection that the program makes: JSON records under typed keys.
+pub(crate) fn json_collection() -> CollectionOptions {
+    CollectionOptions::json().keys(KeyFormat::Typed)
+}
+
+/// Reads an index specification of the command line.
+///
+/// # Errors
+/// A malformed one is wrong usage.
+pub(crate) fn parse_spec(text: &str) -> Result<IndexSpec, Failure> {
+    text.parse()
+        .map_err(|error: bolide::Error| Failure::usage(format!("index `{text}`: {}", error.message())))
+}
+
+/// Turns stored keys and records into lines of output.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LineMaker {
+    keys: KeyFormat,
+    records: RecordKind,
+}
+
+impl LineMaker {
+    /// For the records of `collection`.
+    pub(crate) fn new(collection: &Collection) -> Self {
+        Self { keys: collection.key_format(), records: collection.records() }
+    }
+
+    /// The key as JSON.
+    pub(crate) fn key(&self, key: &[u8]) -> Value {
+        match self.keys {
+            KeyFormat::Typed => PrimaryKey::decode(key).to_json(),
+            _ => Value::from(self.keys.show(key)),
+        }
+    }
+
+    /// Hands the line of a record to `use_line`. Records that are no JSON are shown as text where they
+    /// are UTF-8, else as hexadecimal digits.
+    pub(crate) fn with_line<T>(
+        &self,
+        key: &[u8],
+        sequence: Option<u64>,
+        record: Option<&[u8]>,
+        use_line: impl FnOnce(&Line<'_>) -> T,
+    ) -> T {
+        let as_text;
+        let record = match record {
+            None => None,
+            Some(bytes) => match (std::str::from_utf8(bytes), self.records) {
+                (Ok(json), RecordKind::Json) => Some(json),
+                (Ok(text), _) => {
+                    as_text = Value::from(text).to_string();
+                    Some(as_text.as_str())
+                }
+                (Err(_), _) => {
+                    as_text = PrimaryKey::Bytes(bytes.to_vec()).to_json().to_string();
+                    Some(as_text.as_str())
+                }
+            },
+        };
+        use_line(&Line { key: self.key(key), sequence, record })
+    }
+}

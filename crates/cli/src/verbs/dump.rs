@@ -1,0 +1,130 @@
+//! `dump`: what one file of a database holds, for people.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_lsm::file_name::FileName;
+use bolide_lsm::version::{describe_current, describe_manifest};
+use bolide_lsm::wal::describe_wal;
+use bolide_lsm::{BatchReader, Operation};
+use bolide_storage::{DiskVfs, Vfs};
+use bolide_table::{BlockCache, FileSource, TableDetail, TableReader, read_identity};
+
+use crate::arguments::Dump;
+use crate::failure::Failure;
+
+/// Longest key or value that is shown, in bytes.
+const SHOWN_BYTES: usize = 64;
+
+/// Describes the file by what its name says it is.
+pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
+    let path = arguments.file.as_path();
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let vfs = DiskVfs::new();
+    let mut gate = Gate::new(&mut out);
+    let described = match FileName::parse(name) {
+        Some(FileName::Table(_)) => describe_table(&vfs, path, &mut gate),
+        Some(FileName::Wal(_)) => describe_wal(&vfs, path, &mut gate, &mut describe_batch),
+        Some(FileName::Manifest(_)) => describe_manifest(&vfs, path, &mut gate),
+        Some(FileName::Current) => describe_current(&vfs, path, &mut gate),
+        other => return Err(nothing_to_show(path, other)),
+    };
+    gate.finish(described)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn describe_table(vfs: &DiskVfs, path: &Path, gate: &mut Gate<'_>) -> bolide::Result<()> {
+    let source = FileSource::direct(path.display().to_string(), vfs.open(path)?);
+    let identity = read_identity(&source)?;
+    let reader = Arc::new(TableReader::open(source, identity, BlockCache::new(0))?);
+    reader.describe(TableDetail::Entries, gate)
+}
+
+fn nothing_to_show(path: &Path, name: Option<FileName>) -> Failure {
+    let what = match name {
+        Some(FileName::Lock) => "is only there to be locked and holds nothing",
+        Some(FileName::Temp(_)) => "was being written when the program ended; the next open removes it",
+        _ => "is not named like a file of Bolide",
+    };
+    Failure::operation(
+        format!("{} {what}", path.display()),
+        "give an sstable (000012.sst), a WAL (000013.wal), a manifest (MANIFEST-000003) or CURRENT",
+    )
+}
+
+/// One line for each operation of a batch.
+fn describe_batch(payload: &[u8], out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+    let batch = match BatchReader::new(payload) {
+        Ok(batch) => batch,
+        Err(error) => return write!(out, "no batch: {error}"),
+    };
+    for operation in batch {
+        let placed = match operation {
+            Ok(placed) => placed,
+            Err(error) => return write!(out, "\n    damaged: {error}"),
+        };
+        write!(out, "\n    #{} tree {} ", placed.sequence, placed.tree)?;
+        match placed.operation {
+            Operation::Entry { kind, key, value } => {
+                write!(out, "{} {}", format!("{kind:?}").to_lowercase(), shown(key))?;
+                if !value.is_empty() {
+                    write!(out, " = {}", shown(value))?;
+                }
+            }
+            Operation::RangeDelete { start, end } => {
+                write!(out, "delete range {} to {}", shown(start), shown(end))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn shown(bytes: &[u8]) -> String {
+    let mut text = format!("\"{}\"", bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii());
+    if bytes.len() > SHOWN_BYTES {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "… ({} bytes)", bytes.len());
+    }
+    text
+}
+
+/// Hands text and bytes on to an output and keeps its first error, which a description could only report
+/// as an error of its own.
+struct Gate<'w> {
+    out: &'w mut dyn std::io::Write,
+    failed: Option<std::io::Error>,
+}
+
+impl<'w> Gate<'w> {
+    fn new(out: &'w mut dyn std::io::Write) -> Self {
+        Self { out, failed: None }
+    }
+
+    /// The output's own error where there was one, else what describing the file met.
+    fn finish(self, described: bolide::Result<()>) -> Result<(), Failure> {
+        match self.failed {
+            Some(error) => Err(error.into()),
+            None => Ok(described?),
+        }
+    }
+}
+
+impl std::fmt::Write for Gate<'_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        std::io::Write::write_all(self, text.as_bytes()).map_err(|_| std::fmt::Error)
+    }
+}
+
+impl std::io::Write for Gate<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.out.write(bytes).inspect_err(|error| self.failed = Some(error.kind().into()))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}

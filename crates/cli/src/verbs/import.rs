@@ -1,0 +1,99 @@
+//! `import`: rows of a file into a collection.
+
+use bolide::{Collection, CollectionOptions, Db, IndexSpec, Layout, SyncMode};
+
+use super::database;
+use super::load::{LoadOptions, Tally, load};
+use crate::arguments::{Import, LayoutName, SyncName};
+use crate::failure::Failure;
+use crate::input::Source;
+use crate::row::RowShape;
+
+/// Loads a file and prints one line of JSON that sums up.
+pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
+    let mut options = database::json_collection();
+    if let Some(layout) = arguments.layout {
+        options = options.layout(layout_of(layout)?);
+    }
+    let specs =
+        arguments.indexes.iter().map(|text| database::parse_spec(text)).collect::<Result<Vec<_>, _>>()?;
+    let source = Source::open(&arguments.file)?;
+    let db = database::open_or_create(&arguments.db)?;
+    let collection = prepare(&db, &arguments.collection, options, specs, arguments.layout)?;
+    let load_options = LoadOptions {
+        shape: RowShape::new(arguments.key.clone(), arguments.op_field.clone()),
+        sync: sync_of(arguments.sync),
+        bad_rows: arguments.bad_rows,
+        acknowledge: arguments.acknowledge,
+    };
+    let outcome = load(&db, &collection, source, &load_options);
+    // What came before a failure stays; closing well is worth trying in any case.
+    drop(collection);
+    let closed = database::close(db);
+    let tally = outcome?;
+    closed?;
+    print_summary(&tally)
+}
+
+/// The collection with all of `specs` as indexes; those that are missing are added.
+fn prepare(
+    db: &Db,
+    name: &str,
+    options: CollectionOptions,
+    specs: Vec<IndexSpec>,
+    layout: Option<LayoutName>,
+) -> Result<Collection, Failure> {
+    let with_indexes = specs.iter().cloned().fold(options, CollectionOptions::index);
+    let (collection, is_new) = database::collection_or_create(db, name, with_indexes)?;
+    if is_new {
+        return Ok(collection);
+    }
+    if layout.is_some() {
+        eprintln!("note: the collection `{name}` exists: it keeps its layout");
+    }
+    let existing = collection.indexes();
+    for spec in specs {
+        match existing.iter().find(|index| index.name() == spec.name()) {
+            None => collection.create_index(spec)?,
+            Some(index) if *index.spec() == spec => {}
+            Some(index) => {
+                return Err(Failure::operation(
+                    format!("the collection `{name}` has another index of this name: {}", index.spec()),
+                    "drop it first, or give the new one a name: NAME=ATTRIBUTE",
+                ));
+            }
+        }
+    }
+    Ok(collection)
+}
+
+fn layout_of(name: LayoutName) -> Result<Layout, Failure> {
+    let later = |name| Failure::usage(format!("the layout `{name}` is not available in this version"));
+    match name {
+        LayoutName::Leveled => Ok(Layout::Leveled),
+        LayoutName::Tiered => Ok(Layout::Tiered),
+        LayoutName::Fragmented => Err(later("fragmented")),
+        LayoutName::Partitioned => Err(later("partitioned")),
+    }
+}
+
+fn sync_of(name: SyncName) -> SyncMode {
+    match name {
+        SyncName::None => SyncMode::None,
+        SyncName::Batch => SyncMode::Batch,
+        SyncName::Always => SyncMode::Always,
+    }
+}
+
+fn print_summary(tally: &Tally) -> Result<(), Failure> {
+    use std::io::Write;
+    let seconds = tally.duration.as_secs_f64();
+    let rows_per_second = crate::output::figures::per_second(tally.rows, tally.duration);
+    writeln!(
+        std::io::stdout(),
+        "{{\"rows\":{},\"bad_rows\":{},\"seconds\":{seconds:.3},\"rows_per_second\":{rows_per_second}}}",
+        tally.rows,
+        tally.bad_rows,
+    )?;
+    Ok(())
+}

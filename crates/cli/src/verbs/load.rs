@@ -1,0 +1,201 @@
+//! Loading: one thread reads rows and derives their index entries, another one commits.
+//!
+//! Batches are committed in the order of the file, so a later row of the same key wins. At most
+//! [`BATCHES_AHEAD`] batches wait, so memory stays bounded whatever the file's size.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use bolide::{Collection, Db, SyncMode, WriteBatch, WriteOptions};
+
+use crate::arguments::BadRows;
+use crate::failure::Failure;
+use crate::input::{Counter, Row, RowReader, Source};
+use crate::progress::ImportBar;
+use crate::row::{Change, RowShape};
+
+/// Rows that share a commit.
+const BATCH_ROWS: usize = 1_000;
+/// Bytes after which a batch is committed even with fewer rows.
+const BATCH_BYTES: usize = 1 << 20;
+/// Batches that may wait for the committing thread.
+const BATCHES_AHEAD: usize = 4;
+/// Bad rows that are told one by one when they are skipped.
+const BAD_ROWS_TOLD: u64 = 10;
+
+/// How to load.
+#[derive(Debug, Clone)]
+pub(super) struct LoadOptions {
+    /// Where the key lies, and whether rows may delete.
+    pub(super) shape: RowShape,
+    /// When a batch is safe from a power cut.
+    pub(super) sync: SyncMode,
+    /// What to do at a row that is no record.
+    pub(super) bad_rows: BadRows,
+    /// Whether to say after each batch how many rows are in the database.
+    pub(super) acknowledge: bool,
+}
+
+/// What was loaded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tally {
+    /// Rows put or deleted.
+    pub(super) rows: u64,
+    /// Rows skipped.
+    pub(super) bad_rows: u64,
+    /// From the first row to the last commit.
+    pub(super) duration: Duration,
+}
+
+/// Loads all rows of `source`.
+///
+/// # Errors
+/// A bad row where those stop the load, an input that ends early, and what the store refuses; the
+/// rows before stay in every case.
+pub(super) fn load(
+    db: &Db,
+    collection: &Collection,
+    source: Source,
+    options: &LoadOptions,
+) -> Result<Tally, Failure> {
+    let started = Instant::now();
+    let committed = AtomicU64::new(0);
+    let (sender, receiver) = sync_channel(BATCHES_AHEAD);
+    let mut reader = Reader::new(collection, source, options)?;
+    let (read, written) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| commit_all(db, receiver, options, &committed));
+        let read = reader.read_all(&sender);
+        drop(sender);
+        let written = writer.join().unwrap_or_else(|_| {
+            Err(Failure::operation("the committing thread ended badly", "report this as a bug of Bolide"))
+        });
+        (read, written)
+    });
+    reader.bar.finish();
+    let rows = committed.load(Ordering::Relaxed);
+    // If both failed, the store's refusal came first: the reader only noticed that nobody listens.
+    written?;
+    read.map_err(|failure| match failure {
+        Failure::Operation { message, advice } => {
+            Failure::operation(format!("{message}; the {rows} rows before it are in the database"), advice)
+        }
+        other => other,
+    })?;
+    Ok(Tally { rows, bad_rows: reader.bad_rows, duration: started.elapsed() })
+}
+
+/// Commits batches in order; counts the rows of those that are done.
+fn commit_all(
+    db: &Db,
+    batches: Receiver<WriteBatch>,
+    options: &LoadOptions,
+    committed: &AtomicU64,
+) -> Result<(), Failure> {
+    let write_options = WriteOptions::default().sync(options.sync);
+    for batch in batches {
+        let rows = batch.len() as u64;
+        db.write_with(batch, &write_options)?;
+        let rows = committed.fetch_add(rows, Ordering::Relaxed) + rows;
+        if options.acknowledge {
+            eprintln!("acknowledged {rows} rows");
+        }
+    }
+    Ok(())
+}
+
+struct Reader<'a> {
+    collection: &'a Collection,
+    options: &'a LoadOptions,
+    name: String,
+    rows: RowReader,
+    file: Counter,
+    bar: ImportBar,
+    batch: WriteBatch,
+    rows_read: u64,
+    row_bytes: u64,
+    bad_rows: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(collection: &'a Collection, source: Source, options: &'a LoadOptions) -> Result<Self, Failure> {
+        let (name, file, bar) =
+            (source.name().to_owned(), source.counter(), ImportBar::new(source.file_bytes()));
+        let rows = RowReader::new(source).map_err(|error| Failure::reading(&name, &error))?;
+        let batch = WriteBatch::new();
+        Ok(Self {
+            collection,
+            options,
+            name,
+            rows,
+            file,
+            bar,
+            batch,
+            rows_read: 0,
+            row_bytes: 0,
+            bad_rows: 0,
+        })
+    }
+
+    /// Reads to the end; hands full batches to `sender`. Stops quietly where nobody takes them any more.
+    fn read_all(&mut self, sender: &SyncSender<WriteBatch>) -> Result<(), Failure> {
+        let outcome = self.read_rows(sender);
+        // What was read before a bad row is kept.
+        if !self.batch.is_empty() {
+            let _ = sender.send(std::mem::take(&mut self.batch));
+        }
+        outcome
+    }
+
+    fn read_rows(&mut self, sender: &SyncSender<WriteBatch>) -> Result<(), Failure> {
+        let mut text = Vec::new();
+        loop {
+            let row = self.rows.next(&mut text).map_err(|error| {
+                let place = format!("{}, after line {}", self.name, self.rows.line());
+                Failure::reading(&place, &error)
+            })?;
+            let taken = match row {
+                None => return Ok(()),
+                Some(Row::Bad(reason)) => Err(reason),
+                Some(Row::Json) => self.take(&text),
+            };
+            match taken {
+                Ok(()) => self.rows_read += 1,
+                Err(reason) => self.bad_row(&reason)?,
+            }
+            self.row_bytes += text.len() as u64 + 1;
+            self.bar.update(self.rows_read, self.row_bytes, self.file.bytes());
+            let is_full = self.batch.len() >= BATCH_ROWS || self.batch.len_bytes() >= BATCH_BYTES;
+            if is_full && sender.send(std::mem::take(&mut self.batch)).is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Adds a row to the batch, or says why it is bad.
+    fn take(&mut self, text: &[u8]) -> Result<(), String> {
+        let taken = match self.options.shape.read(text)? {
+            Change::Put(key) => self.batch.put(self.collection, &key.encode(), text.trim_ascii()),
+            Change::Delete(key) => self.batch.delete(self.collection, &key.encode()),
+        };
+        taken.map_err(|error| error.message().to_owned())
+    }
+
+    fn bad_row(&mut self, reason: &str) -> Result<(), Failure> {
+        let told = format!("line {} of {}: {reason}", self.rows.line(), self.name);
+        match self.options.bad_rows {
+            BadRows::Stop => {
+                Err(Failure::operation(told, "fix the row, or pass over such rows with --bad-rows skip"))
+            }
+            BadRows::Skip => {
+                self.bad_rows += 1;
+                match self.bad_rows {
+                    ..BAD_ROWS_TOLD => self.bar.note(&format!("skipped {told}")),
+                    BAD_ROWS_TOLD => self.bar.note(&format!("skipped {told}; further ones are only counted")),
+                    _ => {}
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! One file for each verb, or for a few that belong together.
+
+mod check;
+mod compact;
+mod database;
+mod demo;
+mod dump;
+mod find;
+mod import;
+mod index;
+mod load;
+mod records;
+mod scan;
+mod stats;
+
+use crate::arguments::Verb;
+use crate::failure::Failure;
+
+/// Runs one verb.
+///
+/// # Errors
+/// What ended it early.
+pub(crate) fn run(verb: Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::Import(arguments) => import::run(&arguments),
+        Verb::Put(arguments) => records::put(&arguments),
+        Verb::Delete(arguments) => records::delete(&arguments),
+        Verb::Get(arguments) => records::get(&arguments),
+        Verb::Scan(arguments) => scan::run(&arguments),
+        Verb::Find(arguments) => find::run(&arguments),
+        Verb::Index(arguments) => index::run(&arguments.verb),
+        Verb::Stats(arguments) => stats::run(&arguments),
+        Verb::Check(arguments) => check::run(&arguments),
+        Verb::Compact(arguments) => compact::run(&arguments),
+        Verb::Dump(arguments) => dump::run(&arguments),
+        Verb::Demo(arguments) => demo::run(&arguments),
+    }
+}

@@ -1,0 +1,64 @@
+//! `put`, `delete` and `get`: single records.
+
+use bolide::key::KeyFormat;
+
+use super::database::{self, LineMaker};
+use crate::arguments::{Delete, Get, Put};
+use crate::failure::Failure;
+use crate::output::Printer;
+
+/// Puts one record.
+pub(super) fn put(arguments: &Put) -> Result<(), Failure> {
+    // Before anything is made: a typing error should leave no trace.
+    if let Err(error) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&arguments.json) {
+        return Err(Failure::operation(format!("the record is no JSON object: {error}"), "fix the input"));
+    }
+    let db = database::open_or_create(&arguments.db)?;
+    let (collection, _) =
+        database::collection_or_create(&db, &arguments.collection, database::json_collection())?;
+    let key = collection.key_format().parse(&arguments.key);
+    collection.put(&key, arguments.json.as_bytes())?;
+    drop(collection);
+    database::close(db)
+}
+
+/// Deletes one record.
+pub(super) fn delete(arguments: &Delete) -> Result<(), Failure> {
+    let db = database::open_to_write(&arguments.db)?;
+    let collection = database::collection(&db, &arguments.collection)?;
+    let key = collection.key_format().parse(&arguments.key);
+    collection.delete(&key)?;
+    drop(collection);
+    database::close(db)
+}
+
+/// Prints records by key, in the order in which they were asked for.
+pub(super) fn get(arguments: &Get) -> Result<(), Failure> {
+    let db = database::open_to_read(&arguments.db)?;
+    let collection = database::collection(&db, &arguments.collection)?;
+    let lines = LineMaker::new(&collection);
+    let keys: Vec<Vec<u8>> = arguments.keys.iter().map(|text| collection.key_format().parse(text)).collect();
+    let records = collection.multi_get(&keys)?;
+    let mut printer = Printer::new(arguments.output.form());
+    let mut missing = false;
+    for ((text, key), record) in arguments.keys.iter().zip(&keys).zip(records) {
+        match record {
+            Some(record) => lines.with_line(key, None, Some(&record), |line| printer.line(line))?,
+            None => {
+                missing = true;
+                eprintln!("no record under {}{}", lines.key(key), hint(text, collection.key_format()));
+            }
+        }
+    }
+    printer.finish()?;
+    if missing { Err(Failure::Reported) } else { Ok(()) }
+}
+
+/// What else a key of digits might have meant.
+fn hint(text: &str, format: KeyFormat) -> String {
+    if format == KeyFormat::Typed && text.parse::<i128>().is_ok() {
+        format!("; for the text of these digits write '\"{text}\"'")
+    } else {
+        String::new()
+    }
+}

@@ -1,0 +1,115 @@
+//! `stats`: what a database consists of.
+
+use bolide::{Collection, CollectionStats, Db, IterOptions, TreeFigures};
+use serde_json::Value;
+
+use super::database;
+use crate::arguments::Stats;
+use crate::failure::Failure;
+use crate::output::{Fields, print_objects};
+
+/// Prints a row for the memtables and for each level of each tree, and one that sums the tree up.
+///
+/// For a collection that is named, the records are read too: that tells how many live records and
+/// stale index entries there are, and how many bytes on disk each live byte costs.
+pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
+    let db = database::open_to_read(&arguments.db)?;
+    let stats = db.stats();
+    let mut objects = Vec::new();
+    let chosen = match &arguments.collection {
+        Some(name) => Some(database::collection(&db, name)?),
+        None => None,
+    };
+    for collection in &stats.collections {
+        match &chosen {
+            None => objects.extend(rows_of(collection, &Live::default())),
+            Some(chosen) if chosen.name() == collection.name => {
+                objects.extend(rows_of(collection, &Live::read(&db, chosen)?));
+            }
+            Some(_) => {}
+        }
+    }
+    if chosen.is_none() {
+        objects.push(vec![
+            ("collection".into(), Value::Null),
+            ("tree".into(), "log".into()),
+            ("bytes".into(), stats.log_segment_bytes.into()),
+            ("sequence".into(), stats.sequence.into()),
+        ]);
+    }
+    print_objects(arguments.output.form(), &objects)
+}
+
+/// What only reading the records tells.
+#[derive(Default)]
+struct Live {
+    records: Option<u64>,
+    bytes: u64,
+    /// Stale entries by index name.
+    stale: Vec<(String, u64)>,
+}
+
+impl Live {
+    fn read(db: &Db, collection: &Collection) -> Result<Self, Failure> {
+        let mut live = Self { records: Some(0), ..Self::default() };
+        let mut cursor = collection.cursor(&IterOptions::default())?;
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            live.records = live.records.map(|records| records + 1);
+            live.bytes += (cursor.key().len() + cursor.value().len()) as u64;
+            cursor.next()?;
+        }
+        let own = db.check(true)?.indexes.into_iter().filter(|index| index.collection == collection.name());
+        live.stale = own.map(|index| (index.index, index.found.stale)).collect();
+        Ok(live)
+    }
+}
+
+fn rows_of(collection: &CollectionStats, live: &Live) -> Vec<Fields> {
+    let mut rows = tree_rows(&collection.name, "records", &collection.table);
+    if let (Some(sum), Some(records)) = (rows.last_mut(), live.records) {
+        sum.push(("live_records".into(), records.into()));
+        sum.push(("live_bytes".into(), live.bytes.into()));
+        let amplification = collection.table.disk_bytes as f64 / live.bytes.max(1) as f64;
+        sum.push(("space_amplification".into(), ((amplification * 1000.0).round() / 1000.0).into()));
+    }
+    for index in &collection.indexes {
+        rows.extend(tree_rows(&collection.name, &format!("index {}", index.name), &index.tree));
+        let stale = live.stale.iter().find(|(name, _)| *name == index.name);
+        if let (Some(sum), Some((_, stale))) = (rows.last_mut(), stale) {
+            sum.push(("stale_entries".into(), (*stale).into()));
+        }
+    }
+    rows
+}
+
+/// Rows of one tree: memtables, levels from the newest to the oldest, and the sum.
+fn tree_rows(collection: &str, tree: &str, figures: &TreeFigures) -> Vec<Fields> {
+    let row = |level: Value, runs: usize, tables: usize, bytes: u64, entries: u64| -> Fields {
+        vec![
+            ("collection".into(), collection.into()),
+            ("tree".into(), tree.into()),
+            ("layout".into(), figures.layout.name().into()),
+            ("level".into(), level),
+            ("runs".into(), runs.into()),
+            ("sstables".into(), tables.into()),
+            ("bytes".into(), bytes.into()),
+            ("entries".into(), entries.into()),
+        ]
+    };
+    let mut rows = Vec::new();
+    if figures.memtable_entries > 0 {
+        let memtables = 1 + figures.immutable_memtables;
+        rows.push(row("memory".into(), memtables, 0, 0, figures.memtable_entries as u64));
+    }
+    for level in &figures.levels {
+        let mut fields = row(level.level.into(), level.runs, level.tables, level.bytes, level.entries);
+        fields.push(("tombstones".into(), level.tombstones.into()));
+        rows.push(fields);
+    }
+    let mut sum = row("all".into(), figures.runs(), figures.sstables(), figures.disk_bytes, figures.entries);
+    sum.push(("resident_bytes".into(), figures.resident_bytes.into()));
+    sum.push(("range_tombstones".into(), figures.range_tombstones.into()));
+    rows.push(sum);
+    rows
+}

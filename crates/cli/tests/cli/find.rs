@@ -1,0 +1,147 @@
+//! `find` and `index`: predicates, orders, forms of answers.
+
+use crate::program::Place;
+use serde_json::json;
+
+fn place_with(rows: &[serde_json::Value], options: &str) -> Place {
+    let place = Place::new();
+    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    place.import(&text, options);
+    place
+}
+
+fn numbered() -> Place {
+    let rows: Vec<_> = (1..=20)
+        .map(|id| json!({"id": id, "n": id % 5, "tags": [format!("t{}", id % 2), format!("u{}", id % 3)]}))
+        .collect();
+    place_with(&rows, "--index n --index tags[*]:composite:maintenance=synchronous")
+}
+
+#[test]
+fn the_newest_come_first_and_limits_hold() {
+    let place = numbered();
+    assert_eq!(place.found("--eq n=3"), ["18", "13", "8", "3"]);
+    assert_eq!(place.found("--eq n=3 --limit 2"), ["18", "13"]);
+    assert_eq!(place.found("--eq n=3 --limit 0"), Vec::<String>::new());
+    assert_eq!(place.found("--eq n=3 --order oldest --limit 3"), ["3", "8", "13"]);
+    assert_eq!(place.found("--range n=1..2 --order value --limit 5"), ["16", "11", "6", "1", "17"]);
+    assert_eq!(place.found("--range n=..1 --order value-desc --limit 1"), ["16"]);
+    assert_eq!(place.found("--eq tags[*]=\"t1\" --eq n=0"), ["15", "5"]);
+    assert_eq!(place.found("--eq tags[*]=t0 --eq tags[*]=u0"), ["18", "12", "6"]);
+}
+
+#[test]
+fn types_matter() {
+    let rows = [json!({"id": 1, "v": 1}), json!({"id": 2, "v": "1"}), json!({"id": 3, "v": 1.0})];
+    let more = [json!({"id": 4, "v": true}), json!({"id": 5, "v": null}), json!({"id": 6})];
+    let place = place_with(&[rows, more].concat(), "--index v");
+    let found = |predicate: &str| {
+        let run = place.run_with("find db c --format ndjson", &[predicate], "").expect_status(0, predicate);
+        run.keys()
+    };
+    assert_eq!(found("--eq=v=1"), ["3", "1"]);
+    assert_eq!(found("--eq=v=\"1\""), ["2"]);
+    assert_eq!(found("--eq=v=true"), ["4"]);
+    assert_eq!(found("--eq=v=null"), ["5"]);
+    assert_eq!(found("--range=v=0..9"), ["3", "1"]);
+    assert_eq!(found("--range=v=\"\".."), ["2"]);
+}
+
+#[test]
+fn answers_come_as_records_keys_or_a_count() {
+    let place = numbered();
+    let records = place.ok("find db c --eq n=3 --limit 1 --format ndjson");
+    let line = &records.json()[0];
+    assert_eq!(line["record"]["id"], 18);
+    assert!(line["sequence"].is_u64());
+    assert!(records.stdout.starts_with("{\"key\":18,\"sequence\":"), "{}", records.stdout);
+    let keys = place.ok("find db c --eq n=3 --keys-only");
+    assert!(!keys.stdout.contains("record") && keys.stdout.lines().count() == 4);
+    assert_eq!(place.ok("find db c --eq n=3 --count").stdout, "{\"count\":4}\n");
+    assert_eq!(place.ok("find db c --eq n=9 --count").stdout, "{\"count\":0}\n");
+}
+
+#[test]
+fn forms_of_output() {
+    let place = numbered();
+    let csv = place.ok("find db c --eq n=3 --limit 2 --format csv").stdout;
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "key,sequence,id,n,tags");
+    assert!(lines[1].starts_with("18,") && lines[1].ends_with(",18,3,\"[\"\"t0\"\",\"\"u0\"\"]\""), "{csv}");
+    let table = place.ok("find db c --eq n=3 --limit 2 --format table").stdout;
+    assert!(table.contains("key") && table.contains('─') && table.contains("18"), "{table}");
+    assert!(place.ok("find db c --eq n=77 --format table").stdout.contains("(nothing)"));
+}
+
+#[test]
+fn a_question_without_an_index_is_a_full_scan_with_a_note() {
+    let place = numbered();
+    let run = place.ok("find db c --eq id=7 --format ndjson");
+    assert_eq!(run.keys(), ["7"]);
+    assert!(run.stderr.contains("no index serves this question"), "{}", run.stderr);
+    assert_eq!(place.ok("find db c --eq n=1").stderr, "");
+}
+
+#[test]
+fn explain_tells_the_plan_on_standard_error() {
+    let place = numbered();
+    let run = place.ok("find db c --eq n=3 --limit 2 --explain");
+    assert_eq!(run.stdout.lines().count(), 2);
+    for word in ["index", "candidates", "current", "obsolete", "unknown", "records"] {
+        assert!(run.stderr.contains(word), "{word}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn malformed_predicates_are_wrong_usage() {
+    let place = numbered();
+    for predicate in ["--eq=n", "--eq==1", "--range=n=1", "--range=n=..", "--range=n=1..\"a\"", "--eq=n=[1]"]
+    {
+        let run = place.run_with("find db c", &[predicate], "").expect_status(2, predicate);
+        assert!(run.stderr.starts_with("error: "), "{predicate}: {}", run.stderr);
+    }
+    for later in ["--within p=0,0,1,1", "--eq n=1 --limit-per-value 2", "--eq n=1 --cursor x"] {
+        let run = place.run(&format!("find db c {later}")).expect_status(2, later);
+        assert!(run.stderr.contains("not available in this version"), "{later}: {}", run.stderr);
+    }
+    place.run("find db c").expect_status(2, "find without a predicate");
+}
+
+#[test]
+fn unknown_names_say_what_there_is() {
+    let place = numbered();
+    let run = place.run("find db posts --eq n=1").expect_status(1, "find");
+    assert!(run.stderr.contains("no collection `posts`: the database has c"), "{}", run.stderr);
+    let run = place.run("find db c --eq n=1 --index m").expect_status(1, "find");
+    assert!(run.stderr.contains("it has n, tags[*]"), "{}", run.stderr);
+    let run = place.run("find nowhere c --eq n=1").expect_status(1, "find");
+    assert!(run.stderr.contains("there is no database in nowhere"), "{}", run.stderr);
+    assert!(!place.path("nowhere").exists());
+}
+
+#[test]
+fn indexes_come_and_go() {
+    let place = numbered();
+    place.ok("index add db c both=n+id");
+    let list = place.ok("index list db c").json();
+    let names: Vec<&str> = list.iter().filter_map(|index| index["index"].as_str()).collect();
+    assert_eq!(names, ["n", "tags[*]", "both"]);
+    assert_eq!(list[2]["attributes"], "n+id");
+    assert_eq!(list[1]["maintenance"], "synchronous");
+    assert!(list.iter().all(|index| index["state"] == "ready"), "{list:?}");
+    assert_eq!(place.found("--eq n=3 --eq id=8 --index both"), ["8"]);
+    place.ok("index drop db c n");
+    assert_eq!(place.ok("index list db").json().len(), 2);
+    assert_eq!(place.found("--eq n=3"), ["18", "13", "8", "3"]);
+    for (line, status) in [
+        ("index add db c both=id", 1),
+        ("index drop db c n", 1),
+        ("index add db c x:next", 2),
+        ("index add db c n:composite:colour=red", 2),
+        ("index add db nothing x", 1),
+    ] {
+        let run = place.run(line).expect_status(status, line);
+        assert!(run.stderr.starts_with("error: "), "{line}: {}", run.stderr);
+    }
+    place.ok("check db --deep");
+}

@@ -1,0 +1,211 @@
+//! `import`: formats, compression, keys, change streams, bad rows.
+
+use crate::program::{self, Place};
+use serde_json::json;
+
+const ROWS: &str = "{\"id\":\"a\",\"n\":1}\n{\"id\":\"b\",\"n\":2}\n\n{\"id\":\"c\",\"n\":3}\n";
+
+fn summary_of(run: &program::Run) -> (u64, u64) {
+    let lines = run.json();
+    assert_eq!(lines.len(), 1, "{}", run.stdout);
+    let fields: Vec<&str> = run.stdout.split('"').skip(1).step_by(2).collect();
+    assert_eq!(fields, ["rows", "bad_rows", "seconds", "rows_per_second"]);
+    assert!(lines[0]["seconds"].is_number() && lines[0]["rows_per_second"].is_number());
+    (lines[0]["rows"].as_u64().unwrap(), lines[0]["bad_rows"].as_u64().unwrap())
+}
+
+#[test]
+fn every_format_and_compression_gives_the_same_records() {
+    let place = Place::new();
+    let csv = "id,n\na,1\nb,2\nc,3\n";
+    let gz = |text: &str| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let zst = |text: &str| zstd::encode_all(text.as_bytes(), 3).unwrap();
+    place.file("rows.ndjson", ROWS);
+    place.file("rows.jsonl", ROWS);
+    place.file("rows.csv", csv);
+    place.file("rows.ndjson.gz", gz(ROWS));
+    place.file("rows.jsonl.zst", zst(ROWS));
+    place.file("rows.csv.gz", gz(csv));
+    place.file("rows.csv.zst", zst(csv));
+    for name in ["ndjson", "jsonl", "csv", "ndjson.gz", "jsonl.zst", "csv.gz", "csv.zst"] {
+        let run = place.ok(&format!("import db-{name} c rows.{name} --key id --index n"));
+        assert_eq!(summary_of(&run), (3, 0), "{name}");
+        let scan = place.ok(&format!("scan db-{name} c")).json();
+        assert_eq!(scan[1]["record"], json!({"id": "b", "n": 2}), "{name}");
+        let find = place.ok(&format!("find db-{name} c --range n=2.. --format ndjson"));
+        assert_eq!(find.keys(), ["\"c\"", "\"b\""], "{name}");
+    }
+}
+
+#[test]
+fn rows_replace_rows_of_the_same_key() {
+    let place = Place::new();
+    place.import(ROWS, "--index n");
+    place.import("{\"id\":\"a\",\"n\":9}\n{\"id\":\"a\",\"n\":7}\n", "");
+    assert_eq!(place.found("--range n=0.."), ["\"a\"", "\"c\"", "\"b\""]);
+    assert_eq!(place.found("--eq n=1"), Vec::<String>::new());
+    assert_eq!(place.found("--eq n=9"), Vec::<String>::new());
+    assert_eq!(place.ok("get db c a").json()[0]["record"], json!({"id": "a", "n": 7}));
+}
+
+#[test]
+fn keys_may_be_nested_and_integers_sort_as_numbers() {
+    let place = Place::new();
+    let rows: String = [10, 9, -3, 100].map(|id| format!("{{\"u\":{{\"id\":{id}}}}}\n")).concat();
+    let run = place.run_with("import db c - --key u.id", &[], &rows).expect_status(0, "import");
+    assert_eq!(summary_of(&run), (4, 0));
+    assert_eq!(place.ok("scan db c").keys(), ["-3", "9", "10", "100"]);
+    assert_eq!(place.ok("scan db c --from 9 --to 10").keys(), ["9", "10"]);
+}
+
+#[test]
+fn change_streams_delete() {
+    let place = Place::new();
+    let stream = "{\"id\":1,\"op\":\"put\",\"n\":1}\n{\"id\":2,\"op\":\"put\",\"n\":1}\n\
+                  {\"id\":1,\"op\":\"del\"}\n{\"id\":3,\"n\":1}\n{\"id\":3,\"op\":\"delete\"}\n\
+                  {\"id\":3,\"op\":\"put\",\"n\":4}\n";
+    let run = place.import(stream, "--op-field op --index n");
+    assert_eq!(summary_of(&run), (6, 0));
+    assert_eq!(place.ok("scan db c").keys(), ["2", "3"]);
+    assert_eq!(place.found("--eq n=1"), ["2"]);
+    place.ok("check db --deep");
+}
+
+#[test]
+fn a_bad_row_stops_and_what_came_before_stays() {
+    let place = Place::new();
+    let rows = "{\"id\":\"a\",\"n\":1}\n\n{\"id\":\"b\",\"n\":2\n{\"id\":\"c\",\"n\":3}\n";
+    place.file("rows.ndjson", rows);
+    let run = place.run("import db c rows.ndjson --key id").expect_status(1, "import");
+    assert_eq!(run.stdout, "");
+    assert!(run.stderr.contains("line 3 of rows.ndjson: broken JSON at column"), "{}", run.stderr);
+    assert!(run.stderr.contains("--bad-rows skip"), "{}", run.stderr);
+    assert!(run.stderr.contains("the 1 rows before it are in the database"), "{}", run.stderr);
+    assert_eq!(place.ok("scan db c").keys(), ["\"a\""]);
+}
+
+#[test]
+fn bad_rows_may_be_skipped_and_are_counted() {
+    let place = Place::new();
+    let deep = format!("{{\"id\":\"deep\",\"x\":{}{}}}", "[".repeat(200), "]".repeat(200));
+    let long_key = format!("{{\"id\":\"{}\"}}", "k".repeat(70_000));
+    let rows = [
+        "{\"id\":\"a\"}",
+        "[1]",
+        "7",
+        "{\"n\":1}",
+        "{\"id\":1.5}",
+        "{\"id\":null}",
+        "{\"id\":\"x\"",
+        "{\"id\":\"nan\",\"n\":NaN}",
+        &deep,
+        &long_key,
+        "{\"id\":\"z\"}",
+    ];
+    let run = place.import(&rows.join("\n"), "--bad-rows skip --index n");
+    assert_eq!(summary_of(&run), (2, 9));
+    for (line, reason) in [(2, "array"), (4, "no key field `id`"), (5, "integer"), (7, "broken JSON")] {
+        let told = run.stderr.lines().find(|text| text.contains(&format!("line {line} of standard input")));
+        assert!(told.is_some_and(|text| text.contains(reason)), "{line}: {}", run.stderr);
+    }
+    assert_eq!(place.ok("scan db c").keys(), ["\"a\"", "\"z\""]);
+}
+
+#[test]
+fn bytes_that_are_not_utf_8_are_a_bad_row() {
+    let place = Place::new();
+    place.file("rows.ndjson", b"{\"id\":\"a\"}\n{\"id\":\"\xff\"}\n");
+    let run = place.run("import db c rows.ndjson --key id").expect_status(1, "import");
+    assert!(run.stderr.contains("line 2 of rows.ndjson: it is not UTF-8"), "{}", run.stderr);
+}
+
+#[test]
+fn csv_rows_are_checked_against_the_header() {
+    let place = Place::new();
+    place.file("rows.csv", "id,name\n1,\"x\ny\"\n2\n3,z\n");
+    let run = place.run("import db c rows.csv --key id").expect_status(1, "import");
+    assert!(
+        run.stderr.contains("line 4 of rows.csv: it has 1 cells where the header has 2"),
+        "{}",
+        run.stderr
+    );
+    place.file("twice.csv", "id,id\n1,2\n");
+    let run = place.run("import db c twice.csv --key id").expect_status(1, "import");
+    assert!(run.stderr.contains("twice"), "{}", run.stderr);
+}
+
+#[test]
+fn inputs_that_cannot_be_read_say_so() {
+    let place = Place::new();
+    let zst = zstd::encode_all(ROWS.repeat(1000).as_bytes(), 3).unwrap();
+    place.file("cut.ndjson.zst", &zst[..zst.len() / 2]);
+    place.file("no.ndjson.gz", "this is not gzip");
+    place.file("rows.txt", ROWS);
+    std::fs::create_dir(place.path("folder.csv")).unwrap();
+    for (file, status, reason) in [
+        ("cut.ndjson.zst", 1, "cannot read cut.ndjson.zst, after line"),
+        ("no.ndjson.gz", 1, "cannot read no.ndjson.gz"),
+        ("missing.csv", 1, "cannot open missing.csv"),
+        ("folder.csv", 1, "it is a directory"),
+        ("rows.txt", 2, "cannot tell the format of rows.txt by its name"),
+    ] {
+        let run = place.run(&format!("import db c {file} --key id")).expect_status(status, file);
+        assert!(run.stderr.contains(reason), "{file}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn wrong_options_are_wrong_usage() {
+    let place = Place::new();
+    for (options, reason) in [
+        ("--layout fragmented", "the layout `fragmented` is not available in this version"),
+        ("--layout partitioned", "the layout `partitioned` is not available in this version"),
+        ("--layout square", "possible values"),
+        ("--index n:ps-tree", "not available in this version"),
+        ("--index n:lazy", "not available in this version"),
+        ("--index n:bush", "there is no index kind `bush`"),
+        ("--index a..b", "a field name is empty"),
+        ("--op-field a[*]", "must lead to one value"),
+        ("--sync often", "possible values"),
+    ] {
+        let line = format!("import db c - --key id {options}");
+        let run = place.run(&line).expect_status(2, &line);
+        assert!(run.stderr.contains(reason), "{line}: {}", run.stderr);
+    }
+    assert!(!place.path("db").exists(), "wrong usage left a database behind");
+}
+
+#[test]
+fn an_existing_collection_gets_the_missing_indexes() {
+    let place = Place::new();
+    place.import(ROWS, "--index n --layout tiered --sync always");
+    let run =
+        place.import("{\"id\":\"d\",\"n\":3,\"m\":1}\n", "--index n --index m --layout leveled --sync none");
+    assert!(run.stderr.contains("keeps its layout"), "{}", run.stderr);
+    assert_eq!(place.found("--eq n=3"), ["\"d\"", "\"c\""]);
+    assert_eq!(place.found("--eq m=1 --index m"), ["\"d\""]);
+    let line = "import db c - --key id --index n:composite:maintenance=synchronous";
+    let run = place.run_with(line, &[], ROWS).expect_status(1, line);
+    assert!(run.stderr.contains("another index of this name"), "{}", run.stderr);
+}
+
+#[test]
+fn acknowledgements_count_rows() {
+    let place = Place::new();
+    let rows: String = (0..2500).map(|id| format!("{{\"id\":{id}}}\n")).collect();
+    let run = place.import(&rows, "--acknowledge");
+    assert!(run.stderr.ends_with("acknowledged 2500 rows\n"), "{}", run.stderr);
+    assert_eq!(place.ok("scan db c").keys().len(), 2500);
+}
+
+#[test]
+fn an_empty_input_makes_an_empty_collection() {
+    let place = Place::new();
+    assert_eq!(summary_of(&place.import("", "--index n")), (0, 0));
+    assert_eq!(place.ok("scan db c").stdout, "");
+    assert_eq!(place.found("--eq n=1"), Vec::<String>::new());
+}

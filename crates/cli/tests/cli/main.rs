@@ -1,0 +1,7 @@
+//! Runs the program as its users do: every verb, every form of input, every exit status.
+
+mod demo;
+mod find;
+mod import;
+mod program;
+mod verbs;

@@ -1,0 +1,211 @@
+//! The other verbs: single records, scans, statistics, checks, compaction, dumps, help.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use crate::program::{self, Place};
+use serde_json::json;
+
+#[test]
+fn single_records_come_and_go() {
+    let place = Place::new();
+    place.run_with("put db c first", &["{\"n\": 1}"], "").expect_status(0, "put");
+    place.run_with("put db c -5", &["{\"n\":\n 2}"], "").expect_status(0, "put");
+    place.run_with("put db c", &["\"-5\"", "{\"n\":3}"], "").expect_status(0, "put");
+    let got = place.ok("get db c -5 first").json();
+    assert_eq!(got, [json!({"key": -5, "record": {"n": 2}}), json!({"key": "first", "record": {"n": 1}})]);
+    assert_eq!(place.ok("scan db c").keys(), ["-5", "\"-5\"", "\"first\""]);
+    place.ok("delete db c -5");
+    place.ok("delete db c never-there");
+    let run = place.run("get db c first -5").expect_status(1, "get");
+    assert_eq!(run.keys(), ["\"first\""]);
+    assert!(run.stderr.contains("no record under -5; for the text"), "{}", run.stderr);
+}
+
+#[test]
+fn a_record_must_be_a_json_object() {
+    let place = Place::new();
+    for json in ["[1]", "1", "{", "", "{\"a\":1}x", "{\"a\":NaN}"] {
+        let run = place.run_with("put db c k", &[json], "").expect_status(1, json);
+        assert!(run.stderr.contains("what to do: "), "{json}: {}", run.stderr);
+    }
+    assert!(!place.path("db").exists());
+    let long = "k".repeat(65_536);
+    let run = place.run_with("put db c", &[&long, "{}"], "").expect_status(1, "a long key");
+    assert!(run.stderr.contains("65535"), "{}", run.stderr);
+}
+
+#[test]
+fn scans_go_both_ways_within_bounds() {
+    let place = Place::new();
+    let rows: String = ["b", "d", "a", "c"].map(|id| format!("{{\"id\":\"{id}\"}}\n")).concat();
+    place.import(&rows, "");
+    assert_eq!(place.ok("scan db c --reverse --limit 2").keys(), ["\"d\"", "\"c\""]);
+    assert_eq!(place.ok("scan db c --from b --to c").keys(), ["\"b\"", "\"c\""]);
+    assert_eq!(place.ok("scan db c --from bb --reverse").keys(), ["\"d\"", "\"c\""]);
+    assert_eq!(place.ok("scan db c --from c --to b").stdout, "");
+    assert_eq!(place.ok("scan db c --limit 0").stdout, "");
+    assert!(place.ok("scan db c --format csv").stdout.starts_with("key,sequence,id\na,"));
+}
+
+#[test]
+fn stats_name_every_tree() {
+    let place = Place::new();
+    let rows: String = (0..3000).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 7)).collect();
+    place.import(&rows, "--index n");
+    place.ok("compact db");
+    let stats = place.ok("stats db").json();
+    let trees: Vec<&str> = stats.iter().filter_map(|row| row["tree"].as_str()).collect();
+    assert!(trees.contains(&"records") && trees.contains(&"index n") && trees.contains(&"log"), "{trees:?}");
+    let named = place.ok("stats db c").stdout;
+    assert!(named.contains("\"live_records\":3000") && named.contains("\"stale_entries\":0"), "{named}");
+    assert!(place.ok("stats db --format table").stdout.contains("entries"));
+    place.run("stats db nothing").expect_status(1, "stats of nothing");
+}
+
+#[test]
+fn compaction_keeps_answers() {
+    let place = Place::new();
+    let rows: String = (0..2000).map(|id| format!("{{\"id\":{},\"n\":{}}}\n", id % 500, id % 7)).collect();
+    place.import(&rows, "--index n");
+    let before = place.found("--eq n=3");
+    place.ok("compact db");
+    place.ok("compact db c");
+    assert_eq!(place.found("--eq n=3"), before);
+    place.ok("check db --deep");
+    place.run("compact db nothing").expect_status(1, "compact nothing");
+}
+
+#[test]
+fn check_names_the_damaged_file() {
+    let place = Place::new();
+    let rows: String = (0..3000).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 7)).collect();
+    place.import(&rows, "--index n");
+    place.ok("compact db");
+    let report = place.ok("check db --deep").json();
+    assert!(!report.is_empty());
+    let path = place.database_file(".sst");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 4;
+    std::fs::write(&path, bytes).unwrap();
+    let run = place.run("check db").expect_status(1, "check");
+    assert!(run.stderr.contains(&program::name_of(&path)), "{}", run.stderr);
+    assert!(run.stderr.contains("damaged"), "{}", run.stderr);
+}
+
+#[test]
+fn files_of_another_make_are_refused() {
+    let place = Place::new();
+    place.import("{\"id\":1}\n", "");
+    std::fs::write(place.path("db/CURRENT"), "MANIFEST-000099\n").unwrap();
+    for line in ["get db c 1", "check db", "import db c - --key id"] {
+        let run = place.run(line).expect_status(1, line);
+        assert!(run.stderr.contains("CURRENT"), "{line}: {}", run.stderr);
+    }
+    place.file("plain", "x");
+    let run = place.run("get plain c 1").expect_status(1, "a file as database");
+    assert!(run.stderr.starts_with("error: "), "{}", run.stderr);
+}
+
+#[test]
+fn dumps_show_every_kind_of_file() {
+    let place = Place::new();
+    let rows: String = (0..50).map(|id| format!("{{\"id\":\"key-{id}\",\"n\":{}}}\n", id % 7)).collect();
+    place.import(&rows, "--index n");
+    place.ok("compact db");
+    place.run_with("put db c late", &["{\"n\":1}"], "").expect_status(0, "put");
+    let dump = |end: &str| {
+        let path = place.database_file(end);
+        let path = path.to_str().unwrap();
+        place.run_with("dump", &[path], "").expect_status(0, path).stdout
+    };
+    assert!(dump(".sst").contains("entries"), "{}", dump(".sst"));
+    assert!(dump("MANIFEST-").starts_with("manifest"), "{}", dump("MANIFEST-"));
+    assert!(dump(".wal").starts_with("WAL"), "{}", dump(".wal"));
+    assert!(dump("CURRENT").contains("manifest"), "{}", dump("CURRENT"));
+    place.file("notes.txt", "x");
+    place.file("000001.sst", "this is no sstable");
+    for (name, reason) in [
+        ("notes.txt", "not named like a file of Bolide"),
+        ("000001.sst", "000001.sst"),
+        ("000009.wal", "000009.wal"),
+    ] {
+        let run = place.run(&format!("dump {name}")).expect_status(1, name);
+        assert!(run.stderr.contains(reason), "{name}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_second_opener_is_refused_while_an_import_runs() {
+    let place = Place::new();
+    let mut command = place.command();
+    command.args(["import", "db", "c", "-", "--key", "id", "--acknowledge"]);
+    let mut import =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = import.stdin.take().unwrap();
+    let rows: String = (0..1000).map(|id| format!("{{\"id\":{id}}}\n")).collect();
+    std::io::Write::write_all(&mut stdin, rows.as_bytes()).unwrap();
+    let mut first = [0];
+    import.stderr.as_mut().unwrap().read_exact(&mut first).unwrap();
+    let run = place.run_with("put db c k", &["{}"], "").expect_status(1, "put");
+    assert!(run.stderr.contains("close the other opener first"), "{}", run.stderr);
+    drop(stdin);
+    assert!(import.wait_with_output().unwrap().status.success());
+}
+
+#[test]
+fn nobody_reading_is_no_error() {
+    let place = Place::new();
+    let rows: String =
+        (0..20_000).map(|id| format!("{{\"id\":{id},\"t\":\"{}\"}}\n", "x".repeat(50))).collect();
+    place.import(&rows, "");
+    let mut scan = place.command();
+    let mut scan =
+        scan.args(["scan", "db", "c"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 10];
+    scan.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    drop(scan.stdout.take());
+    let output = scan.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}
+
+#[test]
+fn a_read_only_folder_can_be_read() {
+    let place = Place::new();
+    place.import("{\"id\":1,\"n\":1}\n", "--index n");
+    let files = |place: &Place| {
+        let mut files: Vec<_> = std::fs::read_dir(place.path("db"))
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap()))
+            .collect();
+        files.sort();
+        files
+    };
+    let before = files(&place);
+    assert_eq!(place.found("--eq n=1"), ["1"]);
+    place.ok("get db c 1");
+    place.ok("stats db");
+    place.ok("check db --deep");
+    assert!(files(&place) == before, "reading changed a file");
+}
+
+#[test]
+fn help_and_wrong_usage() {
+    let place = Place::new();
+    for verb in [
+        "import", "put", "delete", "get", "scan", "find", "index", "stats", "check", "compact", "dump",
+        "demo",
+    ] {
+        let run = place.ok(&format!("{verb} --help"));
+        assert!(run.stdout.contains("Example:"), "{verb}: {}", run.stdout);
+    }
+    assert!(place.ok("--version").stdout.starts_with("bolide "));
+    for line in
+        ["", "frobnicate", "get db", "scan db c --limit many", "find db c --eq a=1 --count --keys-only"]
+    {
+        let run = place.run(line).expect_status(2, line);
+        assert_eq!(run.stdout, "", "{line}");
+    }
+}
