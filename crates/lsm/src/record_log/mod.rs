@@ -17,3 +17,4 @@ pub use format::{LogHeader, LogRole};
 pub(crate) use reader::only_zeros_from;
 pub use reader::{LogReader, LogRecord, Stop, TailEnd};
 pub use writer::LogWriter;
+pub(crate) use writer::in_doubt;

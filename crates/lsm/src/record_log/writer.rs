@@ -116,7 +116,7 @@ impl LogWriter {
         let target = self.len();
         if let Err(error) = self.file.sync() {
             self.poisoned.store(true, Ordering::Release);
-            return Err(error);
+            return Err(in_doubt(error));
         }
         self.synced.store(target, Ordering::Release);
         Ok(())
@@ -158,5 +158,14 @@ impl LogWriter {
             return Err(Error::new(ErrorKind::Poisoned, message));
         }
         Ok(())
+    }
+}
+
+/// The error of a sync that failed: what it was to make durable may or may not be. A full disk is not
+/// reported as such, since that kind promises that nothing was written.
+pub(crate) fn in_doubt(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NoSpace => Error::new(ErrorKind::Io, error.message()),
+        _ => error,
     }
 }

@@ -26,6 +26,7 @@ use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::Vfs;
 
 use crate::file_name::FileName;
+use crate::record_log::in_doubt;
 
 const MAGIC: &str = "bolide-current";
 const FORMAT_VERSION: &str = "1";
@@ -110,14 +111,14 @@ impl CurrentFile {
     /// Replaces `CURRENT` in `dir` durably. `temp` is a file number that was never used.
     ///
     /// # Errors
-    /// Those of the file system. Then `CURRENT` is the old one or the new one.
+    /// NoSpace: `CURRENT` is the old one. Others of the file system: it is the old one or the new one.
     pub(super) fn write(&self, vfs: &dyn Vfs, dir: &Path, temp: u64) -> Result<()> {
         let temp = FileName::Temp(temp).path(dir);
         let file = vfs.create(&temp)?;
         file.append(self.encode().as_bytes())?;
         file.sync()?;
         vfs.rename(&temp, &FileName::Current.path(dir))?;
-        vfs.sync_dir(dir)
+        vfs.sync_dir(dir).map_err(in_doubt)
     }
 }
 

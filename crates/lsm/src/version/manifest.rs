@@ -47,7 +47,7 @@ impl Manifest {
     /// used; `closed` says that nothing in the database may be torn.
     ///
     /// # Errors
-    /// Those of the file system: then the old manifest or the new one is in force.
+    /// NoSpace: the old manifest is in force. Others of the file system: either is.
     pub(super) fn put_in_force(&self, vfs: &dyn Vfs, dir: &Path, temp: u64, closed: bool) -> Result<()> {
         let identity = self.log.header().identity;
         let (manifest, database_id) = (identity.file_number, identity.database_id);

@@ -210,13 +210,17 @@ impl VersionSet {
     /// Writes a new manifest with a snapshot of the state, puts it in force and removes the old one.
     ///
     /// # Errors
-    /// NoSpace while the new one was not in force yet: nothing has changed. Any other error poisons the
-    /// set.
+    /// NoSpace: nothing has changed. Any other error poisons the set.
     fn start_manifest(&mut self) -> Result<()> {
         let number = self.new_file_number();
         let temp = self.new_file_number();
         let identity = FileIdentity { database_id: self.database_id(), file_number: number };
-        let manifest = match Manifest::create(&*self.vfs, &self.dir, identity, &self.catalogue) {
+        let created =
+            Manifest::create(&*self.vfs, &self.dir, identity, &self.catalogue).and_then(|manifest| {
+                manifest.put_in_force(&*self.vfs, &self.dir, temp, false)?;
+                Ok(manifest)
+            });
+        let manifest = match created {
             Ok(manifest) => manifest,
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 self.remove_manifest(number);
@@ -224,7 +228,6 @@ impl VersionSet {
             }
             Err(error) => return Err(self.poison(error)),
         };
-        manifest.put_in_force(&*self.vfs, &self.dir, temp, false).map_err(|error| self.poison(error))?;
         let old = std::mem::replace(&mut self.manifest_number, number);
         self.snapshot_len = manifest.len();
         self.manifest = Some(manifest);
