@@ -25,6 +25,9 @@ fn key(rng: &mut SimRng) -> Vec<u8> {
     format!("k{:02}", rng.below(KEYS)).into_bytes()
 }
 
+/// Whether a row is to be found.
+type Wanted = Box<dyn Fn(&Row) -> bool>;
+
 struct Run {
     rng: SimRng,
     components: Components,
@@ -172,7 +175,7 @@ impl Run {
         let (group, tag) = (self.rng.below(4), self.rng.below(5));
         let (low, high) = (self.rng.below(50) as i64 - 25, self.rng.below(50) as i64 - 25);
         let query = Query::new();
-        let (query, wanted): (Query, Box<dyn Fn(&Row) -> bool>) = match self.rng.below(4) {
+        let (query, wanted): (Query, Wanted) = match self.rng.below(4) {
             0 => {
                 (query.eq("group", format!("g{group}")), Box::new(move |row: &Row| row.group == Some(group)))
             }
