@@ -3,8 +3,8 @@
 //! ```text
 //! base          u64        the smallest trailer of the block
 //! count         u32        n entries, at least one
-//! shape         u32        bits  0..17 prefix length, 24..27 trailer width w (0..8),
-//!                          bit  28 offsets are u32 (else u16); all other bits zero
+//! shape         u32        bits  0..17 prefix length, 24..26 trailer width w (0..7: sequence
+//!                          numbers have 47 bits), bit 28 offsets are u32 (else u16); all other bits zero
 //! prefix        bytes      what all keys of the block start with
 //! directory     n × {
 //!     offset         u16 or u32   where the entry starts, counted from the first one
@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use bolide_base::{EntryKind, SequenceNumber, Trailer};
 
+use crate::prefetch::prefetch;
 use crate::stored_block::{PADDING, Payload};
 
 /// Bytes of the fixed fields in front of the prefix.
@@ -49,22 +50,22 @@ pub(crate) const PREFIX_MASK: u32 = (1 << 18) - 1;
 pub(crate) const WIDTH_SHIFT: u32 = 24;
 /// The bit of `shape` for offsets of four bytes.
 pub(crate) const WIDE_OFFSETS: u32 = 1 << 28;
-const WIDTH_MASK: u32 = 0xf;
+const WIDTH_MASK: u32 = 0x7;
 const UNUSED_SHAPE: u32 = !(PREFIX_MASK | WIDTH_MASK << WIDTH_SHIFT | WIDE_OFFSETS);
 
 /// What is wrong with a block; the caller knows its file and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// A parsed data block. Cloning it is one reference count. Kept small: where its parts start is cheaper
-/// computed than loaded.
+/// A parsed data block. Cloning it is one reference count. Kept small: it lies in a slot of
+/// the cache, which is one cache line.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     bytes: Arc<[u8]>,
     base: u64,
     count: u32,
     prefix_len: u32,
-    end: u32,
+    entries_at: u32,
     trailer_bytes: u8,
     wide: bool,
 }
@@ -119,7 +120,7 @@ impl Block {
         let count = u32::from_le_bytes([c0, c1, c2, c3]);
         let shape = u32::from_le_bytes([s0, s1, s2, s3]);
         let trailer_bytes = (shape >> WIDTH_SHIFT & WIDTH_MASK) as u8;
-        if shape & UNUSED_SHAPE != 0 || trailer_bytes > 8 || count == 0 {
+        if shape & UNUSED_SHAPE != 0 || count == 0 {
             return Err(Malformed("a data block has impossible fields"));
         }
         let wide = shape & WIDE_OFFSETS != 0;
@@ -127,11 +128,16 @@ impl Block {
         let offset_bytes = if wide { 4 } else { 2 };
         let listed_bytes = u64::from(count) * (offset_bytes + HEAD_BYTES as u64) + offset_bytes;
         let entries_at = HEADER_BYTES as u64 + u64::from(prefix_len) + listed_bytes;
-        let end = len as u64;
-        if entries_at > end || end + PADDING as u64 > bytes.len() as u64 || end > u64::from(u32::MAX) {
+        if entries_at > len as u64 || len + PADDING > bytes.len() || u32::try_from(bytes.len()).is_err() {
             return Err(Malformed("the directory of a data block reaches past its end"));
         }
-        Ok(Self { bytes, base, count, prefix_len, end: end as u32, trailer_bytes, wide })
+        let entries_at = entries_at as u32;
+        let block = Self { bytes, base, count, prefix_len, entries_at, trailer_bytes, wide };
+        // With the last one, each entry that starts before its end, as `decode` checks, lies in the payload.
+        match block.listed(block.count() - 1) {
+            Some(last) if last.end == len => Ok(block),
+            _ => Err(Malformed("the entries of a data block do not fill it")),
+        }
     }
 
     #[inline]
@@ -146,13 +152,20 @@ impl Block {
 
     #[inline]
     fn entries_at(&self) -> usize {
-        self.directory_at() + (self.offset_bytes() + HEAD_BYTES) * self.count() + self.offset_bytes()
+        self.entries_at as usize
     }
 
     /// How many entries the block has; at least one.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.count as usize
+    }
+
+    /// Asks the processor for what a search touches first: the fixed fields and the directory.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        let offset_bytes = if self.wide { 4 } else { 2 };
+        prefetch(&*self.bytes, self.directory_at() + self.count() * (offset_bytes + HEAD_BYTES));
     }
 
     /// The bytes that the block keeps in memory.
@@ -210,61 +223,47 @@ impl Block {
     #[inline]
     fn decode(&self, index: usize) -> Option<Entry> {
         let Listed { start, end, head } = self.listed(index)?;
-        if end > self.end as usize {
-            return None;
-        }
-        let (suffix_len, trailer_at) = self.suffix_len(start)?;
-        // The padding makes these eight bytes readable even at the end of the last entry.
-        let word = u64::from_le_bytes(*self.bytes.get(trailer_at..)?.first_chunk()?);
-        let unused = 64 - 8 * u32::from(self.trailer_bytes);
-        let difference = word & u64::MAX.checked_shr(unused).unwrap_or(0);
+        // The padding makes eight bytes readable even at the end of the last entry.
+        let word = u64::from_le_bytes(*self.bytes.get(start..)?.first_chunk()?);
+        let width = u32::from(self.trailer_bytes);
+        let short = word as u8 & 0x80 == 0;
+        let (suffix_len, trailer_at, word) =
+            if short { (u32::from(word as u8), start + 1, word >> 8) } else { self.long_suffix_len(start)? };
+        let difference = word & ((1 << (8 * width)) - 1);
         let trailer = Trailer::from_bits(self.base.wrapping_add(difference));
-        let rest_at = trailer_at + usize::from(self.trailer_bytes);
+        let rest_at = trailer_at + width as usize;
         let value_at = rest_at + (suffix_len as usize).saturating_sub(HEAD_BYTES);
-        if value_at > end || trailer.bits() as u8 > EntryKind::Merge as u8 {
+        let fits = value_at <= end && end + PADDING <= self.bytes.len();
+        if !fits || trailer.bits() as u8 > EntryKind::Merge as u8 {
             return None;
         }
-        Some(Entry {
-            trailer,
-            head,
-            suffix_len,
-            rest_at: rest_at as u32,
-            value_at: value_at as u32,
-            end: end as u32,
-        })
+        // All positions are below the length of the block, which is below 2³².
+        let [rest_at, value_at, end] = [rest_at, value_at, end].map(|position| position as u32);
+        Some(Entry { trailer, head, suffix_len, rest_at, value_at, end })
     }
 
-    /// Reads the varint at `at`; answers it and the position behind it.
-    #[inline]
-    fn suffix_len(&self, at: usize) -> Option<(u32, usize)> {
-        let &first = self.bytes.get(at)?;
-        if first < 0x80 {
-            return Some((first.into(), at + 1));
-        }
-        self.long_suffix_len(at)
-    }
-
-    /// Lengths of 128 and more. Keys have at most 18 bits of length: three bytes of varint.
+    /// Suffix lengths of 128 and more: the length, the position behind it, and the eight bytes there. Keys
+    /// have at most 18 bits of length: three bytes of varint.
     #[cold]
-    fn long_suffix_len(&self, at: usize) -> Option<(u32, usize)> {
+    fn long_suffix_len(&self, at: usize) -> Option<(u32, usize, u64)> {
         let &[first, second, third] = self.bytes.get(at..)?.first_chunk()?;
         let two = u32::from(first & 0x7f) | u32::from(second & 0x7f) << 7;
-        match (second < 0x80, third < 0x80) {
-            (true, _) => Some((two, at + 2)),
-            (false, true) => Some((two | u32::from(third) << 14, at + 3)),
-            (false, false) => None,
-        }
+        let (len, at) = match (second < 0x80, third < 0x80) {
+            (true, _) => (two, at + 2),
+            (false, true) => (two | u32::from(third) << 14, at + 3),
+            (false, false) => return None,
+        };
+        Some((len, at, u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?)))
+    }
+
+    /// Where the first entry starts in a block without gaps.
+    pub(crate) fn first_start(&self) -> usize {
+        self.entries_at()
     }
 
     /// Where entry number `index` starts in [`bytes`](Self::bytes).
     pub(crate) fn entry_start(&self, index: usize) -> Option<usize> {
         self.listed(index).map(|listed| listed.start)
-    }
-
-    /// Whether the entries fill their space: the first starts where the directory ends, and the last
-    /// ends, at `last_end`, where the payload ends.
-    pub(crate) fn is_canonical(&self, last_end: Option<usize>) -> bool {
-        self.entry_start(0) == Some(self.entries_at()) && last_end == Some(self.end as usize)
     }
 
     #[inline]

@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 
 use crate::block::Block;
 use crate::index_block::IndexBlock;
+use crate::prefetch::prefetch;
 
 /// A block in the cache.
 #[derive(Debug, Clone)]
@@ -469,6 +470,26 @@ impl TableBlocks {
         }
         self.cache.misses.fetch_add(1, Ordering::Relaxed);
         None
+    }
+
+    /// Asks the processor for what [`get`](Self::get) of block `number` looks at first.
+    #[inline]
+    pub(crate) fn prefetch_slot(&self, number: u64) {
+        if let Some(slot) = self.slot(number) {
+            prefetch(slot, 1);
+        }
+    }
+
+    /// Asks the processor for the tables at the start of block `number`, if it is in the cache.
+    #[inline]
+    pub(crate) fn prefetch_block(&self, number: u64) {
+        if let Some(slot) = self.slot(number)
+            && slot.key.load(Ordering::Relaxed) == self.key | number
+            && let Some(block) = slot.block.try_lock()
+            && let Some(CachedBlock::Data(block)) = &*block
+        {
+            block.prefetch();
+        }
     }
 
     /// As [`get`](Self::get), without a word about how useful the block is.

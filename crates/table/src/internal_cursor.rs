@@ -47,6 +47,20 @@ pub trait InternalCursor {
     /// greater than `key`, or equal to it with a sequence number of at most `sequence`.
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()>;
 
+    /// Asks the processor for memory that a [`seek`](Self::seek) of the same place will read; moves
+    /// nothing. A merge does this for all its sources, then
+    /// [`prepare_further`](Self::prepare_further) for all, then seeks: so their waits overlap. Purely a
+    /// hint.
+    #[inline]
+    fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
+        let _ = (key, sequence);
+    }
+
+    /// Goes on from [`prepare_seek`](Self::prepare_seek) with what can be asked for only after the
+    /// first answers are here.
+    #[inline]
+    fn prepare_further(&mut self) {}
+
     /// Moves to the last entry whose user key is less than `key`.
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
 

@@ -5,7 +5,7 @@
 //! [`BlockCache`]; a [`FilePool`] bounds the open files. The crate knows nothing of trees above it:
 //! a [`MetaCollector`] may add bytes of its own to a table. The byte layout is told at the head of each
 //! codec module and in `docs/formats/sstable.md`.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
 mod block;
@@ -21,6 +21,7 @@ mod index_block;
 mod internal_cursor;
 mod meta_collector;
 mod options;
+mod prefetch;
 mod properties;
 mod readahead;
 mod stored_block;

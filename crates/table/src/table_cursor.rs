@@ -41,6 +41,8 @@ pub struct TableCursor {
     index: usize,
     /// The current key. Starts with the prefix of the current block.
     key: Vec<u8>,
+    /// The block that a seek was prepared for.
+    prepared: Option<u64>,
 }
 
 impl TableCursor {
@@ -55,6 +57,7 @@ impl TableCursor {
             entry: None,
             index: 0,
             key: Vec::new(),
+            prepared: None,
         }
     }
 
@@ -292,6 +295,18 @@ impl InternalCursor for TableCursor {
         let index = self.lower_bound(key, sequence)?;
         let entries = self.block.as_ref().map_or(0, Block::count);
         if index < entries { self.set_entry(index) } else { self.enter_next_block() }
+    }
+
+    #[inline]
+    fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
+        self.prepared = self.table.prefetch_slot_of(key, sequence);
+    }
+
+    #[inline]
+    fn prepare_further(&mut self) {
+        if let Some(number) = self.prepared.take() {
+            self.table.prefetch_block(number);
+        }
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {

@@ -301,6 +301,22 @@ impl TableReader {
         }
     }
 
+    /// Asks the processor for the cache's slot of the block that may hold `(key, sequence)`; answers the
+    /// number of the block. `None` where finding it would read the file.
+    #[inline]
+    pub(crate) fn prefetch_slot_of(&self, key: &[u8], sequence: SequenceNumber) -> Option<u64> {
+        let top = self.index.as_ref().filter(|top| top.levels == IndexLevelCount::One)?;
+        let number = top.block.ordinal(top.block.find(key, sequence));
+        self.blocks.prefetch_slot(number);
+        Some(number)
+    }
+
+    /// Asks the processor for the start of a block, if it is in the cache.
+    #[inline]
+    pub(crate) fn prefetch_block(&self, number: u64) {
+        self.blocks.prefetch_block(number);
+    }
+
     /// As [`cached_data_block`](Self::cached_data_block), without marking it as used.
     pub(crate) fn peek_data_block(&self, ordinal: u64) -> Option<Block> {
         match self.blocks.peek(ordinal) {

@@ -140,23 +140,20 @@ impl<'a> Walk<'a> {
     ) -> Result<()> {
         self.key.clear();
         self.key.extend_from_slice(block.prefix());
-        let mut value_end = None;
+        let mut next_start = block.first_start();
         for index in 0..block.count() {
             let entry =
                 block.entry(index).map_err(|malformed| self.table.damaged(handle.offset, malformed))?;
             block.complete_key(&entry, &mut self.key);
-            if value_end.is_some_and(|end| block.entry_start(index) != Some(end)) {
+            if block.entry_start(index) != Some(next_start) {
                 return Err(self.wrong(handle, "there is a gap between entries"));
             }
-            value_end = Some(entry.value().end);
+            next_start = entry.value().end;
             if let Some(separator) = separator.as_ref().filter(|_| index == 0) {
                 self.check_separator(handle, separator, entry.trailer)?;
             }
             let value = block.bytes().get(entry.value()).unwrap_or_default();
             self.entry(handle, entry.trailer, value)?;
-        }
-        if !block.is_canonical(value_end) {
-            return Err(self.wrong(handle, "there are unused bytes in a data block"));
         }
         self.counted.data_blocks += 1;
         Ok(())
