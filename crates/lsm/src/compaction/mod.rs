@@ -5,7 +5,17 @@ pub mod policy;
 pub mod retention;
 pub mod tiered;
 
-pub use policy::{
-    CompactionPlan, CompactionPolicy, PlanInput, RunShape, TableShape, VersionShape, policy_for,
-};
+pub use policy::{CompactionPlan, CompactionPolicy, PlanInput, RunShape, TableShape, VersionShape};
 pub use retention::{CompactionFilter, Retention};
+
+use crate::options::{Layout, TreeOptions};
+use leveled::Leveled;
+use tiered::Tiered;
+
+/// The policy for a tree with these options.
+pub fn policy_for(options: &TreeOptions) -> Box<dyn CompactionPolicy> {
+    match options.layout {
+        Layout::Leveled => Box::new(Leveled::new(options.target_file_bytes)),
+        Layout::Tiered => Box::new(Tiered::new(options.target_file_bytes)),
+    }
+}

@@ -3,9 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::leveled::Leveled;
-use super::tiered::Tiered;
-use crate::options::{Layout, TreeOptions};
 use crate::version::{SortedRun, TableHandle, Version};
 
 /// An sstable as a policy sees it.
@@ -140,14 +137,6 @@ pub trait CompactionPolicy {
 
     /// The compaction of everything into one run; `None` if there is nothing.
     fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan>;
-}
-
-/// The policy for a tree with these options.
-pub fn policy_for(options: &TreeOptions) -> Box<dyn CompactionPolicy> {
-    match options.layout {
-        Layout::Leveled => Box::new(Leveled::new(options.target_file_bytes)),
-        Layout::Tiered => Box::new(Tiered::new(options.target_file_bytes)),
-    }
 }
 
 /// The inputs that take in everything of `shape`.
