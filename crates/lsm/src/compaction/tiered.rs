@@ -5,19 +5,23 @@
 //! of the newest of them, so newer runs stay newer.
 //!
 //! # Due
-//! Once there are [`RUN_TRIGGER`] runs: starting with the newest, runs are taken as long as the next one
-//! is not larger than all taken so far together. Small runs melt into one; large old ones are left alone
-//! until enough data has gathered above them. If that takes too few, the cheapest neighbours are merged
-//! to keep the number of runs bounded.
+//! Neighbours of similar size form a tier: going from new to old, a run joins the tier if it is at most
+//! [`SIMILAR`] times as large as the largest in it. A tier of [`WIDTH`] runs is merged into one, which is
+//! then about as large as the runs of the next tier. So a byte is rewritten once a tier, and there are
+//! less than `WIDTH` runs a tier. Should sizes that never match let runs pile up all the same, the
+//! cheapest neighbours are merged from [`MOST_RUNS`] on.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::policy::{CompactionPlan, CompactionPolicy, PlanInput, RunShape, VersionShape, all_inputs};
 
-/// Runs from which on some are merged.
-pub const RUN_TRIGGER: usize = 8;
-/// Fewest runs that are worth a merge of similar sizes.
-const LEAST_WIDTH: usize = 3;
+/// Runs of one tier that are merged.
+pub const WIDTH: usize = 4;
+/// How much larger than the largest of a tier a run may be to join it.
+const SIMILAR: u64 = 2;
+/// Runs from which on the cheapest neighbours are merged, of whatever size.
+pub const MOST_RUNS: usize = 24;
 
 /// The policy of the tiered layout.
 #[derive(Debug, Clone, Copy)]
@@ -31,24 +35,29 @@ impl Tiered {
         Self { target_file_bytes }
     }
 
-    /// How many of the newest runs are of similar size.
-    fn similar_width(runs: &[RunShape<'_>]) -> usize {
-        let mut sum = 0;
+    /// The first tier, from new to old, that is wide enough to be merged.
+    fn full_tier(runs: &[RunShape<'_>]) -> Option<Range<usize>> {
+        let mut start = 0;
+        let mut largest = 0;
         for (position, run) in runs.iter().enumerate() {
             let bytes = run.bytes();
-            if position > 0 && bytes > sum {
-                return position;
+            if position > start && bytes > largest * SIMILAR {
+                if position - start >= WIDTH {
+                    return Some(start..position);
+                }
+                start = position;
+                largest = 0;
             }
-            sum += bytes;
+            largest = largest.max(bytes);
         }
-        runs.len()
+        (runs.len() - start >= WIDTH).then_some(start..runs.len())
     }
 
-    /// The position of the [`LEAST_WIDTH`] neighbours that are smallest together.
-    fn cheapest_window(runs: &[RunShape<'_>]) -> Option<usize> {
+    /// The [`WIDTH`] neighbours that are smallest together.
+    fn cheapest_window(runs: &[RunShape<'_>]) -> Option<Range<usize>> {
         let cost = |window: &[RunShape<'_>]| window.iter().map(RunShape::bytes).sum::<u64>();
-        let windows = runs.windows(LEAST_WIDTH).enumerate();
-        windows.min_by_key(|(_, window)| cost(window)).map(|(position, _)| position)
+        let windows = runs.windows(WIDTH).enumerate();
+        windows.min_by_key(|(_, window)| cost(window)).map(|(start, _)| start..start + WIDTH)
     }
 
     /// Merges `runs`, whose oldest is the oldest of the tree if `bottom`.
@@ -75,18 +84,11 @@ impl CompactionPolicy for Tiered {
         // Only runs newer than those that are being merged: their order is not in doubt.
         let free = all.iter().position(is_busy).unwrap_or(all.len());
         let runs = &all[..free];
-        if runs.len() < RUN_TRIGGER {
-            return None;
-        }
-        let width = Self::similar_width(runs);
-        let (from, to) = if width >= LEAST_WIDTH {
-            (0, width)
-        } else {
-            let from = Self::cheapest_window(runs)?;
-            (from, from + LEAST_WIDTH)
-        };
-        let score = runs.len() as f64 / RUN_TRIGGER as f64;
-        self.plan(&runs[from..to], to == all.len(), score)
+        let due = Self::full_tier(runs)
+            .or_else(|| if runs.len() >= MOST_RUNS { Self::cheapest_window(runs) } else { None })?;
+        let score = due.len() as f64 / WIDTH as f64;
+        let bottom = due.end == all.len();
+        self.plan(runs.get(due)?, bottom, score)
     }
 
     fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan> {
@@ -119,12 +121,17 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_runs_stays_bounded_when_sizes_grow_steeply() {
-        let sketch = Sketch::parse(
-            "0: 8[a-z:1] 7[a-z:10] 6[a-z:100] 5[a-z:1000] 4[a-z:2001] 3[a-z:5000] 2[a-z:10001] 1[a-z:50000]",
-        );
-        let plan = Tiered::new(64).pick(&sketch.shape(), &BTreeSet::new()).unwrap();
-        assert_eq!((plan.inputs.len(), plan.output_run), (3, 8));
+    fn runs_of_different_sizes_are_left_alone_until_there_are_too_many() {
+        let runs = |count: u32| {
+            let run = |age: u32| format!("{}[a-z:{}]", 100 - age, 3_u64.pow(age));
+            Sketch::parse(&format!("0: {}", (0..count).map(run).collect::<Vec<_>>().join(" ")))
+        };
+        let policy = Tiered::new(64);
+        let few = runs(MOST_RUNS as u32 - 1);
+        assert_eq!(policy.pick(&few.shape(), &BTreeSet::new()), None);
+        let many = runs(MOST_RUNS as u32);
+        let plan = policy.pick(&many.shape(), &BTreeSet::new()).unwrap();
+        assert_eq!((plan.inputs.len(), plan.output_run, plan.bottom), (WIDTH, 100, false));
     }
 
     #[test]
@@ -136,7 +143,7 @@ mod tests {
         let oldest = BTreeSet::from([shape.levels[0][8].tables[0].number]);
         let plan = Tiered::new(64).pick(&shape, &oldest).unwrap();
         assert_eq!((plan.inputs.len(), plan.bottom), (8, false));
-        let middle = BTreeSet::from([shape.levels[0][4].tables[0].number]);
+        let middle = BTreeSet::from([shape.levels[0][3].tables[0].number]);
         assert_eq!(Tiered::new(64).pick(&shape, &middle), None);
     }
 
@@ -144,8 +151,8 @@ mod tests {
     fn write_amplification_of_random_writes_stays_low() {
         const MIB: u64 = 1 << 20;
         let small = simulate(&Tiered::new(64 * MIB), 11, 64 * MIB);
-        assert!(small.amplification <= 2.5 && small.most_runs < RUN_TRIGGER, "{small:?}");
+        assert!(small.amplification <= 2.5 && small.most_runs <= 6, "{small:?}");
         let large = simulate(&Tiered::new(64 * MIB), 440, 64 * MIB);
-        assert!(large.amplification <= 6.0, "{large:?}");
+        assert!(large.amplification <= 6.0 && large.most_runs <= 15, "{large:?}");
     }
 }
