@@ -40,11 +40,16 @@ impl Default for CrashOptions {
     }
 }
 
+/// The history of `seed`.
+pub fn steps(seed: u64, steps: usize) -> Vec<Step> {
+    let keys = [6, 40, 150][(seed % 3) as usize];
+    history(seed, HistoryOptions { steps, keys, reads: true, reopens: true })
+}
+
 /// Runs the history of `seed` and crashes it at every sync point.
 pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
     let setup = Setup::random(&mut rng);
-    let keys = [6, 40, 150][rng.below(3) as usize];
     let vfs = SimVfs::new(seed);
     // Every seventh history is cut off before every write, not only before syncs.
     vfs.record_images(if seed % 7 == 3 { RecordImages::Writes } else { RecordImages::SyncPoints });
@@ -59,7 +64,7 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     let opened = Subject::open(files, setup, seed, Model::default());
     let mut subject = opened.map_err(|error| told("create", format!("{error:?}")))?;
     runner.crash_at(vfs.take_images(), &[Model::default()]).map_err(|what| told("create", what))?;
-    let history = history(seed, HistoryOptions { steps: options.steps, keys, reads: true, reopens: true });
+    let history = steps(seed, options.steps);
     for (i, step) in history.iter().enumerate() {
         let name = format!("step {i}, {step}");
         subject.step(step).map_err(|failure| told(&name, failure.to_string()))?;

@@ -20,6 +20,7 @@ faults       an error at every I/O call          --steps N (30)   --stride N (1)
 flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
 threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)
+steps        prints the steps of a crash history  --steps N (60)
 
 The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
@@ -99,6 +100,16 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
                 },
             };
             Some(run.run(|seed| metamorphic::check(seed, metamorphic)))
+        }
+        "steps" => {
+            options.knows(&["steps"])?;
+            let steps = options.number("steps", CrashOptions::default().steps as u64)? as usize;
+            Some(run.run(|seed| {
+                for (i, step) in crash::steps(seed, steps).iter().enumerate() {
+                    println!("{i:>4} {step}");
+                }
+                Ok(Counts::default())
+            }))
         }
         "threads" => {
             options.knows(&["writers", "readers", "batches"])?;
