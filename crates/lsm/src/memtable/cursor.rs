@@ -106,17 +106,19 @@ impl MemtableCursor {
                 return;
             };
             self.tree().copy_leaf(right, &mut self.leaf);
-            self.enter_leaf();
             slot = 0;
+            self.prefetch_from(slot);
+            if let Some(right) = self.leaf.right {
+                right.prefetch_entries();
+            }
         }
     }
 
-    fn enter_leaf(&self) {
-        for slot in 0..AHEAD {
+    /// Asks for the entries that a walk from `slot` on needs first.
+    #[inline]
+    fn prefetch_from(&self, slot: usize) {
+        for slot in slot..slot + AHEAD {
             self.prefetch(slot);
-        }
-        if let Some(right) = self.leaf.right {
-            right.prefetch_entries();
         }
     }
 
@@ -126,6 +128,7 @@ impl MemtableCursor {
             while slot > 0 {
                 slot -= 1;
                 let Some(entry) = self.leaf.entry(slot) else { continue };
+                self.prefetch(slot.wrapping_sub(AHEAD));
                 if let Some(version) = self.last_shown(entry) {
                     self.slot = slot;
                     self.current = Some(Current { entry, version });
@@ -164,7 +167,7 @@ impl InternalCursor for MemtableCursor {
 
     fn seek_to_first(&mut self) -> Result<()> {
         let slot = self.tree().copy_at(&[], &mut self.leaf);
-        self.enter_leaf();
+        self.prefetch_from(slot);
         self.forward_from(slot);
         Ok(())
     }
@@ -177,6 +180,7 @@ impl InternalCursor for MemtableCursor {
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         let slot = self.tree().copy_at(key, &mut self.leaf);
+        self.prefetch_from(slot);
         if let Some(entry) = self.leaf.entry(slot)
             && entry.key() == key
         {
