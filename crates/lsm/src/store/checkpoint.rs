@@ -9,6 +9,7 @@ use std::path::Path;
 
 use bolide_base::{Error, ErrorKind, Result};
 
+use super::open::create_directory;
 use super::{Store, StoreInner, poison};
 use crate::file_name::FileName;
 
@@ -31,7 +32,7 @@ impl Store {
             let message = format!("there is a database in {} already", dir.display());
             return Err(Error::new(ErrorKind::Conflict, message));
         }
-        inner.vfs.create_dir_all(dir)?;
+        create_directory(&*inner.vfs, dir)?;
         // Files that the noted state names must stay until they are linked.
         let _removing = inner.removing.lock();
         let mut log = inner.log.lock();

@@ -75,7 +75,7 @@ fn lock_directory(options: &StoreOptions, components: &StoreComponents) -> Resul
 }
 
 /// Creates the directory and those above it that are missing, and makes their names survive a power cut.
-fn create_directory(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+pub(super) fn create_directory(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
     let mut made = Vec::new();
     for path in dir.ancestors().filter(|path| !path.as_os_str().is_empty()) {
         if vfs.exists(path)? {
