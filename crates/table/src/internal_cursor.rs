@@ -47,10 +47,10 @@ pub trait InternalCursor {
     /// greater than `key`, or equal to it with a sequence number of at most `sequence`.
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()>;
 
-    /// Asks the processor for memory that a [`seek`](Self::seek) of the same place will read; moves
-    /// nothing. A merge does this for all its sources, then
-    /// [`prepare_further`](Self::prepare_further) for all, then seeks: so their waits overlap. Purely a
-    /// hint.
+    /// Asks the processor for memory that a [`seek`](Self::seek) of the same place, to be called next,
+    /// will read; until then the position is unspecified. A merge does this for all its sources, then
+    /// [`prepare_further`](Self::prepare_further) for all, then seeks: so their waits overlap. The seek alone
+    /// finds the same place.
     #[inline]
     fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
         let _ = (key, sequence);

@@ -204,6 +204,10 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        if self.sources.len() > 1 {
+            self.sources.iter_mut().for_each(|source| source.prepare_seek(key, sequence));
+            self.sources.iter_mut().for_each(InternalCursor::prepare_further);
+        }
         self.position(Direction::Forward, |_, source| source.seek(key, sequence))
     }
 

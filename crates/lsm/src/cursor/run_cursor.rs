@@ -137,6 +137,20 @@ impl<R: Run> InternalCursor for RunCursor<R> {
         self.cross_forward()
     }
 
+    fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
+        // An error to open the table comes again, and is told, when it is sought.
+        if let Ok(Some(table)) = self.enter(self.run.position(key)) {
+            table.prepare_seek(key, sequence);
+        }
+    }
+
+    #[inline]
+    fn prepare_further(&mut self) {
+        if let Some(table) = self.cursor.as_mut() {
+            table.prepare_further();
+        }
+    }
+
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         // The table at `position` is the last that can have smaller keys, or the one before it is.
         let position = self.run.position(key);

@@ -79,6 +79,16 @@ impl InternalCursor for Source {
         each!(self, cursor => cursor.seek(key, sequence))
     }
 
+    #[inline]
+    fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
+        each!(self, cursor => cursor.prepare_seek(key, sequence));
+    }
+
+    #[inline]
+    fn prepare_further(&mut self) {
+        each!(self, cursor => cursor.prepare_further());
+    }
+
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         each!(self, cursor => cursor.seek_before(key))
     }
