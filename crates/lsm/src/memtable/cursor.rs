@@ -13,7 +13,7 @@ use bolide_table::InternalCursor;
 
 use super::Memtable;
 use super::entry::{EntryRef, VersionRef};
-use super::node::LeafCopy;
+use super::node::{LeafCopy, NodeRef};
 use super::sync::prefetch;
 use super::tree::Tree;
 
@@ -37,13 +37,16 @@ pub enum Visibility {
 /// Under [`Visibility::At`] it shows at least all that was inserted before it was positioned and is
 /// visible. Under [`Visibility::All`] what is inserted meanwhile may or may not be shown.
 pub struct MemtableCursor {
-    // The `'static` places below point into this memtable's arenas.
+    // The `'static` references below point into this memtable's arenas.
     memtable: Arc<Memtable>,
     visibility: Visibility,
     leaf: Box<LeafCopy<'static>>,
     /// Slot of the current entry.
     slot: usize,
     current: Option<Current>,
+    /// The leaf for `prepared_key`, with the version at which it covers that key.
+    prepared: Option<(NodeRef<'static>, u64)>,
+    prepared_key: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
@@ -54,7 +57,15 @@ struct Current {
 
 impl MemtableCursor {
     pub(super) fn new(memtable: Arc<Memtable>, visibility: Visibility) -> Self {
-        Self { memtable, visibility, leaf: Box::default(), slot: 0, current: None }
+        Self {
+            memtable,
+            visibility,
+            leaf: Box::default(),
+            slot: 0,
+            current: None,
+            prepared: None,
+            prepared_key: Vec::new(),
+        }
     }
 
     /// The newest version that is shown of `entry`.
@@ -179,7 +190,11 @@ impl InternalCursor for MemtableCursor {
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        let slot = self.tree().copy_at(key, &mut self.leaf);
+        let tree = self.tree();
+        let prepared = self.prepared.take().filter(|_| self.prepared_key == key);
+        let slot = prepared
+            .and_then(|prepared| tree.copy_if_unchanged(prepared, key, &mut self.leaf))
+            .unwrap_or_else(|| tree.copy_at(key, &mut self.leaf));
         self.prefetch_from(slot);
         if let Some(entry) = self.leaf.entry(slot)
             && entry.key() == key
@@ -198,6 +213,18 @@ impl InternalCursor for MemtableCursor {
         }
         self.forward_from(slot);
         Ok(())
+    }
+
+    fn prepare_seek(&mut self, key: &[u8], _sequence: SequenceNumber) {
+        self.prepared_key.clear();
+        self.prepared_key.extend_from_slice(key);
+        self.prepared = Some(self.tree().leaf_at(key));
+    }
+
+    fn prepare_further(&mut self) {
+        if let Some((leaf, _)) = self.prepared {
+            leaf.prefetch_entry_of(&self.prepared_key);
+        }
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {

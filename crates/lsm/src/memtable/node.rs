@@ -209,6 +209,15 @@ impl<'a> Place<'a, Node> {
         prefetch(&raw const self.get().entries, FANOUT / 8);
     }
 
+    /// Asks for the entry of `key`, or the one behind it, as far as prefixes tell. Purely a hint.
+    pub(super) fn prefetch_entry_of(self, key: &[u8]) {
+        let skip = self.get().skip.load(Ordering::Relaxed) as usize;
+        let position = self.first_at_least(prefix_at(key, skip), 0, self.count());
+        if let Some(entry) = self.entry(position) {
+            prefetch(entry.address().as_ptr(), 2);
+        }
+    }
+
     /// Finds `key` among the slots. The answer holds if the node is unchanged afterwards; a found entry
     /// is right in any case, because a key has one entry and keeps it.
     #[inline]

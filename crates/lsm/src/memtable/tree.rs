@@ -127,6 +127,25 @@ impl Tree {
         self.copy_reached(key, Side::Before, copy)
     }
 
+    /// The leaf for `key`, and the version at which it covers the key. Its first lines are asked for.
+    pub(super) fn leaf_at(&self, key: &[u8]) -> (NodeRef<'_>, u64) {
+        let Reached { leaf, version, .. } = self.reach::<false>(key, Side::At);
+        (leaf, version)
+    }
+
+    /// As [`copy_at`](Self::copy_at) with what [`leaf_at`](Self::leaf_at) answered for `key`; `None` where
+    /// the leaf has changed since.
+    pub(super) fn copy_if_unchanged<'a>(
+        &'a self,
+        (leaf, version): (NodeRef<'a>, u64),
+        key: &[u8],
+        copy: &mut LeafCopy<'a>,
+    ) -> Option<usize> {
+        let position = leaf.search(key).position;
+        leaf.copy_to(copy);
+        leaf.unchanged(version).then_some(position)
+    }
+
     #[inline]
     fn copy_reached<'a>(&'a self, key: &[u8], side: Side, copy: &mut LeafCopy<'a>) -> usize {
         loop {
