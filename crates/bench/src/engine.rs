@@ -61,6 +61,11 @@ pub trait Connection {
 pub trait Engine: Sync {
     /// Access for the calling thread.
     fn connect(&self) -> Result<Box<dyn Connection + '_>>;
+
+    /// Bytes written to files through a mapping so far, which the system counts nowhere.
+    fn mapped_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// What a lookup by secondary key brings.
@@ -102,4 +107,9 @@ pub trait IndexConnection {
 pub trait IndexEngine: Sync {
     /// Access for the calling thread.
     fn connect(&self) -> Result<Box<dyn IndexConnection + '_>>;
+
+    /// Bytes written to files through a mapping so far, which the system counts nowhere.
+    fn mapped_bytes(&self) -> u64 {
+        0
+    }
 }

@@ -40,8 +40,7 @@ fn collection_options(layout: Layout) -> CollectionOptions {
 }
 
 struct Store {
-    // The collection is a part of it.
-    _db: Db,
+    db: Db,
     records: Collection,
 }
 
@@ -49,7 +48,7 @@ struct Store {
 pub fn open_store(path: &Path, layout: Layout) -> Result<Box<dyn Engine>> {
     let db = Db::open(path, options())?;
     let records = db.create_collection(RECORDS, collection_options(layout))?;
-    Ok(Box::new(Store { _db: db, records }))
+    Ok(Box::new(Store { db, records }))
 }
 
 /// Opens a collection with a composite index on the secondary key.
@@ -62,7 +61,7 @@ pub fn open_index(path: &Path, layout: Layout, maintenance: Maintenance) -> Resu
     };
     let index = format!("{ATTRIBUTE}:composite:maintenance={maintenance}").parse()?;
     let records = db.create_collection(RECORDS, collection_options(layout).index(index))?;
-    Ok(Box::new(Store { _db: db, records }))
+    Ok(Box::new(Store { db, records }))
 }
 
 /// The first eight bytes of a record as an unsigned integer.
@@ -88,11 +87,21 @@ impl Engine for Store {
     fn connect(&self) -> Result<Box<dyn Connection + '_>> {
         Ok(Box::new(Direct { records: &self.records }))
     }
+
+    /// The log is appended to through a mapping.
+    fn mapped_bytes(&self) -> u64 {
+        self.db.stats().writes.log_bytes
+    }
 }
 
 impl IndexEngine for Store {
     fn connect(&self) -> Result<Box<dyn IndexConnection + '_>> {
         Ok(Box::new(Direct { records: &self.records }))
+    }
+
+    /// The log is appended to through a mapping.
+    fn mapped_bytes(&self) -> u64 {
+        self.db.stats().writes.log_bytes
     }
 }
 

@@ -20,7 +20,7 @@ pub struct RowFigures {
     pub wall_micros: f64,
     /// Wall time until the background work had ended, seconds; 0 for rows that do not wait.
     pub settle_seconds: f64,
-    /// Bytes handed to `write` calls, log included.
+    /// Bytes handed to `write` calls or written through mappings, log included.
     pub written_bytes: u64,
     /// Bytes of the keys and values put; 0 for rows that only read.
     pub user_bytes: u64,

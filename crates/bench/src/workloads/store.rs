@@ -68,14 +68,14 @@ fn measure_row(
     path: &Path,
 ) -> Result<(RowFigures, u64)> {
     let operations = shared.row.operations(plan.records);
-    let (cpu_before, written_before) = (measure::process_cpu_nanos(), measure::written_bytes());
+    let (cpu_before, written_before) = (measure::process_cpu_nanos(), written_by(engine));
     let totals = drive(engine, shared, plan, operations)?;
     let settled = match shared.row {
         Row::Load => measure::settle(Duration::from_secs(120)),
         _ => Duration::ZERO,
     };
     let process_cpu = measure::process_cpu_nanos() - cpu_before;
-    let written = measure::written_bytes() - written_before;
+    let written = written_by(engine) - written_before;
     let memory = measure::memory();
     let per_operation = |nanos: u64| nanos as f64 / 1_000.0 / totals.operations.max(1) as f64;
     let figures = RowFigures {
@@ -94,6 +94,10 @@ fn measure_row(
         checksum: (plan.threads == 1 && totals.operations == operations).then_some(totals.checksum),
     };
     Ok((figures, totals.inserted_by_all))
+}
+
+fn written_by(engine: &dyn Engine) -> u64 {
+    measure::written_bytes() + engine.mapped_bytes()
 }
 
 #[derive(Debug, Default)]
