@@ -167,10 +167,11 @@ impl Runner {
 
     /// Opens the database of `disk`, which must be in one of these states.
     fn reopen(&mut self, disk: &SimVfs, candidates: &[Model]) -> Outcome<Model> {
+        let files = disk.files();
         let db = self
             .setup
             .open(Arc::new(disk.clone()), self.seed)
-            .map_err(|error| format!("the database does not open: {error:?}; files: {:?}", disk.files()))?;
+            .map_err(|error| format!("the database does not open: {error:?}; files: {files:?}"))?;
         let candidates: Vec<&Model> = candidates.iter().collect();
         let place = match_state(&db, &candidates).map_err(|failure| failure.to_string())?;
         let mut rng = self.rng.fork();
