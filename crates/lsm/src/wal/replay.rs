@@ -157,7 +157,11 @@ impl WalChain<'_> {
                 return Err(Error::corruption(reader.name(), 40, what));
             }
             if wanted.is_none_or(|(wanted, _)| wanted < number) && self.is_unused(&reader, number)? {
-                self.require_present(&numbers, header.previous_number, number)?;
+                // One without records may be gone: it was unused as well, and an opening removes what is
+                // unused in an order that a power cut does not keep.
+                if header.previous_len > HEADER_BYTES as u64 {
+                    self.require_present(&numbers, header.previous_number, number)?;
+                }
                 claims.insert(header.previous_number, header.previous_len);
                 continue;
             }
@@ -365,6 +369,19 @@ mod tests {
         vfs.remove(&FileName::Wal(5).path(dir())).unwrap();
         assert!(read(&vfs, 1, &[]).unwrap_err().message().contains("000005.wal"));
         assert_eq!(read(&vfs, 6, &[]).unwrap().0.last, None);
+    }
+
+    #[test]
+    fn of_two_unused_segments_the_first_may_be_gone() {
+        let vfs = new_vfs();
+        let first = WalWriter::create(&*vfs, dir(), identity(5), None).unwrap();
+        first.append([&b"a"[..]]).unwrap();
+        first.sync().unwrap();
+        let second = WalWriter::create(&*vfs, dir(), identity(7), Some(first.end())).unwrap();
+        WalWriter::create(&*vfs, dir(), identity(9), Some(second.end())).unwrap();
+        vfs.remove(&FileName::Wal(7).path(dir())).unwrap();
+        let (tail, records) = read(&vfs, 1, &[]).unwrap();
+        assert_eq!((tail.last, records), (Some(first.end()), vec![b"a".to_vec()]));
     }
 
     #[test]
