@@ -11,6 +11,8 @@ use super::{Cells, Fields, Line, cell_of, object_cells};
 const CHUNK_LINES: usize = 500;
 /// Longest cell, in characters.
 const MAX_CELL: usize = 60;
+/// Narrowest that a column is cut down to, in characters.
+const MIN_CUT_CELL: usize = 16;
 /// One rule under the header, and nothing else that a person would have to look past.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 /// Blank space that a column costs besides its cells.
@@ -52,42 +54,49 @@ impl TableForm {
         let columns = columns_of(&rows);
         let shown = fitting(&columns, &rows, self.width);
         for column in &columns {
-            if !shown.contains(&column) && !self.fields_left_out.contains(column) {
+            if !shown.iter().any(|(name, _)| *name == column) && !self.fields_left_out.contains(column) {
                 self.fields_left_out.push(column.clone());
             }
         }
-        let table = table_of(
-            &shown,
-            rows.iter().map(|row| shown.iter().map(|column| cell_at(row, column)).collect()),
-        );
+        let cells = |row: &Cells| shown.iter().map(|(column, width)| cell_at(row, column, *width)).collect();
+        let names: Vec<&String> = shown.iter().map(|(column, _)| *column).collect();
+        let table = table_of(&names, rows.iter().map(cells));
         self.wrote = true;
         writeln!(out, "{table}")
     }
 }
 
-/// The columns that fit `width`: always the first two, then in order every one that still has room.
-fn fitting<'c>(columns: &'c [String], rows: &[Cells], width: usize) -> Vec<&'c String> {
+/// The columns that fit `width`, each with the width of its cells: always the first two, then in order
+/// every one that still has room. The first that has not is cut down to what is left, if that is enough
+/// to read something.
+fn fitting<'c>(columns: &'c [String], rows: &[Cells], width: usize) -> Vec<(&'c String, usize)> {
     let mut room = width;
     let mut shown = Vec::new();
     for column in columns {
         let cells = rows.iter().flatten().filter(|(name, _)| name == column);
-        let longest = cells.map(|(_, cell)| shorten(cell).chars().count()).max().unwrap_or(0);
-        let needed = longest.max(column.chars().count()) + COLUMN_PADDING;
-        if needed <= room || shown.len() < 2 {
-            room = room.saturating_sub(needed);
-            shown.push(column);
-        }
+        let longest = cells.map(|(_, cell)| cell.chars().count().min(MAX_CELL)).max().unwrap_or(0);
+        let name = column.chars().count();
+        let left = room.saturating_sub(COLUMN_PADDING);
+        let cell_width = if longest.max(name) <= left || shown.len() < 2 {
+            longest.max(name)
+        } else if left >= MIN_CUT_CELL.max(name) {
+            left
+        } else {
+            continue;
+        };
+        room = room.saturating_sub(cell_width + COLUMN_PADDING);
+        shown.push((column, cell_width));
     }
     shown
 }
 
-/// One line of at most [`MAX_CELL`] characters.
-fn shorten(cell: &str) -> String {
+/// One line of at most `width` characters.
+fn shorten(cell: &str, width: usize) -> String {
     let plain = |character: char| if character.is_control() { ' ' } else { character };
-    if cell.chars().count() <= MAX_CELL {
+    if cell.chars().count() <= width {
         return cell.chars().map(plain).collect();
     }
-    let mut short: String = cell.chars().take(MAX_CELL - 1).map(plain).collect();
+    let mut short: String = cell.chars().take(width.saturating_sub(1)).map(plain).collect();
     short.push('…');
     short
 }
@@ -105,7 +114,8 @@ fn table_of(columns: &[&String], rows: impl Iterator<Item = Vec<String>>) -> Tab
     }
     for (position, numeric) in numeric.into_iter().enumerate() {
         if let Some(column) = table.column_mut(position) {
-            column.set_padding((0, 2));
+            // A blank stands between columns already.
+            column.set_padding((0, COLUMN_PADDING as u16 - 1));
             if numeric {
                 column.set_cell_alignment(CellAlignment::Right);
             }
@@ -124,7 +134,7 @@ pub(super) fn write_objects(out: &mut impl Write, objects: &[Fields]) -> io::Res
     let rows: Vec<Cells> = objects.iter().map(object_cells).collect();
     let columns = columns_of(&rows);
     let columns: Vec<&String> = columns.iter().collect();
-    let cells = rows.iter().map(|row| columns.iter().map(|column| cell_at(row, column)).collect());
+    let cells = rows.iter().map(|row| columns.iter().map(|column| cell_at(row, column, MAX_CELL)).collect());
     writeln!(out, "{}", table_of(&columns, cells))
 }
 
@@ -136,9 +146,9 @@ fn write_fields(out: &mut impl Write, fields: &Fields) -> io::Result<()> {
     Ok(())
 }
 
-/// The cell of a column, cut short; empty where the row has none.
-fn cell_at(row: &Cells, column: &str) -> String {
-    row.iter().find(|(name, _)| name == column).map_or_else(String::new, |(_, cell)| shorten(cell))
+/// The cell of a column, cut to `width`; empty where the row has none.
+fn cell_at(row: &Cells, column: &str, width: usize) -> String {
+    row.iter().find(|(name, _)| name == column).map_or_else(String::new, |(_, cell)| shorten(cell, width))
 }
 
 #[cfg(test)]
@@ -160,7 +170,7 @@ mod tests {
         let long = format!(r#"{{"a":"{}","b":"short","c":12}}"#, "wide ".repeat(100));
         for width in [40, 80, 120] {
             let (text, note) = written(width, &[&long, r#"{"a":"x\ny"}"#]);
-            assert!(text.lines().all(|line| line.trim_end().chars().count() <= width), "{width}\n{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}\n{text}");
             assert_eq!(note.is_some(), width < 120, "{width}: {note:?}\n{text}");
         }
     }

@@ -45,6 +45,7 @@ pub(super) fn run(arguments: &Demo) -> Result<(), Failure> {
     }
     change_a_post(&mut out, &posts)?;
     drop(posts);
+    db.flush()?;
     database::close(db)?;
     play_on(&mut out, &program, dir)
 }

@@ -21,6 +21,8 @@ const BATCH_ROWS: usize = 1_000;
 const BATCH_BYTES: usize = 1 << 20;
 /// Batches that may wait for the committing thread.
 const BATCHES_AHEAD: usize = 4;
+/// Loads from this size on end with a flush, so that later opens need not replay the log.
+const FLUSH_ROWS: u64 = 10_000;
 /// Bad rows that are told one by one when they are skipped.
 const BAD_ROWS_TOLD: u64 = 10;
 
@@ -82,7 +84,11 @@ pub(super) fn load(
         }
         other => other,
     })?;
-    Ok(Tally { rows, bad_rows: reader.bad_rows, duration: started.elapsed() })
+    let tally = Tally { rows, bad_rows: reader.bad_rows, duration: started.elapsed() };
+    if rows >= FLUSH_ROWS {
+        db.flush()?;
+    }
+    Ok(tally)
 }
 
 /// Commits batches in order; counts the rows of those that are done.

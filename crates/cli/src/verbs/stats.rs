@@ -1,12 +1,14 @@
 //! `stats`: what a database consists of.
 
+use std::collections::BTreeSet;
+
 use bolide::{Collection, CollectionStats, Db, IterOptions, TreeFigures};
 use serde_json::Value;
 
 use super::database;
 use crate::arguments::Stats;
 use crate::failure::Failure;
-use crate::output::{Fields, print_objects};
+use crate::output::{Fields, Format, print_objects};
 
 /// Prints a row for the memtables and for each level of each tree, and one that sums the tree up.
 ///
@@ -37,7 +39,25 @@ pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
             ("sequence".into(), stats.sequence.into()),
         ]);
     }
-    print_objects(arguments.output.form(), &objects)
+    let form = arguments.output.form();
+    if form == Format::Table {
+        leave_out_idle_columns(&mut objects);
+    }
+    print_objects(form, &objects)
+}
+
+/// For people: a column in which nothing stands but zeros only takes room.
+fn leave_out_idle_columns(rows: &mut [Fields]) {
+    let says_something = |value: &Value| !value.is_null() && value.as_f64() != Some(0.0);
+    let used: BTreeSet<String> = rows
+        .iter()
+        .flatten()
+        .filter(|(_, value)| says_something(value))
+        .map(|(name, _)| name.clone())
+        .collect();
+    for row in rows {
+        row.retain(|(name, _)| used.contains(name));
+    }
 }
 
 /// What only reading the records tells.
@@ -70,8 +90,10 @@ fn rows_of(collection: &CollectionStats, live: &Live) -> Vec<Fields> {
     if let (Some(sum), Some(records)) = (rows.last_mut(), live.records) {
         sum.push(("live_records".into(), records.into()));
         sum.push(("live_bytes".into(), live.bytes.into()));
-        let amplification = collection.table.disk_bytes as f64 / live.bytes.max(1) as f64;
-        sum.push(("space_amplification".into(), ((amplification * 1000.0).round() / 1000.0).into()));
+        if live.bytes > 0 && collection.table.disk_bytes > 0 {
+            let amplification = collection.table.disk_bytes as f64 / live.bytes as f64;
+            sum.push(("space_amplification".into(), ((amplification * 1000.0).round() / 1000.0).into()));
+        }
     }
     for index in &collection.indexes {
         rows.extend(tree_rows(&collection.name, &format!("index {}", index.name), &index.tree));
