@@ -230,6 +230,42 @@ impl Descriptor {
     }
 }
 
+/// Says in words what a descriptor from the manifest means, for programs that show files to people.
+///
+/// # Errors
+/// `Unsupported` where a newer version wrote it, `Corruption` where it is malformed.
+///
+/// ```
+/// assert!(bolide::describe_descriptor(b"").unwrap_err().is_corruption());
+/// ```
+pub fn describe_descriptor(bytes: &[u8]) -> Result<String> {
+    Ok(match Descriptor::decode(0, bytes)? {
+        Descriptor::Collection(found) => {
+            let records = match found.records {
+                RecordKind::Json => "JSON objects",
+                RecordKind::Bytes => "bytes",
+            };
+            let keys = match found.keys {
+                KeyFormat::Bytes => "bytes",
+                KeyFormat::Typed => "typed",
+            };
+            let state = match found.state {
+                CollectionState::Creating => "being created",
+                CollectionState::Live => "live",
+                CollectionState::Dropping => "being dropped",
+            };
+            format!("collection {:?}, {state}, records: {records}, keys: {keys}", found.name)
+        }
+        Descriptor::Index(found) => {
+            let state = match found.state {
+                IndexState::Building => "building".to_owned(),
+                IndexState::Ready => format!("ready since {}", found.since),
+            };
+            format!("index {:?} of tree {}, {state}: {}", found.name, found.owner, found.spec)
+        }
+    })
+}
+
 /// Checks the name of a collection or an index.
 ///
 /// # Errors
@@ -306,6 +342,7 @@ mod tests {
         for sample in samples() {
             let bytes = encode(&sample);
             assert_eq!(Descriptor::decode(3, &bytes).unwrap(), sample);
+            assert!(describe_descriptor(&bytes).unwrap().contains('"'));
             for cut in 0..bytes.len() {
                 assert!(Descriptor::decode(3, &bytes[..cut]).unwrap_err().is_corruption());
             }

@@ -11,7 +11,8 @@ use crate::catalog::IndexState;
 use crate::handle::Engine;
 use crate::schema::CollectionState;
 
-/// What [`Db::check`](crate::Db::check) found.
+/// What [`Db::check`](crate::Db::check) or
+/// [`Collection::check_indexes`](crate::Collection::check_indexes) found.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct CheckReport {
@@ -91,7 +92,11 @@ pub(crate) fn run(engine: &Engine, deep: bool) -> Result<CheckReport> {
     Ok(report)
 }
 
-fn check_indexes(engine: &Engine, collection: &CollectionState, report: &mut CheckReport) -> Result<()> {
+pub(crate) fn check_indexes(
+    engine: &Engine,
+    collection: &CollectionState,
+    report: &mut CheckReport,
+) -> Result<()> {
     let view = engine.read_view();
     let set = collection.indexes();
     let extractor = match set.extractor() {

@@ -9,6 +9,7 @@ use bolide_lsm::{Bounds, ReadView};
 use bolide_table::ValueRef;
 
 use crate::catalog::{IndexState, RecordKind};
+use crate::check::{self, CheckReport};
 use crate::handle::Handle;
 use crate::index_build;
 use crate::index_set::Index;
@@ -94,8 +95,7 @@ impl Collection {
         self.handle.engine.write(batch, None).map(drop)
     }
 
-    /// Deletes all records whose keys lie in `range`, in constant time and space. (With an index of
-    /// `maintenance=synchronous`, in time and space that grow with the records in the range.)
+    /// Deletes all records whose keys lie in `range`, in constant time and space.
     ///
     /// # Errors
     /// As [`delete`](Self::delete); `LimitExceeded` where too many ranges were deleted since the last
@@ -337,6 +337,29 @@ impl Collection {
             }
         }
         Ok(())
+    }
+
+    /// Compares every index with the records, in both directions, and counts entries, stale ones among
+    /// them; see [`Db::check`](crate::Db::check). Reads the whole collection.
+    ///
+    /// # Errors
+    /// `Io` where the check itself could not go on; `NotFound` if the collection was dropped.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", CollectionOptions::default().index("score".parse()?))?;
+    /// posts.put(b"1", br#"{"score":1}"#)?;
+    /// posts.put(b"1", br#"{"score":2}"#)?;
+    /// let report = posts.check_indexes()?;
+    /// assert_eq!((report.indexes[0].found.entries, report.indexes[0].found.stale), (2, 1));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn check_indexes(&self) -> Result<CheckReport> {
+        self.state.check_live()?;
+        let mut report = CheckReport::default();
+        check::check_indexes(&self.handle.engine, &self.state, &mut report)?;
+        Ok(report)
     }
 
     fn view(&self, snapshot: Option<&Snapshot>) -> Result<ReadView> {

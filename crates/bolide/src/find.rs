@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::{ControlFlow, Deref};
+use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_index::{Explain, Lookup, LookupOptions, Query, SecondaryIndex};
@@ -261,7 +262,32 @@ impl Collection {
         options: &FindOptions,
         mut each: impl FnMut(Answer) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
-        self.state.check_live()?;
+        loop {
+            self.state.check_live()?;
+            let set = self.state.indexes();
+            let mut answered = false;
+            let found = self.find_among(&set, query, options, &mut |answer| {
+                answered = true;
+                each(answer)
+            });
+            match found {
+                // An index was dropped between its choice and its first read: choose again.
+                Err(error)
+                    if error.kind() == ErrorKind::NotFound
+                        && !answered
+                        && !Arc::ptr_eq(&set, &self.state.indexes_guard()) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn find_among(
+        &self,
+        set: &IndexSet,
+        query: &Query,
+        options: &FindOptions,
+        each: &mut dyn FnMut(Answer) -> Result<ControlFlow<()>>,
+    ) -> Result<Explain> {
         let latest;
         let view = match &options.snapshot {
             Some(snapshot) => &**snapshot.view_of(&self.handle)?,
@@ -270,10 +296,7 @@ impl Collection {
                 &latest
             }
         };
-        // The set is loaded after the view was taken: an index that is complete by now may have been
-        // made after the view, and is then left out.
-        let set = self.state.indexes_guard();
-        check_forced_index(&set, query, view.sequence())?;
+        check_forced_index(set, query, view.sequence())?;
         let usable: Vec<&dyn SecondaryIndex<ReadView>> = set
             .all()
             .iter()

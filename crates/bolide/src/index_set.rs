@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_index::standalone::composite::{CompositeIndex, NewestWrites, StaleEntryFilter};
+use bolide_index::standalone::composite::{CompositeIndex, NewestWrites, StaleEntryFilter, entry_origin};
 use bolide_index::{
     AttributeExtractor, AttributePlan, AttributeValues, IndexKind, IndexSpec, IndexWrites, IndexedRecord,
     JsonExtractor, Maintenance, SecondaryIndex, Slot, StagedChange, slots_of,
@@ -47,20 +47,25 @@ impl Index {
     }
 }
 
-/// Lets compactions drop entries that no reader needs any more: a stale entry costs space and a
-/// validation, never a wrong answer.
+/// Lets compactions drop entries that no reader needs any more.
+///
+/// With `maintenance=validation` that is housekeeping: a stale entry costs space and a validation, never
+/// a wrong answer, so the filter may leave some. With `maintenance=synchronous` entries of deleted ranges
+/// are told by the range tombstones of the records alone: the filter drops every one of them, and the
+/// tombstones are kept until it did.
 ///
 /// # Errors
 /// `NotFound` where one of the trees is not there.
 pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Result<()> {
-    // Synchronous maintenance leaves no stale entries.
-    if index.spec().maintenance() != Maintenance::Validation {
-        return Ok(());
-    }
     let attributes = index.spec().attributes().len();
-    store.add_dependent(table, index.tree)?;
-    let table = TableWrites { table: store.tree_reader(table)? };
-    store.set_compaction_filter(index.tree, Arc::new(StaleEntries(StaleEntryFilter::new(attributes, table))))
+    let reader = store.tree_reader(table)?;
+    if index.spec().maintenance() == Maintenance::Validation {
+        let filter = StaleEntryFilter::new(attributes, TableWrites { table: reader });
+        return store.set_compaction_filter(index.tree, Arc::new(StaleEntries(filter)));
+    }
+    store
+        .set_compaction_filter(index.tree, Arc::new(EntriesOfDeletedRanges { attributes, table: reader }))?;
+    store.add_dependent(table, index.tree)
 }
 
 /// The newest writes of a collection's keys.
@@ -75,7 +80,7 @@ impl NewestWrites for TableWrites {
     }
 }
 
-/// The filter of an index tree.
+/// The filter of an index with `maintenance=validation`.
 #[derive(Debug)]
 struct StaleEntries(StaleEntryFilter<TableWrites>);
 
@@ -88,6 +93,27 @@ impl CompactionFilter for StaleEntries {
         oldest_in_use: SequenceNumber,
     ) -> Result<bool> {
         self.0.is_stale(key, oldest_in_use)
+    }
+}
+
+/// The filter of an index with `maintenance=synchronous`.
+#[derive(Debug)]
+struct EntriesOfDeletedRanges {
+    attributes: usize,
+    table: TreeReader,
+}
+
+impl CompactionFilter for EntriesOfDeletedRanges {
+    fn drops(
+        &self,
+        key: &[u8],
+        _sequence: SequenceNumber,
+        _value: &[u8],
+        oldest_in_use: SequenceNumber,
+    ) -> Result<bool> {
+        // A malformed entry stays, for the check to report.
+        let Some((sequence, primary_key)) = entry_origin(key, self.attributes) else { return Ok(false) };
+        Ok(self.table.newest_range_tombstone_at(primary_key, oldest_in_use) > sequence)
     }
 }
 

@@ -110,7 +110,7 @@ pub use bolide_lsm::{Layout, SyncMode};
 pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
-pub use catalog::{IndexState, RecordKind};
+pub use catalog::{IndexState, RecordKind, describe_descriptor};
 pub use check::{CheckReport, CheckedIndex};
 pub use collection::{Collection, IndexInfo};
 pub use components::Components;

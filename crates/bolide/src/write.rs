@@ -8,18 +8,18 @@
 //! # Synchronous indexes
 //!
 //! Inside the commit every key of the batch is looked at once, for its last write: the old record is
-//! read and its entries are deleted. The keys of a deleted range are listed and their entries deleted
-//! too, because the range tombstone of the records may be gone long before the entries would be. A
-//! write that is superseded within its batch gets no entries at all, so that there are none to delete.
+//! read and its entries are deleted. A write that is superseded within its batch gets no entries at all,
+//! so that there are none to delete. Entries of a deleted range stay: its range tombstone speaks for them
+//! until compactions have dropped them (see [`crate::index_set::install_filter`]).
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use bolide_base::{EntryKind, Result, SequenceNumber, TreeId};
-use bolide_lsm::{Bounds, CommitStage, Operation, ReadView, StoreBatch, SyncMode};
+use bolide_lsm::{CommitStage, Operation, ReadView, StoreBatch, SyncMode};
 
 use crate::handle::Engine;
-use crate::index_set::{Change, IndexSet};
+use crate::index_set::Change;
 use crate::schema::CollectionState;
 use crate::write_batch::{Part, WriteBatch};
 
@@ -109,90 +109,47 @@ struct OldRecords {
     parts: Vec<Part>,
 }
 
-/// A write that is the last of its key in a batch, or a deleted range.
-enum LastWrite {
-    Put { key: Vec<u8>, record: Vec<u8> },
-    Delete { key: Vec<u8> },
-    Range { start: Vec<u8>, end: Vec<u8> },
+/// The last write of a key in a batch.
+struct LastWrite {
+    key: Vec<u8>,
+    /// The record; `None` for a delete.
+    record: Option<Vec<u8>>,
+    sequence: SequenceNumber,
 }
 
 impl CommitStage for OldRecords {
     fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
         for part in self.parts.iter().filter(|part| part.indexes.needs_stage()) {
-            let tree = part.collection.tree;
-            let mut seen: HashSet<Vec<u8>> = HashSet::new();
-            for (sequence, write) in last_writes(tree, batch, &mut seen) {
-                let (key, new) = match &write {
-                    LastWrite::Put { key, record } => (key, Some(&record[..])),
-                    LastWrite::Delete { key } => (key, None),
-                    LastWrite::Range { start, end } => {
-                        stage_range(&part.indexes, tree, (start, end), sequence, &mut seen, view, batch)?;
-                        continue;
-                    }
-                };
-                let old = view.get(tree, key)?;
+            let table = view.tree(part.collection.tree)?;
+            for LastWrite { key, record, sequence } in last_writes(part.collection.tree, batch) {
+                let old = table.get(&key)?;
                 let old = old.as_ref().map(|(sequence, record)| (*sequence, &**record));
-                part.indexes.stage(&Change { key, old, new, sequence }, view, batch)?;
+                let change = Change { key: &key, old, new: record.as_deref(), sequence };
+                part.indexes.stage(&change, view, batch)?;
             }
         }
         Ok(())
     }
 }
 
-/// The writes to `tree` that are the last of their keys, and the deleted ranges behind them all. Their
-/// keys go to `seen`.
-fn last_writes(
-    tree: TreeId,
-    batch: &StoreBatch,
-    seen: &mut HashSet<Vec<u8>>,
-) -> Vec<(SequenceNumber, LastWrite)> {
+/// The writes to `tree` that are the last of their keys. A put that a later range of the batch deletes
+/// counts as a delete.
+fn last_writes(tree: TreeId, batch: &StoreBatch) -> Vec<LastWrite> {
     let writes: Vec<_> = batch.operations().filter(|placed| placed.tree == tree && !placed.derived).collect();
+    let mut seen: HashSet<&[u8]> = HashSet::with_capacity(writes.len());
+    let mut later_ranges: Vec<(&[u8], &[u8])> = Vec::new();
     let mut last = Vec::with_capacity(writes.len());
-    let mut ranges: Vec<(SequenceNumber, &[u8], &[u8])> = Vec::new();
     for placed in writes.iter().rev() {
         match placed.operation {
-            Operation::RangeDelete { start, end } => ranges.push((placed.sequence, start, end)),
-            Operation::Entry { kind, key, value } => {
-                // What a later range of the batch deletes is listed with that range.
-                let in_range = ranges.iter().any(|&(_, start, end)| start <= key && key < end);
-                if seen.contains(key) || in_range {
-                    continue;
-                }
-                seen.insert(key.to_vec());
-                let key = key.to_vec();
-                let write = match kind {
-                    EntryKind::Put => LastWrite::Put { key, record: value.to_vec() },
-                    EntryKind::Delete | EntryKind::Merge => LastWrite::Delete { key },
-                };
-                last.push((placed.sequence, write));
+            Operation::RangeDelete { start, end } => later_ranges.push((start, end)),
+            Operation::Entry { kind, key, value } if seen.insert(key) => {
+                let stays = kind == EntryKind::Put
+                    && !later_ranges.iter().any(|&(start, end)| start <= key && key < end);
+                let record = stays.then(|| value.to_vec());
+                last.push(LastWrite { key: key.to_vec(), record, sequence: placed.sequence });
             }
+            Operation::Entry { .. } => {}
         }
     }
-    last.extend(ranges.into_iter().map(|(sequence, start, end)| {
-        (sequence, LastWrite::Range { start: start.to_vec(), end: end.to_vec() })
-    }));
     last
-}
-
-/// Lets the indexes see all records of a deleted range go, except those whose keys were seen.
-fn stage_range(
-    indexes: &IndexSet,
-    tree: TreeId,
-    (start, end): (&[u8], &[u8]),
-    sequence: SequenceNumber,
-    seen: &mut HashSet<Vec<u8>>,
-    view: &ReadView,
-    batch: &mut StoreBatch,
-) -> Result<()> {
-    let mut cursor = view.cursor(tree, Bounds::of(start..end))?;
-    cursor.seek_to_first()?;
-    while cursor.valid() {
-        let key = cursor.key();
-        if seen.insert(key.to_vec()) {
-            let old = Some((cursor.sequence(), cursor.value()));
-            indexes.stage(&Change { key, old, new: None, sequence }, view, batch)?;
-        }
-        cursor.next()?;
-    }
-    Ok(())
 }

@@ -270,6 +270,26 @@ fn the_number_of_collections_is_limited() {
 }
 
 #[test]
+fn the_number_of_deleted_ranges_is_limited_until_a_compaction() {
+    let options = Options::default().background_threads(0).sync(SyncMode::None);
+    let db = Db::open_with("db", options, components(1)).unwrap();
+    let one = db.create_collection("one", CollectionOptions::bytes()).unwrap();
+    one.put(b"k", b"v").unwrap();
+    let mut batch = WriteBatch::new();
+    for number in 0..limits::MAX_RANGE_TOMBSTONES as u32 {
+        let start = number.to_be_bytes();
+        batch.delete_range(&one, start..=start).unwrap();
+    }
+    db.write(batch).unwrap();
+    assert_eq!(kind(one.delete_range("a".."b")), ErrorKind::LimitExceeded);
+    one.put(b"l", b"v").unwrap();
+    assert_eq!(dump(&one).len(), 2);
+    db.compact().unwrap();
+    one.delete_range("k"..="k").unwrap();
+    assert_eq!(dump(&one).len(), 1);
+}
+
+#[test]
 fn keys_and_records_are_limited_at_their_edges() {
     let options = Options::default().background_threads(0).memtable_bytes(256 << 20).sync(SyncMode::None);
     let db = Db::open_with("db", options, components(1)).unwrap();

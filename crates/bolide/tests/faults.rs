@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bolide::storage::{CrashMode, Fault, FaultPlan, SimRuntime, SimVfs, Vfs};
-use bolide::{Collection, Components, Db, ErrorKind, IndexState, Options, Query, SyncMode, WriteBatch};
+use bolide::{
+    Collection, Components, Db, ErrorKind, IndexState, IterOptions, Options, Query, SyncMode, WriteBatch,
+};
 use support::{dump, threaded, tiny, tiny_collection};
 
 fn open(vfs: &SimVfs) -> bolide::Result<Db> {
@@ -175,6 +177,22 @@ fn an_index_is_made_while_writers_write() {
                 }
             });
         }
+        // Questions that name no index get one that is there, or a scan, and the same answers.
+        let (asked, stop_asking) = (&one, &stop);
+        let asking = db.clone();
+        scope.spawn(move || {
+            while !stop_asking.load(Ordering::Relaxed) {
+                let query = Query::new().eq("a", 3).keys_only();
+                asked.find(&query).unwrap();
+                let snapshot = asking.snapshot();
+                let found = asked.find_at(&snapshot, &query).unwrap();
+                let records = IterOptions::default().snapshot(&snapshot);
+                let matching =
+                    |record: &bolide::Result<bolide::Record>| record.as_ref().unwrap().1 == b"{\"a\":3}";
+                let wanted = asked.iter_with(&records).unwrap().filter(matching).count();
+                assert_eq!(found.len(), wanted, "{}", found.explain());
+            }
+        });
         for round in 0..4 {
             one.create_index("blind=a".parse().unwrap()).unwrap();
             one.create_index("sync=a:composite:maintenance=synchronous".parse().unwrap()).unwrap();

@@ -41,7 +41,7 @@ mod entry_key;
 mod stale_filter;
 
 use bolide_base::limits::{MAX_INDEXED_ELEMENTS, MAX_SECONDARY_KEY_BYTES};
-use bolide_base::{Error, Result, TreeId};
+use bolide_base::{Error, Result, SequenceNumber, TreeId};
 
 use crate::access::Access;
 use crate::attribute::TAG_ABSENT;
@@ -240,6 +240,12 @@ impl CompositeIndex {
             format!("index {} kept an old entry of key {:?}", self.spec.name(), show(entry.primary_key))
         });
     }
+}
+
+/// The sequence number and the primary key in the key of an entry of an index over `attributes` attributes;
+/// `None` where the key is malformed.
+pub fn entry_origin(key: &[u8], attributes: usize) -> Option<(SequenceNumber, &[u8])> {
+    EntryKey::parse(key, attributes).map(|entry| (entry.sequence, entry.primary_key))
 }
 
 /// Appends the secondary key number `ordinal` of all combinations of the record's values.

@@ -29,6 +29,12 @@ impl TreeReader {
     pub fn newest_sequence_at(&self, key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>> {
         self.tree.state_guard().newest_sequence(key, at)
     }
+
+    /// The sequence number of the newest range tombstone over `key` at or below `at`; 0 if there is none.
+    /// No I/O.
+    pub fn newest_range_tombstone_at(&self, key: &[u8], at: SequenceNumber) -> SequenceNumber {
+        self.tree.state_guard().newest_range_tombstone(key, at)
+    }
 }
 
 impl Store {
