@@ -36,7 +36,7 @@ pub struct CrashOptions {
 
 impl Default for CrashOptions {
     fn default() -> Self {
-        Self { steps: 60, nested_one_in: 6, planted: None }
+        Self { steps: 60, nested_one_in: 25, planted: None }
     }
 }
 

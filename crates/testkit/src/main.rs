@@ -15,7 +15,7 @@ use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
 const USAGE: &str = "\
 usage: bolide-testkit CHECK [--seeds A..B] [--threads N] [options]
 
-crashes      power cuts at every sync point      --steps N (60)   --nested N (6; 0 = never)
+crashes      power cuts at every sync point      --steps N (60)   --nested N (25; 0 = never)
 faults       an error at every I/O call          --steps N (30)   --stride N (1)
 flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
