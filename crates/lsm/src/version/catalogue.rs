@@ -1,6 +1,6 @@
 //! The durable state of a database: what all version edits so far lead to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bolide_base::{SequenceNumber, TreeId};
@@ -8,7 +8,7 @@ use bolide_base::{SequenceNumber, TreeId};
 use super::table_handle::{TableFiles, TableHandle};
 use super::table_meta::TableMeta;
 use super::version_edit::{EditOperation, VersionEdit};
-use crate::range_tombstones::RangeTombstones;
+use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
 /// An sstable and its place in its tree.
 #[derive(Debug, Clone)]
@@ -75,6 +75,7 @@ impl Catalogue {
         let mut applied = Applied::default();
         // Sstables on their way out; one that is added again has only moved and keeps its handle.
         let mut leaving = BTreeMap::new();
+        let mut spent: BTreeMap<TreeId, BTreeSet<&RangeTombstone>> = BTreeMap::new();
         for operation in edit.operations() {
             if let EditOperation::RemoveTable { tree, number } = operation {
                 let removed = self.tree(*tree)?.tables.remove(number);
@@ -95,8 +96,15 @@ impl Catalogue {
                     applied.removed.extend(entry.tables.values().map(|placed| Arc::clone(&placed.handle)));
                     applied.dropped.push(*tree);
                 }
+                EditOperation::RemoveRangeTombstone { tree, tombstone } => {
+                    spent.entry(*tree).or_default().insert(tombstone);
+                    applied.changed.push(*tree);
+                }
                 _ => applied.changed.extend(self.apply_operation(operation)?),
             }
+        }
+        for (tree, spent) in &spent {
+            self.remove_range_tombstones(*tree, spent)?;
         }
         applied.removed.extend(leaving.into_values());
         applied.changed.sort_unstable();
@@ -142,19 +150,28 @@ impl Catalogue {
                 ledger.add(tombstone.clone()).map_err(|error| error.to_string())?;
                 return Ok(Some(*tree));
             }
-            EditOperation::RemoveRangeTombstone { tree, tombstone } => {
-                let ledger = Arc::make_mut(&mut self.tree(*tree)?.range_tombstones);
-                if !ledger.remove(tombstone) {
-                    return Err(format!("tree {tree} lacks the range tombstone that is removed"));
-                }
-                return Ok(Some(*tree));
-            }
             // Done by the caller.
             EditOperation::AddTable { .. }
+            | EditOperation::RemoveRangeTombstone { .. }
             | EditOperation::RemoveTable { .. }
             | EditOperation::DropTree { .. } => {}
         }
         Ok(None)
+    }
+
+    /// Removes all of `spent` from the ledger of `tree` at once: one by one each would cost as much.
+    fn remove_range_tombstones(
+        &mut self,
+        tree: TreeId,
+        spent: &BTreeSet<&RangeTombstone>,
+    ) -> Result<(), String> {
+        let ledger = Arc::make_mut(&mut self.tree(tree)?.range_tombstones);
+        let before = ledger.len();
+        ledger.retain(|tombstone| !spent.contains(tombstone));
+        if before - ledger.len() != spent.len() {
+            return Err(format!("tree {tree} lacks a range tombstone that is removed"));
+        }
+        Ok(())
     }
 
     fn add_table(
