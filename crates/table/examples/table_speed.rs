@@ -136,6 +136,9 @@ fn main() -> Result<()> {
     // Side by side, so that the time to fetch the question itself is not counted.
     let probes: Vec<[u8; 16]> = (0..READS).map(|_| keys[(rng.next() % entries as u64) as usize]).collect();
     let absent: Vec<[u8; 16]> = (0..READS).map(|_| u128::from(rng.next()).to_le_bytes()).collect();
+    // The questions apart by table: a merge seeks in all its tables.
+    let mut by_table = vec![Vec::new(); run.tables.len()];
+    probes.iter().for_each(|key| by_table[run.table_of(key)].push(*key));
     let bench = |name: &str, operation: &mut dyn FnMut(usize) -> Result<()>| -> Result<()> {
         if !name.contains(&only) {
             return Ok(());
@@ -168,6 +171,28 @@ fn main() -> Result<()> {
         assert_eq!(cursor.value().len(), 120);
         Ok(())
     })?;
+    let many = cursors.len();
+    for prepared in [false, true] {
+        let name = if prepared { "seek in every table, prepared" } else { "seek in every table" };
+        let mut from = 0;
+        bench(name, &mut |number| {
+            if number % many != 0 {
+                return Ok(());
+            }
+            from = (from + many) % (READS - many);
+            let questions = by_table.iter().map(|probes| probes[from % probes.len()]);
+            let sources = || questions.clone().zip(0..many);
+            if prepared {
+                sources().for_each(|(key, table)| cursors[table].prepare_seek(&key, MAX_SEQUENCE));
+                sources().for_each(|(_, table)| cursors[table].prepare_further());
+            }
+            for (key, table) in sources() {
+                cursors[table].seek(&key, MAX_SEQUENCE)?;
+                assert_eq!(cursors[table].value().len(), 120);
+            }
+            Ok(())
+        })?;
+    }
     let mut sum = 0_u64;
     let cursor = &mut cursors[0];
     cursor.seek_to_first()?;

@@ -35,14 +35,14 @@ pub struct TableCursor {
     partition: usize,
     /// Number of the block in `leaf`.
     child: usize,
+    /// Number of the block in `leaf` that the next seek will probably go to.
+    guess: usize,
     block: Option<Block>,
     /// The current entry and its number in the block; `None` while the cursor is invalid.
     entry: Option<Entry>,
     index: usize,
     /// The current key. Starts with the prefix of the current block.
     key: Vec<u8>,
-    /// The block that a seek was prepared for.
-    prepared: Option<u64>,
 }
 
 impl TableCursor {
@@ -53,11 +53,11 @@ impl TableCursor {
             leaf: None,
             partition: 0,
             child: 0,
+            guess: 0,
             block: None,
             entry: None,
             index: 0,
             key: Vec::new(),
-            prepared: None,
         }
     }
 
@@ -152,20 +152,29 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Goes to the data block that may hold `(key, sequence)`. False for an empty table.
-    fn enter_block_of(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<bool> {
+    /// Goes to the index partition that `(key, sequence)` is under; answers the number of its data block
+    /// there, or `None` for an empty table.
+    #[inline]
+    fn child_of(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<Option<usize>> {
         self.entry = None;
         let Some(top) = self.table.top_index() else {
+            return Ok(None);
+        };
+        if top.levels == IndexLevelCount::One {
+            let child = top.block.find_near(self.guess, key, sequence);
+            self.enter_partition(0)?;
+            return Ok(Some(child));
+        }
+        let partition = top.block.find_near(self.partition, key, sequence);
+        self.enter_partition(partition)?;
+        Ok(self.leaf.as_ref().map(|leaf| leaf.find_near(self.guess, key, sequence)))
+    }
+
+    /// Goes to the data block that may hold `(key, sequence)`. False for an empty table.
+    fn enter_block_of(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<bool> {
+        let Some(child) = self.child_of(key, sequence)? else {
             return Ok(false);
         };
-        let mut child = top.block.find(key, sequence);
-        let mut partition = 0;
-        if top.levels == IndexLevelCount::Two {
-            partition = child;
-            self.enter_partition(partition)?;
-            child = self.leaf.as_ref().map_or(0, |leaf| leaf.find(key, sequence));
-        }
-        self.enter_partition(partition)?;
         self.enter_block(child)?;
         Ok(true)
     }
@@ -297,15 +306,23 @@ impl InternalCursor for TableCursor {
         if index < entries { self.set_entry(index) } else { self.enter_next_block() }
     }
 
+    /// Finds the block in the index and asks for its slot in the cache.
     #[inline]
     fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
-        self.prepared = self.table.prefetch_slot_of(key, sequence);
+        // An error will come again when the seek itself reads the index partition.
+        if let Ok(Some(child)) = self.child_of(key, sequence)
+            && let Some(leaf) = &self.leaf
+        {
+            self.guess = child;
+            self.table.prefetch_slot(leaf.ordinal(child));
+        }
     }
 
+    /// Asks for the first lines of the block.
     #[inline]
     fn prepare_further(&mut self) {
-        if let Some(number) = self.prepared.take() {
-            self.table.prefetch_block(number);
+        if let Some(leaf) = &self.leaf {
+            self.table.prefetch_block(leaf.ordinal(self.guess));
         }
     }
 

@@ -301,14 +301,10 @@ impl TableReader {
         }
     }
 
-    /// Asks the processor for the cache's slot of the block that may hold `(key, sequence)`; answers the
-    /// number of the block. `None` where finding it would read the file.
+    /// Asks the processor for the cache's slot of data block number `ordinal`.
     #[inline]
-    pub(crate) fn prefetch_slot_of(&self, key: &[u8], sequence: SequenceNumber) -> Option<u64> {
-        let top = self.index.as_ref().filter(|top| top.levels == IndexLevelCount::One)?;
-        let number = top.block.ordinal(top.block.find(key, sequence));
-        self.blocks.prefetch_slot(number);
-        Some(number)
+    pub(crate) fn prefetch_slot(&self, ordinal: u64) {
+        self.blocks.prefetch_slot(ordinal);
     }
 
     /// Asks the processor for the start of a block, if it is in the cache.

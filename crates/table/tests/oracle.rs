@@ -126,6 +126,10 @@ fn check_target(
     sequence: u64,
 ) -> Result<()> {
     let expected = lower_bound(oracle, key, sequence);
+    if rng.below(2) == 0 {
+        cursor.prepare_seek(key, sequence);
+        cursor.prepare_further();
+    }
     cursor.seek(key, sequence)?;
     assert_eq!(current(cursor).as_ref(), oracle.get(expected), "seek {key:?} at {sequence}");
     // A few steps back and forth from there.

@@ -1,0 +1,146 @@
+use std::thread;
+
+use super::*;
+use crate::block_builder::BlockBuilder;
+use crate::stored_block::{PADDING, Payload};
+
+/// A block of about `bytes` bytes whose only key is `number`.
+fn block(number: u64, bytes: usize) -> CachedBlock {
+    let mut builder = BlockBuilder::default();
+    builder.add(&number.to_be_bytes(), bolide_base::Trailer::from_bits(0x101), &vec![0; bytes]);
+    let mut payload = Vec::new();
+    builder.finish(&mut payload);
+    let len = payload.len();
+    payload.resize(len + PADDING, 0);
+    CachedBlock::Data(Block::new(Payload { bytes: payload.into(), len }).unwrap())
+}
+
+fn is_block(found: Option<CachedBlock>, number: u64) -> bool {
+    match found {
+        Some(CachedBlock::Data(found)) => {
+            let key = number.to_be_bytes();
+            assert_eq!(found.prefix(), key, "another block");
+            true
+        }
+        Some(CachedBlock::Index(_)) => panic!("an index block that nobody put in"),
+        None => false,
+    }
+}
+
+#[test]
+fn a_slot_is_one_cache_line() {
+    assert_eq!(size_of::<Slot>(), 64);
+}
+
+#[test]
+fn slots_are_found_where_they_were_made() {
+    let slots = Slots::default();
+    for number in [0, 1, 255, 256, 767, 768, 1_000_000] {
+        slots.get_or_make(number).unwrap().key.store(number.into(), Ordering::Relaxed);
+    }
+    for number in [0, 1, 255, 256, 767, 768, 1_000_000] {
+        assert_eq!(slots.get(number).unwrap().key.load(Ordering::Relaxed), u64::from(number));
+    }
+    assert_eq!(Slots::place(MAX_SLOTS - 1).0, CHUNKS - 1);
+    assert_eq!(Slots::place(MAX_SLOTS).0, CHUNKS);
+    assert!(slots.get(MAX_SLOTS).is_none());
+}
+
+#[test]
+fn the_budget_holds_and_counts_add_up() {
+    let cache = BlockCache::new(100_000);
+    let tables = [TableBlocks::new(Arc::clone(&cache), 5000), TableBlocks::new(Arc::clone(&cache), 5000)];
+    let mut state = 1_u64;
+    for round in 0..40_000_u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let number = (state >> 33) % if round % 2 == 0 { 40 } else { 5000 };
+        let table = &tables[round as usize % 2];
+        if !is_block(table.get(number), number) {
+            table.insert(number, block(number, 100 + number as usize % 900));
+            assert!(is_block(table.peek(number), number), "just put in");
+        }
+        assert!(cache.stats().used_bytes <= 100_000);
+    }
+    let stats = cache.stats();
+    assert_eq!(stats.hits + stats.misses, 40_000);
+    assert_eq!(stats.inserts, stats.misses);
+    assert!(stats.hits > 15_000, "the forty used most stay: {stats:?}");
+    let [first, second] = tables;
+    drop(first);
+    let half = cache.stats();
+    assert!(half.used_bytes < stats.used_bytes && half.blocks < stats.blocks);
+    drop(second);
+    assert_eq!((cache.stats().used_bytes, cache.stats().blocks), (0, 0));
+}
+
+#[test]
+fn a_scan_does_not_empty_the_cache() {
+    let cache = BlockCache::new(1_000_000);
+    let table = TableBlocks::new(Arc::clone(&cache), 100_000);
+    for _ in 0..3 {
+        for number in 0..500 {
+            if !is_block(table.get(number), number) {
+                table.insert(number, block(number, 1000));
+            }
+        }
+    }
+    for number in 1000..50_000 {
+        table.insert(number, block(number, 1000));
+    }
+    let kept = (0..500).filter(|&number| is_block(table.get(number), number)).count();
+    assert_eq!(kept, 500, "blocks that were used survive blocks that were not");
+}
+
+#[test]
+fn too_large_blocks_and_no_budget_are_fine() {
+    for capacity in [0, 1, 5000] {
+        let cache = BlockCache::new(capacity);
+        let table = TableBlocks::new(Arc::clone(&cache), 10);
+        table.insert(3, block(3, 6000));
+        table.insert(11, block(11, 10));
+        assert!(!is_block(table.get(3), 3) && !is_block(table.get(11), 11));
+        assert_eq!(cache.stats().used_bytes, 0);
+    }
+}
+
+#[test]
+fn cleared_blocks_are_gone_and_may_come_back() {
+    let cache = BlockCache::new(1_000_000);
+    let table = TableBlocks::new(Arc::clone(&cache), 10);
+    (0..10).for_each(|number| table.insert(number, block(number, 100)));
+    cache.clear();
+    assert_eq!((cache.stats().used_bytes, cache.stats().blocks), (0, 0));
+    assert!((0..10).all(|number| !is_block(table.get(number), number)));
+    (0..10).for_each(|number| table.insert(number, block(number, 100)));
+    assert!((0..10).all(|number| is_block(table.get(number), number)));
+    assert_eq!(cache.stats().blocks, 10);
+}
+
+#[test]
+fn threads_see_the_blocks_they_ask_for() {
+    let cache = BlockCache::new(60_000);
+    let shared = Arc::new(TableBlocks::new(Arc::clone(&cache), 300));
+    thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let shared = Arc::clone(&shared);
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut state = thread;
+                for round in 0..10_000_u64 {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(thread);
+                    let number = (state >> 40) % 300;
+                    if !is_block(shared.get(number), number) {
+                        shared.insert(number, block(number, 500));
+                    }
+                    if round % 2000 == 0 {
+                        let own = TableBlocks::new(Arc::clone(cache), 20);
+                        (0..20).for_each(|number| own.insert(number, block(number, 200)));
+                    }
+                }
+            });
+        }
+    });
+    assert!(cache.stats().used_bytes <= 60_000);
+    drop(shared);
+    assert_eq!((cache.stats().used_bytes, cache.stats().blocks), (0, 0));
+}
