@@ -1,7 +1,6 @@
-//! A collection of an open database.
+//! What a collection does: single writes, reads, iteration, its indexes.
 
 use std::fmt;
-use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_index::IndexSpec;
@@ -10,36 +9,16 @@ use bolide_table::ValueRef;
 
 use crate::catalog::{IndexState, RecordKind};
 use crate::check::{self, CheckReport};
-use crate::handle::Handle;
+use crate::handle::Collection;
 use crate::index_build;
 use crate::index_set::Index;
 use crate::iterator::{Cursor, Iter};
 use crate::key::KeyFormat;
 use crate::key_range::KeyRange;
 use crate::options::IterOptions;
-use crate::schema::{CollectionState, find_index};
+use crate::schema::find_index;
 use crate::snapshot::Snapshot;
 use crate::write_batch::{WriteBatch, check_key};
-
-/// A collection: records under primary keys, in the order of the keys as bytes, with its indexes.
-///
-/// Cheap to clone, and keeps the database open. All methods may be called from many threads; each write
-/// is atomic, together with all that it means to the indexes.
-///
-/// ```
-/// use bolide::{CollectionOptions, Components, Db, Options, Query};
-/// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
-/// let posts = db.create_collection("posts", CollectionOptions::default().index("author".parse()?))?;
-/// posts.put(b"1", br#"{"author":"ann","title":"Hello"}"#)?;
-/// posts.put(b"2", br#"{"author":"bob","title":"Hi"}"#)?;
-/// assert_eq!(posts.find(&Query::new().eq("author", "bob"))?.len(), 1);
-/// # Ok::<(), bolide::Error>(())
-/// ```
-#[derive(Clone)]
-pub struct Collection {
-    pub(crate) handle: Arc<Handle>,
-    pub(crate) state: Arc<CollectionState>,
-}
 
 impl Collection {
     /// The name.

@@ -9,14 +9,14 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 
 use crate::catalog::{CollectionDescriptor, CollectionState as Life, IndexState, check_name};
 use crate::check::{self, CheckReport};
-use crate::collection::Collection;
 use crate::components::Components;
-use crate::handle::{Engine, Handle};
+use crate::handle::{Collection, Engine, Handle};
 use crate::index_build;
 use crate::index_set::{Index, IndexSet, install_filter};
 use crate::open;
 use crate::options::{CollectionOptions, Options, WriteOptions};
-use crate::schema::{CollectionState, Progress};
+use crate::progress::Progress;
+use crate::schema::CollectionState;
 use crate::snapshot::Snapshot;
 use crate::stats::{self, DbStats};
 use crate::write_batch::WriteBatch;

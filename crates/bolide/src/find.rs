@@ -9,7 +9,7 @@ use bolide_index::{Explain, Lookup, LookupOptions, Query, SecondaryIndex};
 use bolide_lsm::ReadView;
 
 use crate::catalog::IndexState;
-use crate::collection::Collection;
+use crate::handle::Collection;
 use crate::index_set::IndexSet;
 use crate::snapshot::Snapshot;
 

@@ -103,3 +103,23 @@ impl Drop for Handle {
         self.stop_builders();
     }
 }
+
+/// A collection: records under primary keys, in the order of the keys as bytes, with its indexes.
+///
+/// Cheap to clone, and keeps the database open. All methods may be called from many threads; each write
+/// is atomic, together with all that it means to the indexes.
+///
+/// ```
+/// use bolide::{CollectionOptions, Components, Db, Options, Query};
+/// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+/// let posts = db.create_collection("posts", CollectionOptions::default().index("author".parse()?))?;
+/// posts.put(b"1", br#"{"author":"ann","title":"Hello"}"#)?;
+/// posts.put(b"2", br#"{"author":"bob","title":"Hi"}"#)?;
+/// assert_eq!(posts.find(&Query::new().eq("author", "bob"))?.len(), 1);
+/// # Ok::<(), bolide::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Collection {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) state: Arc<CollectionState>,
+}

@@ -27,8 +27,8 @@ use bolide_lsm::{Bounds, CommitStage, Operation, ReadView, StoreBatch, SyncMode,
 use crate::catalog::{IndexDescriptor, IndexState, MAX_SPEC_BYTES, check_name};
 use crate::handle::{Engine, Handle};
 use crate::index_set::{BackFill, Index, install_filter};
-use crate::open::Unfinished;
-use crate::schema::{CollectionState, Progress, find_index};
+use crate::progress::Progress;
+use crate::schema::{CollectionState, find_index};
 
 /// Size at which a batch of a back-fill is committed, in bytes.
 const BATCH_BYTES: usize = 256 << 10;
@@ -61,6 +61,12 @@ pub(crate) fn drop_index(handle: &Handle, collection: &Arc<CollectionState>, nam
     collection.check_live()?;
     let index = find_index(collection, name)?;
     remove(engine, collection, &index)
+}
+
+/// An index that an earlier process was building.
+pub(crate) struct Unfinished {
+    pub(crate) collection: Arc<CollectionState>,
+    pub(crate) index: Arc<Index>,
 }
 
 /// Builds indexes anew that an earlier process did not finish; in a thread of their own where there may

@@ -15,7 +15,7 @@ use bolide_lsm::store::TreeReader;
 use bolide_lsm::{ReadView, Store, StoreBatch};
 
 use crate::catalog::RecordKind;
-use crate::schema::Progress;
+use crate::progress::Progress;
 
 /// One index of an open database.
 pub(crate) struct Index {

@@ -25,10 +25,11 @@ use crate::catalog::{
 };
 use crate::components::Components;
 use crate::handle::{Engine, Handle};
-use crate::index_build;
+use crate::index_build::{self, Unfinished};
 use crate::index_set::{Index, IndexSet, install_filter};
 use crate::options::Options;
-use crate::schema::{CollectionState, Progress, Schema};
+use crate::progress::Progress;
+use crate::schema::{CollectionState, Schema};
 
 /// Opens the database in `path`.
 pub(crate) fn open(
@@ -161,12 +162,6 @@ impl Catalog {
         }
         Ok(())
     }
-}
-
-/// An index that an earlier process was building.
-pub(crate) struct Unfinished {
-    pub(crate) collection: Arc<CollectionState>,
-    pub(crate) index: Arc<Index>,
 }
 
 fn build_schema(id: u64, catalog: &Catalog, components: &Components) -> Result<(Schema, Vec<Unfinished>)> {

@@ -12,13 +12,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use parking_lot::Mutex;
+use bolide_base::{Error, ErrorKind, Result, TreeId};
 
-use crate::catalog::{CollectionDescriptor, IndexState, RecordKind};
+use crate::catalog::{CollectionDescriptor, RecordKind};
 use crate::index_set::{Index, IndexSet};
 use crate::key::KeyFormat;
 
@@ -90,65 +89,6 @@ impl fmt::Debug for CollectionState {
             .field("tree", &self.tree)
             .field("records", &self.records)
             .finish_non_exhaustive()
-    }
-}
-
-/// How far the making of an index is.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    /// Complete for every view at or after this sequence number; `u64::MAX` while it is being built.
-    complete_since: AtomicU64,
-    /// Set when the index is dropped: a builder stops.
-    cancelled: AtomicBool,
-    /// Why the last attempt to build it failed.
-    problem: Mutex<Option<Error>>,
-}
-
-impl Progress {
-    pub(crate) fn building() -> Self {
-        Self::complete_since(u64::MAX)
-    }
-
-    pub(crate) fn complete_since(sequence: SequenceNumber) -> Self {
-        Self {
-            complete_since: AtomicU64::new(sequence),
-            cancelled: AtomicBool::new(false),
-            problem: Mutex::new(None),
-        }
-    }
-
-    pub(crate) fn state(&self) -> IndexState {
-        match self.complete_since.load(Ordering::Acquire) {
-            u64::MAX => IndexState::Building,
-            _ => IndexState::Ready,
-        }
-    }
-
-    /// Whether a view at `sequence` finds everything in the index.
-    #[inline]
-    pub(crate) fn serves(&self, sequence: SequenceNumber) -> bool {
-        self.complete_since.load(Ordering::Acquire) <= sequence
-    }
-
-    pub(crate) fn publish(&self, since: SequenceNumber) {
-        *self.problem.lock() = None;
-        self.complete_since.store(since, Ordering::Release);
-    }
-
-    pub(crate) fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn fail(&self, problem: Error) {
-        *self.problem.lock() = Some(problem);
-    }
-
-    pub(crate) fn problem(&self) -> Option<Error> {
-        self.problem.lock().clone()
     }
 }
 

@@ -7,7 +7,7 @@ use bolide_base::limits::MAX_KEY_BYTES;
 use bolide_base::{EntryKind, Error, Result, TreeId};
 use bolide_lsm::{Operation, StoreBatch};
 
-use crate::collection::Collection;
+use crate::handle::Collection;
 use crate::index_set::IndexSet;
 use crate::key_range::KeyRange;
 use crate::schema::CollectionState;

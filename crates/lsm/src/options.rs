@@ -1,4 +1,11 @@
 //! Settings of a store and of its trees: data without behaviour.
+//!
+//! The settings of a tree are kept in the manifest:
+//!
+//! ```text
+//! | format u8 = 1 | layout u8: 0 leveled, 1 tiered | compression u8: 0 none, 1 lz4, 2 zstd | level u8 |
+//! | block bytes varint | Bloom bits per key varint | target file bytes varint |
+//! ```
 
 use std::path::PathBuf;
 use std::time::Duration;

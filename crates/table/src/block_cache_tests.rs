@@ -1,3 +1,5 @@
+//! Tests of the block cache.
+
 use std::thread;
 
 use super::*;
