@@ -45,6 +45,16 @@ pub struct TableCursor {
     key: Vec<u8>,
 }
 
+impl TableReader {
+    /// A cursor over all entries. With `fill_cache`, blocks that it reads stay in the cache; without,
+    /// as for a compaction, they do not, and the cache's idea of what is useful is not disturbed.
+    ///
+    /// Either way it reads ahead, up to 256 KiB at a time, once it has read several blocks in a row.
+    pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
+        TableCursor::new(Arc::clone(self), fill_cache)
+    }
+}
+
 impl TableCursor {
     pub(crate) fn new(table: Arc<TableReader>, fill_cache: bool) -> Self {
         Self {

@@ -17,7 +17,6 @@ use crate::meta_collector::{MetaIndex, decode_meta_index};
 use crate::options::{MAX_BLOCK_BYTES, MAX_META_BLOCK_BYTES};
 use crate::properties::TableProperties;
 use crate::stored_block::{BlockHandle, FRAME_BYTES, Payload, read_block};
-use crate::table_cursor::TableCursor;
 use crate::value_ref::ValueRef;
 
 /// Largest properties: two keys and some numbers.
@@ -323,14 +322,6 @@ impl TableReader {
 
     pub(crate) fn parse_data_block(&self, handle: BlockHandle, payload: Payload) -> Result<Block> {
         Block::new(payload).map_err(|malformed| self.damaged(handle.offset, malformed))
-    }
-
-    /// A cursor over all entries. With `fill_cache`, blocks that it reads stay in the cache; without,
-    /// as for a compaction, they do not, and the cache's idea of what is useful is not disturbed.
-    ///
-    /// Either way it reads ahead, up to 256 KiB at a time, once it has read several blocks in a row.
-    pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
-        TableCursor::new(Arc::clone(self), fill_cache)
     }
 
     /// What the table says about itself.
