@@ -8,6 +8,7 @@ mod batch;
 pub mod compaction;
 pub mod cursor;
 pub mod file_name;
+mod key_heads;
 pub mod memtable;
 pub mod options;
 pub mod range_tombstones;

@@ -10,7 +10,8 @@
 //! O(log n) nodes that make it up, and a key meets the O(log n) nodes above its elementary interval.
 //! At each node the sequence numbers are sorted, so "the newest at or below S" is a binary search.
 //!
-//! * `newest_covering`: O(log³ n), with no allocation; nothing at all when empty.
+//! * `newest_covering`: O(log² n) for who reads the present, O(log³ n) for the past, with no allocation;
+//!   nothing at all when empty.
 //! * memory: O(n log n) numbers, however much the ranges overlap.
 //! * Groups are immutable and shared: a clone copies some pointers.
 
@@ -18,6 +19,8 @@ use std::sync::Arc;
 
 use bolide_base::limits::MAX_RANGE_TOMBSTONES;
 use bolide_base::{Error, Result, SequenceNumber};
+
+use crate::key_heads::KeyHeads;
 
 /// Groups up to this size are searched one by one.
 const PLAIN_GROUP: usize = 8;
@@ -204,6 +207,10 @@ impl Border {
 struct SegmentTree {
     /// The different range ends, ascending. Interval i goes from border i to border i + 1.
     borders: Vec<Border>,
+    heads: KeyHeads,
+    /// For each interval, the newest of all tombstones over it: the answer to everybody who reads the
+    /// present, without a walk up the tree.
+    newest: Vec<SequenceNumber>,
     /// Where the numbers of node n start: node n has `sequences[starts[n]..starts[n + 1]]`. Node n has
     /// the children 2n and 2n + 1; leaf i is node `borders.len() + i`.
     starts: Vec<u32>,
@@ -241,7 +248,10 @@ impl SegmentTree {
             sequences.append(node);
         }
         starts.push(sequences.len() as u32);
-        Self { borders, starts, sequences }
+        let heads = KeyHeads::new(borders.iter().map(|border| border.key(members)));
+        let mut tree = Self { borders, heads, newest: Vec::new(), starts, sequences };
+        tree.newest = (0..leaves).map(|interval| tree.walk(interval, SequenceNumber::MAX)).collect();
+        tree
     }
 
     fn newest_covering(
@@ -250,12 +260,22 @@ impl SegmentTree {
         key: &[u8],
         at_most: SequenceNumber,
     ) -> SequenceNumber {
-        let behind = self.borders.partition_point(|border| border.key(members) <= key);
-        if behind == 0 || behind == self.borders.len() {
-            return 0;
+        let behind = self.heads.count_before(key, |position| {
+            self.borders.get(position).is_some_and(|border| border.key(members) <= key)
+        });
+        // Before the first border there is no interval, and behind the last one nothing is noted.
+        let Some(interval) = behind.checked_sub(1) else { return 0 };
+        match self.newest.get(interval) {
+            Some(&newest) if newest > at_most => self.walk(interval, at_most),
+            Some(&newest) => newest,
+            None => 0,
         }
+    }
+
+    /// The newest tombstone over an interval that is not newer than `at_most`; 0 if there is none.
+    fn walk(&self, interval: usize, at_most: SequenceNumber) -> SequenceNumber {
         let mut newest = 0;
-        let mut node = self.borders.len() + behind - 1;
+        let mut node = self.borders.len() + interval;
         while node > 0 {
             let noted = self.noted(node);
             let count = noted.partition_point(|&sequence| sequence <= at_most);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::table_handle::TableHandle;
 use super::table_meta::TableMeta;
+use crate::key_heads::KeyHeads;
 
 /// The sstables of one run in key order.
 ///
@@ -18,11 +19,8 @@ pub struct SortedRun {
     level: usize,
     id: u64,
     tables: Box<[Arc<TableHandle>]>,
-    /// Length of the prefix that all keys of the run share.
-    shared: usize,
-    /// For each sstable, the first eight bytes of its largest key after the shared prefix, as a
-    /// big-endian number (missing bytes are zero): a binary search that stays within few cache lines.
-    heads: Box<[u64]>,
+    /// Of the largest keys.
+    heads: KeyHeads,
     file_bytes: u64,
 }
 
@@ -33,19 +31,12 @@ impl SortedRun {
     /// Says which invariant does not hold.
     pub(crate) fn new(level: usize, id: u64, mut tables: Vec<Arc<TableHandle>>) -> Result<Self, String> {
         tables.sort_by(|left, right| left.meta().smallest_key.cmp(&right.meta().smallest_key));
-        let (Some(first), Some(last)) = (tables.first(), tables.last()) else {
+        if tables.is_empty() {
             return Err(format!("run {id} of level {level} has no sstables"));
-        };
-        let shared = first
-            .meta()
-            .smallest_key
-            .iter()
-            .zip(&last.meta().largest_key)
-            .take_while(|(left, right)| left == right)
-            .count();
-        let heads = tables.iter().map(|table| head(&table.meta().largest_key, shared)).collect();
+        }
+        let heads = KeyHeads::new(tables.iter().map(|table| table.meta().largest_key.as_slice()));
         let file_bytes = tables.iter().map(|table| table.meta().file_bytes).sum();
-        let run = Self { level, id, tables: tables.into(), shared, heads, file_bytes };
+        let run = Self { level, id, tables: tables.into(), heads, file_bytes };
         run.check()?;
         Ok(run)
     }
@@ -109,18 +100,9 @@ impl SortedRun {
     /// seeks `key` starts. The number of sstables if there is none.
     #[inline]
     pub fn position(&self, key: &[u8]) -> usize {
-        let prefix = self.smallest_key().get(..self.shared).unwrap_or_default();
-        if !key.starts_with(prefix) {
-            // Every key of the run starts with the prefix, so all of them lie on one side.
-            return if key < prefix { 0 } else { self.tables.len() };
-        }
-        let wanted = head(key, self.shared);
-        let first = self.heads.partition_point(|&head| head < wanted);
-        let rest = self.tables.get(first..).unwrap_or_default();
-        let equal = self.heads.get(first..).unwrap_or_default().partition_point(|&head| head == wanted);
-        // Equal heads say nothing: compare the keys themselves.
-        let ties = rest.get(..equal).unwrap_or_default();
-        first + ties.partition_point(|table| table.meta().largest_key.as_slice() < key)
+        self.heads.count_before(key, |position| {
+            self.tables.get(position).is_some_and(|table| table.meta().largest_key.as_slice() < key)
+        })
     }
 
     /// The sstables that may hold keys between `start` and `end`.
@@ -139,21 +121,5 @@ impl SortedRun {
         let rest = self.tables.get(first..).unwrap_or_default();
         let count = rest.partition_point(|table| before_end(table.meta()));
         rest.get(..count).unwrap_or_default()
-    }
-}
-
-/// Eight bytes of `key` from `skip` on, as a number that orders as they do, up to ties.
-#[inline]
-fn head(key: &[u8], skip: usize) -> u64 {
-    let rest = key.get(skip..).unwrap_or_default();
-    match rest.first_chunk::<8>() {
-        Some(bytes) => u64::from_be_bytes(*bytes),
-        None => {
-            let mut bytes = [0; 8];
-            for (to, from) in bytes.iter_mut().zip(rest) {
-                *to = *from;
-            }
-            u64::from_be_bytes(bytes)
-        }
     }
 }

@@ -1,0 +1,93 @@
+//! Binary search over sorted keys that touches few cache lines.
+//!
+//! The first eight bytes of each key after the prefix that all of them share, as big-endian numbers, stand side
+//! by side: the search compares numbers, and looks at whole keys only where heads are equal.
+
+/// The heads of a sorted list of keys; the keys themselves stay elsewhere.
+#[derive(Debug)]
+pub(crate) struct KeyHeads {
+    shared: Box<[u8]>,
+    heads: Box<[u64]>,
+}
+
+impl KeyHeads {
+    /// The heads of `keys`, which ascend. Equal keys are allowed.
+    pub(crate) fn new<'a>(keys: impl DoubleEndedIterator<Item = &'a [u8]> + Clone) -> Self {
+        let (first, last) =
+            (keys.clone().next().unwrap_or_default(), keys.clone().next_back().unwrap_or_default());
+        let len = first.iter().zip(last).take_while(|(left, right)| left == right).count();
+        let shared = first.get(..len).unwrap_or_default();
+        Self { shared: shared.into(), heads: keys.map(|key| head(key, len)).collect() }
+    }
+
+    /// How many of the keys come before `key`. `is_before` says it of the key at a position, by the same
+    /// order (strictly or not, as the caller likes); it is asked only where the heads are equal.
+    #[inline]
+    pub(crate) fn count_before(&self, key: &[u8], mut is_before: impl FnMut(usize) -> bool) -> usize {
+        if !key.starts_with(&self.shared) {
+            // Every key of the list starts with the prefix, so all of them lie on one side.
+            return if key < &*self.shared { 0 } else { self.heads.len() };
+        }
+        let wanted = head(key, self.shared.len());
+        let mut low = self.heads.partition_point(|&head| head < wanted);
+        let rest = self.heads.get(low..).unwrap_or_default();
+        // Ties are rare: no second search over all of the rest for their end.
+        let mut high = match rest {
+            [first, ..] if *first == wanted => low + rest.partition_point(|&head| head == wanted),
+            _ => low,
+        };
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(middle) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+}
+
+/// Eight bytes of `key` from `skip` on, as a number that orders as they do, up to ties.
+#[inline]
+fn head(key: &[u8], skip: usize) -> u64 {
+    let rest = key.get(skip..).unwrap_or_default();
+    match rest.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 8];
+            for (to, from) in bytes.iter_mut().zip(rest) {
+                *to = *from;
+            }
+            u64::from_be_bytes(bytes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bolide_storage::SimRng;
+
+    use super::*;
+
+    #[test]
+    fn the_count_is_that_of_a_plain_search() {
+        for seed in 0..300 {
+            let mut rng = SimRng::new(seed);
+            // Few letters and long common parts: many equal heads.
+            let prefix = vec![b'p'; rng.below(3) as usize * 5];
+            let mut random_key = || {
+                let mut key = if rng.one_in(9) { Vec::new() } else { prefix.clone() };
+                key.extend((0..rng.below(4)).map(|_| rng.below(3) as u8));
+                key.extend(vec![b'q'; rng.below(2) as usize * 9]);
+                key.extend((0..rng.below(3)).map(|_| rng.below(2) as u8));
+                key
+            };
+            let mut keys: Vec<_> = (0..seed % 40).map(|_| random_key()).collect();
+            keys.sort();
+            let heads = KeyHeads::new(keys.iter().map(Vec::as_slice));
+            for probe in (0..50).map(|_| random_key()).chain(keys.iter().cloned()) {
+                let strictly = heads.count_before(&probe, |position| keys[position] < probe);
+                assert_eq!(strictly, keys.partition_point(|key| *key < probe), "seed {seed}");
+                let or_equal = heads.count_before(&probe, |position| keys[position] <= probe);
+                assert_eq!(or_equal, keys.partition_point(|key| *key <= probe), "seed {seed}");
+            }
+        }
+    }
+}
