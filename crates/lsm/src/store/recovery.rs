@@ -6,7 +6,7 @@
 //!    is inserted unless its tree was flushed past its segment, or was dropped. (Each tree has a floor of
 //!    its own: replaying a flushed write into a memtable would put an old version above newer ones.)
 //! 3. If the replayed memtables grow over their limit, they are flushed where a segment ends.
-//! 4. What was cut off as torn stays cut: the end of the last segment is synced and sealed before the
+//! 4. What was cut off as torn stays cut: the last segment is written anew through its end and sealed before the
 //!    next segment starts.
 //!
 //! All of it may be cut off by another crash and starts over. Redo is idempotent: entries are identified
@@ -131,7 +131,7 @@ impl StoreInner {
         let mut versions = self.versions.lock();
         let mut previous = None;
         if let Some(tail) = log.tail.take() {
-            tail.sync_last(&*self.vfs, &self.options.dir)?;
+            tail.make_durable(&*self.vfs, &self.options.dir)?;
             previous = tail.last;
             if let Some(end) = tail.last.filter(|_| !tail.sealed) {
                 let mut edit = VersionEdit::new();

@@ -25,6 +25,9 @@ use crate::file_name::FileName;
 use crate::record_log::format::HEADER_BYTES;
 use crate::record_log::{LogReader, LogRecord, LogRole, TailEnd, only_zeros_from};
 
+/// How much of a segment is copied at a time, in bytes.
+const COPY_BYTES: usize = 1 << 20;
+
 /// Where the records of a log end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogEnd {
@@ -66,14 +69,43 @@ impl WalTail {
     /// Makes the last segment durable through its end, so that its end may be sealed in the manifest.
     /// Nothing to do if it is sealed.
     ///
+    /// A sync of the file would not do: if an earlier one failed, the operating system may have dropped
+    /// the bytes from what it will write, although it still shows them to readers, and would report
+    /// success now. So the segment is written anew, under its own name. Cost: its length, once after
+    /// an end that was not clean.
+    ///
     /// # Errors
     /// Those of the file system.
-    pub fn sync_last(&self, vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+    pub fn make_durable(&self, vfs: &dyn Vfs, dir: &Path) -> Result<()> {
         match self.last {
-            Some(end) if !self.sealed => vfs.open(&FileName::Wal(end.number).path(dir))?.sync(),
+            Some(end) if !self.sealed => rewrite(vfs, dir, end),
             _ => Ok(()),
         }
     }
+}
+
+/// Replaces a segment by a copy of it through its end.
+fn rewrite(vfs: &dyn Vfs, dir: &Path, end: LogEnd) -> Result<()> {
+    let (path, copy_path) = (FileName::Wal(end.number).path(dir), FileName::Temp(end.number).path(dir));
+    match vfs.remove(&copy_path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        // Nothing, or what an opening left that was cut off here.
+        _ => {}
+    }
+    let segment = vfs.open(&path)?;
+    let copy = vfs.create(&copy_path)?;
+    let mut buffer = vec![0; COPY_BYTES.min(end.len as usize)];
+    let mut offset = 0;
+    while offset < end.len {
+        let count = (end.len - offset).min(COPY_BYTES as u64);
+        let piece = &mut buffer[..count as usize];
+        segment.read_exact_at(offset, piece)?;
+        copy.append(piece)?;
+        offset += count;
+    }
+    copy.sync()?;
+    vfs.rename(&copy_path, &path)?;
+    vfs.sync_dir(dir)
 }
 
 /// Feeds every record at or above the WAL floor to `apply`, in the order in which it was written, with

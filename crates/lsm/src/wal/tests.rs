@@ -96,7 +96,7 @@ impl Machine {
         let (tail, records) = self.replay();
         assert!(records.len() >= self.synced, "{context}: {} of {}", records.len(), self.synced);
         assert!(self.written.starts_with(&records), "{context}");
-        tail.sync_last(&self.vfs, dir()).unwrap();
+        tail.make_durable(&self.vfs, dir()).unwrap();
         if let Some(end) = tail.last {
             self.seals.insert(end.number, end.len);
         }
