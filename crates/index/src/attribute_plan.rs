@@ -5,6 +5,9 @@ use bolide_base::Result;
 use crate::attribute::Value;
 use crate::path::{AttributePath, Step};
 
+/// Memory that each of the two buffers of [`AttributeValues`] keeps for the next record, in bytes.
+const KEPT_BYTES: usize = 1 << 20;
+
 /// Names one path of an [`AttributePlan`]; counts from 0.
 pub type Slot = usize;
 
@@ -136,10 +139,12 @@ impl AttributeValues {
         Self::default()
     }
 
-    /// Removes all values, keeps the memory.
+    /// Removes all values. Keeps the memory, unless a huge record made it huge.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
         self.entries.clear();
+        self.entries.shrink_to(KEPT_BYTES / size_of::<Entry>());
     }
 
     /// Adds `value` to the values at `slot`. Equal values of one slot count once.

@@ -7,6 +7,9 @@ use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
 use crate::path::AttributePath;
 use crate::predicate::{EncodedRange, Predicate, ValueRange};
 
+/// Most predicates of one query.
+pub const MAX_PREDICATES: usize = 100;
+
 /// In which order answers come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -111,6 +114,14 @@ impl Query {
     }
 
     fn and(mut self, predicate: Result<Predicate>) -> Self {
+        let predicate = match self.predicates.len() {
+            MAX_PREDICATES => Err(Error::limit_exceeded(
+                "the number of predicates of a query",
+                MAX_PREDICATES as u64 + 1,
+                MAX_PREDICATES as u64,
+            )),
+            _ => predicate,
+        };
         match predicate {
             Ok(predicate) => self.predicates.push(predicate),
             Err(problem) => self.problem = self.problem.or(Some(problem)),
@@ -181,7 +192,7 @@ impl Query {
     /// Reports the first malformed part.
     ///
     /// # Errors
-    /// `InvalidInput` as described at the type.
+    /// `InvalidInput` as described at the type; `LimitExceeded` for more than [`MAX_PREDICATES`].
     pub fn check(&self) -> Result<()> {
         match &self.problem {
             Some(problem) => Err(problem.clone()),
@@ -288,6 +299,15 @@ mod tests {
         let query = Query::new().eq("a", 1).eq("b.", 1).range("c", 1..2).eq("", 1);
         assert!(query.check().unwrap_err().message().contains("`b.`"));
         assert!(CompiledQuery::new(&query).is_err());
+    }
+
+    #[test]
+    fn predicates_are_limited_at_their_edge() {
+        for over in [0, 1] {
+            let query = (0..MAX_PREDICATES + over).fold(Query::new(), |query, _| query.eq("a", 1));
+            let problem = query.check().err().map(|error| error.kind());
+            assert_eq!(problem, (over == 1).then_some(bolide_base::ErrorKind::LimitExceeded));
+        }
     }
 
     #[test]
