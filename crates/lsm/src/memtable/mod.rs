@@ -81,7 +81,7 @@ impl Memtable {
     /// Adds a version of `key`. Versions may come in any order of their sequence numbers. Where the key has
     /// one with this sequence number, the new one takes its place, so redoing a log changes nothing.
     ///
-    /// Costs 250 to 400 ns, less on a key that is there. `key` and `value` are copied.
+    /// Costs 200 to 350 ns among half a million entries, 75 ns where keys ascend. `key` and `value` are copied.
     ///
     /// # Panics
     /// If the key or the value has 2 GiB or more, far over the limits of the store.
@@ -112,7 +112,8 @@ impl Memtable {
     /// The newest version of `key` with a sequence number of at most `at_most`: its trailer, which may be
     /// a tombstone's, and its value. Range tombstones are not considered.
     ///
-    /// Costs 100 to 350 ns; for a key with n newer versions O(log n) more.
+    /// Costs about two trips to memory, 250 to 500 ns among half a million entries; for a key with n newer
+    /// versions O(log n) more.
     #[inline]
     pub fn get(&self, key: &[u8], at_most: SequenceNumber) -> Option<(Trailer, &[u8])> {
         let version = self.tree.get(key)?.newest(at_most)?;
