@@ -10,9 +10,9 @@
 //! # Rules
 //! 1. A segment is synced whole before the next one is created; [`WalWriter::create`] takes the end of
 //!    the one before as an argument, so this cannot be forgotten silently.
-//! 2. A segment is never written again after a reopen. Its end is *sealed* in the manifest before the
-//!    next segment is created: after a clean close, and after recovery has cut a torn tail. Before the
-//!    seal, the segment is synced: what recovery read may have been in the page cache alone.
+//! 2. No record is added to a segment after a reopen. Its end is *sealed* in the manifest before the next
+//!    segment is created: after a clean close, and after recovery has cut a torn tail. Before that seal
+//!    the segment is written anew: what recovery read may have been in the page cache alone.
 //! 3. A segment is removed once the manifest's WAL floor is past it, never recycled.
 
 mod describe;
