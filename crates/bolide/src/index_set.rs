@@ -50,9 +50,10 @@ impl Index {
 /// Lets compactions drop entries that no reader needs any more.
 ///
 /// With `maintenance=validation` that is housekeeping: a stale entry costs space and a validation, never
-/// a wrong answer, so the filter may leave some. With `maintenance=synchronous` entries of deleted ranges
-/// are told by the range tombstones of the records alone: the filter drops every one of them, and the
-/// tombstones are kept until it did.
+/// a wrong answer. So the filter may leave some, and range tombstones need not wait for it: validation
+/// asks the records themselves. With `maintenance=synchronous` entries of deleted ranges are told by the
+/// range tombstones of the records alone: the filter drops every one of them, and the tombstones are
+/// kept until it did.
 ///
 /// # Errors
 /// `NotFound` where one of the trees is not there.
