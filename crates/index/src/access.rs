@@ -27,7 +27,7 @@ pub struct Access {
 impl Access {
     /// How an index over `attributes` serves `query`; `None` if it does not, because no predicate is on
     /// its first attribute.
-    pub fn plan(attributes: &[AttributePath], query: &CompiledQuery) -> Option<Self> {
+    pub fn plan(attributes: &[AttributePath], query: &CompiledQuery<'_>) -> Option<Self> {
         let mut access = Self {
             low: Vec::new(),
             end: Vec::new(),
@@ -42,7 +42,7 @@ impl Access {
                 query
                     .predicates
                     .iter()
-                    .position(|predicate| predicate.is_equal == is_equal && predicate.path == *attribute)
+                    .position(|predicate| predicate.is_equal == is_equal && predicate.path == attribute)
             };
             if let Some(equal) = on_attribute(true) {
                 access.low.extend_from_slice(&query.predicates[equal].range.low);

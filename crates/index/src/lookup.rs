@@ -117,7 +117,7 @@ impl<S: ReadSource> Lookup<'_, S> {
     fn choose(
         &self,
         query: &Query,
-        compiled: &CompiledQuery,
+        compiled: &CompiledQuery<'_>,
     ) -> Result<Option<(&dyn SecondaryIndex<S>, Access)>> {
         if let Some(name) = query.forced_index() {
             let index = self.indexes.iter().find(|index| index.spec().name() == name).ok_or_else(|| {
@@ -147,7 +147,7 @@ impl<S: ReadSource> Lookup<'_, S> {
         index: &dyn SecondaryIndex<S>,
         access: &Access,
         query: &Query,
-        compiled: &CompiledQuery,
+        compiled: &CompiledQuery<'_>,
         emit: impl FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
         let table = self.view.tree(self.table)?;
@@ -178,7 +178,7 @@ impl<S: ReadSource> Lookup<'_, S> {
     fn run_scan(
         &self,
         query: &Query,
-        compiled: &CompiledQuery,
+        compiled: &CompiledQuery<'_>,
         emit: impl FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
         let table = self.view.tree(self.table)?;
@@ -205,7 +205,7 @@ impl<S: ReadSource> Lookup<'_, S> {
 
 /// The state of one lookup.
 struct Run<'r, S: ReadSource, F> {
-    query: &'r CompiledQuery,
+    query: &'r CompiledQuery<'r>,
     table: &'r S::Tree,
     extractor: Option<&'r dyn AttributeExtractor>,
     validator: Option<&'r dyn Validator<S::Tree>>,
@@ -232,7 +232,7 @@ where
 {
     fn new(
         lookup: &'r Lookup<'_, S>,
-        query: &'r CompiledQuery,
+        query: &'r CompiledQuery<'r>,
         table: &'r S::Tree,
         validator: Option<&'r dyn Validator<S::Tree>>,
         emit: F,
@@ -426,7 +426,7 @@ where
             return Ok(true);
         };
         let start = self.now();
-        extractor.extract(record, &self.query.plan, &mut self.values)?;
+        extractor.extract(record, self.query.plan(), &mut self.values)?;
         let matches = self.query.matches(&self.values);
         self.explain.check_nanos += self.now() - start;
         Ok(matches)

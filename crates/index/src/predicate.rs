@@ -44,6 +44,7 @@ pub enum Condition {
 pub struct Predicate {
     path: AttributePath,
     condition: Condition,
+    range: EncodedRange,
 }
 
 /// The encoded values that satisfy a condition: from `low` on, below `end`. Empty where `low >= end`.
@@ -119,10 +120,8 @@ impl Predicate {
     }
 
     fn new(path: AttributePath, condition: Condition) -> Result<Self> {
-        let predicate = Self { path, condition };
-        // Encoding checks the values, so that it cannot fail later.
-        predicate.encoded_range()?;
-        Ok(predicate)
+        let range = encode_condition(&condition)?;
+        Ok(Self { path, condition, range })
     }
 
     /// Reads `PATH=VALUE`.
@@ -166,16 +165,21 @@ impl Predicate {
         matches!(self.condition, Condition::Equal(_))
     }
 
-    pub(crate) fn encoded_range(&self) -> Result<EncodedRange> {
-        match &self.condition {
-            Condition::Equal(value) => {
-                let low = encode(value)?;
-                let mut end = low.clone();
-                attribute::make_successor(&mut end);
-                Ok(EncodedRange { low, end })
-            }
-            Condition::Range(low, high) => encode_range(low, high),
+    /// The encoded values that satisfy it.
+    pub(crate) fn encoded_range(&self) -> &EncodedRange {
+        &self.range
+    }
+}
+
+fn encode_condition(condition: &Condition) -> Result<EncodedRange> {
+    match condition {
+        Condition::Equal(value) => {
+            let low = encode(value)?;
+            let mut end = low.clone();
+            attribute::make_successor(&mut end);
+            Ok(EncodedRange { low, end })
         }
+        Condition::Range(low, high) => encode_range(low, high),
     }
 }
 

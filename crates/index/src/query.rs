@@ -1,5 +1,7 @@
 //! A question to a collection.
 
+use std::cell::OnceCell;
+
 use bolide_base::{Error, Result};
 
 use crate::attribute::Value;
@@ -201,12 +203,12 @@ impl Query {
     }
 }
 
-/// A query with its predicates turned into ranges of encoded values.
+/// A query made ready to be answered.
 #[derive(Debug, Clone)]
-pub struct CompiledQuery {
-    pub(crate) predicates: Vec<CompiledPredicate>,
-    /// The paths of the predicates.
-    pub(crate) plan: AttributePlan,
+pub struct CompiledQuery<'q> {
+    pub(crate) predicates: Vec<CompiledPredicate<'q>>,
+    /// The paths of the predicates, once a record is looked into.
+    plan: OnceCell<AttributePlan>,
     pub(crate) order: Order,
     pub(crate) limit: usize,
     pub(crate) projection: Projection,
@@ -215,27 +217,30 @@ pub struct CompiledQuery {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct CompiledPredicate {
-    pub(crate) path: AttributePath,
+pub(crate) struct CompiledPredicate<'q> {
+    pub(crate) path: &'q AttributePath,
+    /// The slot of the path in the query's plan.
     pub(crate) slot: Slot,
     pub(crate) is_equal: bool,
-    pub(crate) range: EncodedRange,
+    pub(crate) range: &'q EncodedRange,
 }
 
-impl CompiledQuery {
+impl<'q> CompiledQuery<'q> {
     /// Compiles `query`.
     ///
     /// # Errors
     /// As [`Query::check`].
-    pub fn new(query: &Query) -> Result<Self> {
+    pub fn new(query: &'q Query) -> Result<Self> {
         query.check()?;
-        let plan = AttributePlan::new(query.predicates.iter().map(|predicate| predicate.path().clone()));
-        let mut predicates = Vec::with_capacity(query.predicates.len());
+        let mut predicates: Vec<CompiledPredicate<'q>> = Vec::with_capacity(query.predicates.len());
+        let mut slots = 0;
         for predicate in &query.predicates {
-            let path = predicate.path().clone();
-            let slot = plan.slot(&path).ok_or_else(|| Error::internal("a predicate has no slot"))?;
-            let range = predicate.encoded_range()?;
-            predicates.push(CompiledPredicate { path, slot, is_equal: predicate.is_equal(), range });
+            let path = predicate.path();
+            // A plan numbers distinct paths in their order.
+            let slot = predicates.iter().find(|known| known.path == path).map_or(slots, |known| known.slot);
+            slots = slots.max(slot + 1);
+            let (is_equal, range) = (predicate.is_equal(), predicate.encoded_range());
+            predicates.push(CompiledPredicate { path, slot, is_equal, range });
         }
         let order_predicate = match query.order {
             Order::Value | Order::ValueDescending => {
@@ -250,7 +255,7 @@ impl CompiledQuery {
         };
         Ok(Self {
             predicates,
-            plan,
+            plan: OnceCell::new(),
             order,
             limit: query.limit.unwrap_or(usize::MAX),
             projection: query.projection,
@@ -261,6 +266,13 @@ impl CompiledQuery {
     /// The order of the answers, simplified where all values are equal.
     pub fn order(&self) -> Order {
         self.order
+    }
+
+    /// What to take from a record to check the predicates.
+    pub(crate) fn plan(&self) -> &AttributePlan {
+        self.plan.get_or_init(|| {
+            AttributePlan::new(self.predicates.iter().map(|predicate| predicate.path.clone()))
+        })
     }
 
     /// True if the values of a record satisfy all predicates.
@@ -313,7 +325,8 @@ mod tests {
     #[test]
     fn value_orders_go_by_the_first_range() {
         let query = Query::new().eq("a", 1).range("b", 1..9).range("c", 1..9);
-        let compiled = CompiledQuery::new(&query.clone().order(Order::ValueDescending)).unwrap();
+        let query = query.order(Order::ValueDescending);
+        let compiled = CompiledQuery::new(&query).unwrap();
         assert_eq!((compiled.order_predicate, compiled.order), (Some(1), Order::ValueDescending));
         let mut values = AttributeValues::new();
         for value in [3, 5, 11] {
@@ -321,7 +334,8 @@ mod tests {
         }
         values.finish();
         assert_eq!(Value::decode(compiled.order_value(&values)).unwrap().0, Value::Int(5));
-        let equal = CompiledQuery::new(&Query::new().eq("a", 1).order(Order::Value)).unwrap();
+        let query = Query::new().eq("a", 1).order(Order::Value);
+        let equal = CompiledQuery::new(&query).unwrap();
         assert_eq!(equal.order, Order::Newest);
         assert!(equal.order_value(&values).is_empty());
     }

@@ -13,7 +13,7 @@ use crate::source::EntryCursor;
 /// Proposes the records that satisfy all predicates; they need no validation and no further check.
 pub(crate) struct ScanCursor<'q, C> {
     records: C,
-    query: &'q CompiledQuery,
+    query: &'q CompiledQuery<'q>,
     /// `None` where there are no predicates to check.
     extractor: Option<&'q dyn AttributeExtractor>,
     values: AttributeValues,
@@ -25,7 +25,7 @@ pub(crate) struct ScanCursor<'q, C> {
 impl<'q, C: EntryCursor> ScanCursor<'q, C> {
     pub(crate) fn new(
         records: C,
-        query: &'q CompiledQuery,
+        query: &'q CompiledQuery<'q>,
         extractor: Option<&'q dyn AttributeExtractor>,
         mismatched: &'q Cell<u64>,
     ) -> Self {
@@ -36,7 +36,7 @@ impl<'q, C: EntryCursor> ScanCursor<'q, C> {
         let Some(extractor) = self.extractor else {
             return Ok(true);
         };
-        extractor.extract(self.records.value(), &self.query.plan, &mut self.values)?;
+        extractor.extract(self.records.value(), self.query.plan(), &mut self.values)?;
         Ok(self.query.matches(&self.values))
     }
 }

@@ -113,7 +113,7 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
     }
 
     /// How it serves `query`; `None` if it cannot.
-    fn access(&self, query: &CompiledQuery) -> Option<Access> {
+    fn access(&self, query: &CompiledQuery<'_>) -> Option<Access> {
         Access::plan(self.spec().attributes(), query)
     }
 

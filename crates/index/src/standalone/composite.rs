@@ -303,7 +303,7 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
         self.for_each_entry(old, key, |key, _, _| out.delete(self.tree(), key))
     }
 
-    fn access(&self, query: &CompiledQuery) -> Option<Access> {
+    fn access(&self, query: &CompiledQuery<'_>) -> Option<Access> {
         Access::plan(self.spec.attributes(), query)
     }
 
