@@ -17,9 +17,13 @@
 //! # What stays
 //!
 //! S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", §4): a new block enters the
-//! *small* queue, a tenth of the budget, and leaves from there unless it was used again, which keeps a
+//! *small* queue, a twentieth of the budget, and leaves from there unless it was used again, which keeps a
 //! long scan from emptying the cache. Used blocks go round in the *main* queue once per use, at most
 //! three times. A block that returns soon after it left the small queue enters the main one at once.
+//!
+//! Questions by Zipf 0.99 over 100,000 blocks, with and without scans of a fifth of them, caches of 1 to
+//! 25 % of the blocks: the share of hits is within half a point of that of `quick_cache` 0.7. With that one
+//! in this place, a random read of 2 M cached records took 1.4 µs instead of 1.1.
 //!
 //! # Locks
 //!
@@ -164,7 +168,7 @@ struct Queued {
 }
 
 /// The small queue's part of the budget is one in this many.
-const SMALL_PART: u64 = 10;
+const SMALL_PART: u64 = 20;
 
 impl Queues {
     fn used_bytes(&self) -> u64 {
@@ -235,8 +239,8 @@ impl Queues {
     }
 
     fn note_ghost(&mut self, key: u64) {
-        // As many marks as there may be blocks, so that about that many departures are remembered.
-        let wanted = (self.slots as usize).next_power_of_two();
+        // More marks would let too many blocks past the small queue: the share of hits falls.
+        let wanted = (self.slots as usize / 4).next_power_of_two();
         if self.ghosts.len() < wanted {
             self.ghosts = vec![0; wanted];
         }
@@ -516,18 +520,25 @@ impl TableBlocks {
     }
 }
 
+/// Blocks that a table that is dropped removes before it lets others at the queues.
+const REMOVED_AT_ONCE: usize = 256;
+
 impl Drop for TableBlocks {
     fn drop(&mut self) {
-        let mut left = Vec::new();
-        let mut queues = self.cache.queues.lock();
-        for (number, hint) in (0_u64..).zip(&self.hints) {
-            if let Some(slot) = hint.load(Ordering::Relaxed).checked_sub(1) {
-                queues.remove(&self.cache.slots, slot, self.key | number, &mut left);
+        let mut number = 0;
+        for hints in self.hints.chunks(REMOVED_AT_ONCE) {
+            let mut left = Vec::new();
+            let mut queues = self.cache.queues.lock();
+            for hint in hints {
+                if let Some(slot) = hint.load(Ordering::Relaxed).checked_sub(1) {
+                    queues.remove(&self.cache.slots, slot, self.key | number, &mut left);
+                }
+                number += 1;
             }
+            drop(queues);
+            drop(left);
         }
-        queues.sweep(&self.cache.slots);
-        drop(queues);
-        drop(left);
+        self.cache.queues.lock().sweep(&self.cache.slots);
     }
 }
 
