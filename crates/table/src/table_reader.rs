@@ -259,14 +259,20 @@ impl TableReader {
         if let Some(CachedBlock::Index(index)) = self.blocks.get(number) {
             return Ok(index);
         }
+        let index = self.read_partition(top, partition)?;
+        let index = Arc::new(index);
+        self.blocks.insert(number, CachedBlock::Index(Arc::clone(&index)));
+        Ok(index)
+    }
+
+    /// Index partition number `partition`, from the file.
+    pub(crate) fn read_partition(&self, top: &IndexBlock, partition: usize) -> Result<IndexBlock> {
         let handle = self.child_handle(top, partition)?;
         let index = self.read_index_block(handle, IndexLevel::Leaf)?;
         let next = if partition + 1 < top.len() { top.ordinal(partition + 1) } else { top.end_ordinal() };
         if index.ordinal(0) != top.ordinal(partition) || index.end_ordinal() != next {
             return Err(self.source.corruption(handle.offset, "an index partition has other data blocks"));
         }
-        let index = Arc::new(index);
-        self.blocks.insert(number, CachedBlock::Index(Arc::clone(&index)));
         Ok(index)
     }
 

@@ -4,7 +4,7 @@ use bolide_base::checksum::hash_key;
 use bolide_base::{Result, SequenceNumber, Trailer};
 
 use crate::block::Block;
-use crate::footer::{FOOTER_BYTES, HEADER_BYTES, IndexLevelCount};
+use crate::footer::{FOOTER_BYTES, HEADER_BYTES, IndexLevelCount, read_footer};
 use crate::index_block::IndexBlock;
 use crate::options::{MAX_BLOCK_BYTES, MAX_META_BLOCK_BYTES};
 use crate::properties::TableProperties;
@@ -24,7 +24,7 @@ pub struct TableVerification {
 }
 
 impl TableReader {
-    /// Reads the whole file, without the cache, and checks: the checksum of each block; that blocks lie
+    /// Reads the whole file anew, without the cache, and checks: header and footer; the checksum of each block; that blocks lie
     /// side by side from the header to the footer; the order of all entries; that each separator of the
     /// index stands between its neighbours; that the filter passes every key; that the properties are
     /// what was counted.
@@ -39,7 +39,7 @@ impl TableReader {
                 IndexLevelCount::One => walk.partition(&top.block, None)?,
                 IndexLevelCount::Two => {
                     for partition in 0..top.block.len() {
-                        let leaf = self.partition(&top.block, partition)?;
+                        let leaf = self.read_partition(&top.block, partition)?;
                         walk.partition(&leaf, top.block.separator(partition))?;
                     }
                 }
@@ -47,6 +47,10 @@ impl TableReader {
         }
         walk.check_properties()?;
         self.verify_layout()?;
+        if read_footer(self.source(), self.identity())? != *self.footer() {
+            let what = "the footer is another one than when the file was opened";
+            return Err(self.source().corruption(self.footer().file_bytes, what));
+        }
         Ok(TableVerification {
             entries: walk.counted.entries,
             data_blocks: walk.counted.data_blocks,
@@ -54,17 +58,14 @@ impl TableReader {
         })
     }
 
-    /// Checks that the blocks lie side by side, in the order of `table_builder.rs`, and reads those that
-    /// nothing else reads.
+    /// Checks that the blocks behind the data lie side by side, in the order of `table_builder.rs`, and
+    /// reads them.
     fn verify_layout(&self) -> Result<()> {
         let footer = self.footer();
         let mut at = footer.data_end;
         // Names are sorted; the blocks lie in the order in which they were written.
         let mut handles: Vec<BlockHandle> = self.meta_index().iter().map(|(_, handle)| *handle).collect();
         handles.sort_by_key(|handle| handle.offset);
-        for handle in &handles {
-            self.read_raw(*handle, MAX_META_BLOCK_BYTES)?;
-        }
         handles.extend(footer.filter);
         if let (Some((_, IndexLevelCount::Two)), Some(top)) = (footer.index, self.top_index()) {
             handles.extend((0..top.block.len()).filter_map(|partition| top.block.handle(partition)));
@@ -73,6 +74,8 @@ impl TableReader {
         handles.extend([footer.meta_index, footer.properties]);
         for handle in handles {
             self.expect_at(at, handle)?;
+            // The filter is as long as it is; all else is within this limit. Lengths are inside the file.
+            self.read_raw(handle, MAX_META_BLOCK_BYTES.max(handle.bytes as usize))?;
             at = handle.end();
         }
         if at + FOOTER_BYTES as u64 != footer.file_bytes {

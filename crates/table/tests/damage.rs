@@ -2,12 +2,13 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bolide_base::{EntryKind, ErrorKind, FileIdentity, MAX_SEQUENCE, Result, Trailer};
+use bolide_storage::File;
 use bolide_table::{
-    BlockCache, BlockHandle, Compression, InternalCursor, MetaCollector, TableDetail, TableOptions,
-    TableReader,
+    BlockCache, BlockHandle, Compression, FileSource, InternalCursor, MetaCollector, TableDetail,
+    TableOptions, TableReader,
 };
 use support::{Entry, IDENTITY, Rng, open_bytes, sorted, table_bytes, trailer};
 
@@ -239,5 +240,49 @@ fn the_description_names_all_parts() -> Result<()> {
     assert_eq!(bolide_table::read_identity(table.source())?, IDENTITY);
     assert!(table.memory_bytes() > 1000);
     assert_eq!(table.newest(&oracle[0].key, MAX_SEQUENCE)?, Some(oracle[0].trailer));
+    Ok(())
+}
+
+/// A file whose bytes may be damaged while it is open.
+#[derive(Debug)]
+struct DecayingFile(Mutex<Vec<u8>>);
+
+impl File for DecayingFile {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let bytes = self.0.lock().expect("no test panics with it");
+        let rest = bytes.get(offset as usize..).unwrap_or_default();
+        let len = rest.len().min(buf.len());
+        buf[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    fn append(&self, _: &[u8]) -> Result<()> {
+        unreachable!("nothing is written here")
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.0.lock().expect("no test panics with it").len() as u64)
+    }
+}
+
+#[test]
+fn verify_believes_the_disk_and_not_what_is_in_memory() -> Result<()> {
+    let (oracle, bytes) = small_table(Compression::None)?;
+    let file = Arc::new(DecayingFile(Mutex::new(bytes.clone())));
+    let source = FileSource::direct("000009.sst", file.clone());
+    let table = Arc::new(TableReader::open(source, IDENTITY, BlockCache::new(1 << 20))?);
+    read_all(&table, &oracle)?;
+    oracle.iter().try_for_each(|entry| table.get(&entry.key, MAX_SEQUENCE).map(drop))?;
+    table.verify()?;
+    for at in (0..bytes.len()).step_by(13).chain(bytes.len() - 700..bytes.len()) {
+        file.0.lock().expect("no test panics with it")[at] ^= 0x10;
+        assert!(table.verify().is_err(), "byte {at}");
+        file.0.lock().expect("no test panics with it")[at] ^= 0x10;
+    }
+    table.verify()?;
     Ok(())
 }
