@@ -221,11 +221,18 @@ impl StoreInner {
         self.work_arrived();
     }
 
-    /// Waits until nothing waits to be done or is being done.
-    fn settle(&self) -> Result<()> {
+    /// Where there are no threads to wait for, whoever asks for the work does it, also if it failed a
+    /// moment ago: nobody else would ever try again.
+    fn work_without_threads(&self) {
         if self.options.background_threads == 0 {
+            self.work.lock().rests_until_micros = 0;
             self.run_pending_work();
         }
+    }
+
+    /// Waits until nothing waits to be done or is being done.
+    fn settle(&self) -> Result<()> {
+        self.work_without_threads();
         let mut work = self.work.lock();
         loop {
             self.check_writable()?;
@@ -242,9 +249,7 @@ impl StoreInner {
 
     /// Waits until no full memtable is left.
     fn wait_for_flushes(&self) -> Result<()> {
-        if self.options.background_threads == 0 {
-            self.run_pending_work();
-        }
+        self.work_without_threads();
         let mut work = self.work.lock();
         loop {
             self.check_writable()?;
