@@ -33,6 +33,8 @@ pub(super) struct Arena {
     largest_chunk_bytes: usize,
 }
 
+// Two cache lines, so that threads which take memory from different arenas do not meet at one.
+#[repr(align(128))]
 struct Chunk {
     base: NonNull<u8>,
     capacity: usize,

@@ -6,6 +6,20 @@ pub(super) use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUs
 #[cfg(not(bolide_shuttle))]
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
+/// How many lanes the writers of a memtable are spread over.
+pub(super) const LANES: usize = 4;
+
+/// The lane of this thread. Threads of different lanes write to different cache lines where they can.
+#[inline]
+pub(super) fn lane() -> usize {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    thread_local! {
+        static LANE: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % LANES;
+    }
+    // While a thread ends, any lane will do.
+    LANE.try_with(|&lane| lane).unwrap_or(0)
+}
+
 /// Waits for another thread to leave a section of a few dozen instructions. `turns` counts the waits of
 /// one caller: after some of them the processor is given away, since that thread may not be running.
 pub(super) fn wait(turns: &mut u32) {

@@ -22,13 +22,14 @@ use bolide_base::Trailer;
 use super::arena::{Arena, Link};
 use super::entry::{EntryRef, VersionRef};
 use super::node::{FANOUT, Found, LeafCopy, Node, NodeRef};
-use super::sync::wait;
+use super::sync::{LANES, wait};
 
 /// Keys with their versions, in order.
 pub(super) struct Tree {
     root: Link<Node>,
     nodes: Arena,
-    entries: Arena,
+    /// One for each lane of writers.
+    entries: [Arena; LANES],
 }
 
 /// Which leaf a descent looks for.
@@ -59,7 +60,7 @@ impl Tree {
     /// An empty tree whose arenas grow by chunks of at most `largest_chunk_bytes`.
     pub(super) fn new(largest_chunk_bytes: usize) -> Self {
         let nodes = Arena::new(64, 4 << 10, largest_chunk_bytes / 4);
-        let entries = Arena::new(8, 8 << 10, largest_chunk_bytes);
+        let entries = std::array::from_fn(|_| Arena::new(8, 8 << 10, largest_chunk_bytes));
         let root = Link::new(None);
         root.store(Some(NodeRef::create(&nodes, None, None, true)));
         Self { root, nodes, entries }
@@ -67,7 +68,7 @@ impl Tree {
 
     /// Bytes taken from the allocator.
     pub(super) fn reserved_bytes(&self) -> usize {
-        self.nodes.reserved_bytes() + self.entries.reserved_bytes()
+        self.nodes.reserved_bytes() + self.entries.iter().map(Arena::reserved_bytes).sum::<usize>()
     }
 
     /// The entry of `key`.
@@ -84,8 +85,10 @@ impl Tree {
         }
     }
 
-    /// Adds a version; false where it replaced one with the same key and sequence number.
-    pub(super) fn insert(&self, key: &[u8], trailer: Trailer, value: &[u8]) -> bool {
+    /// Adds a version, with memory of this lane; false where it replaced one with the same key and sequence
+    /// number.
+    pub(super) fn insert(&self, lane: usize, key: &[u8], trailer: Trailer, value: &[u8]) -> bool {
+        let arena = &self.entries[lane % LANES];
         let mut fresh: Option<EntryRef<'_>> = None;
         let mut turns = 0;
         loop {
@@ -95,7 +98,7 @@ impl Tree {
                 // Another thread may have brought the key while this one prepared to.
                 let version = match fresh {
                     Some(fresh) => fresh.first(),
-                    None => VersionRef::create(&self.entries, trailer, value),
+                    None => VersionRef::create(arena, trailer, value),
                 };
                 return entry.add(version);
             }
@@ -105,7 +108,7 @@ impl Tree {
                 }
                 continue;
             }
-            let entry = *fresh.get_or_insert_with(|| EntryRef::create(&self.entries, key, trailer, value));
+            let entry = *fresh.get_or_insert_with(|| EntryRef::create(arena, key, trailer, value));
             if leaf.try_lock(version) {
                 leaf.begin_change();
                 leaf.insert(position, entry, None);
