@@ -13,6 +13,8 @@
 //!
 //! At 10 bits per key about 1 % of the absent keys pass. A key that was added always passes.
 
+use crate::prefetch::prefetch;
+
 /// Bits of a block.
 const BLOCK_BITS: u64 = 512;
 /// Bytes in front of the blocks.
@@ -88,6 +90,14 @@ impl BloomFilter {
                 bits_of(hash, self.probes).all(|(word, mask)| words[word & 7] & mask != 0)
             }
             None => true,
+        }
+    }
+
+    /// Asks the processor for the block of a key with this hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if let Some(block) = self.blocks.get(block_of(hash, self.blocks.len())) {
+            prefetch(block, BLOCK_BYTES);
         }
     }
 

@@ -170,6 +170,14 @@ impl TableReader {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
     }
 
+    /// Asks the processor for what [`may_contain_hash`](Self::may_contain_hash) will look at.
+    #[inline]
+    pub fn prefetch_filter(&self, hash: u64) {
+        if let Some(filter) = &self.filter {
+            filter.prefetch(hash);
+        }
+    }
+
     #[inline]
     fn find(&self, key: &[u8], hash: u64, sequence: SequenceNumber) -> Result<Option<(Block, Entry)>> {
         let Some(top) = &self.index else {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use bolide_base::checksum::hash_key;
 use bolide_base::limits::MAX_RANGE_TOMBSTONES;
 use bolide_base::{Error, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::ValueRef;
@@ -263,9 +264,10 @@ impl TreeState {
                 return Ok(Some((trailer, ValueRef::from(value.to_vec()))));
             }
         }
+        let hash = self.prepare_tables(key);
         for run in self.version.runs() {
             if let Some(table) = run.find(key)
-                && let Some(found) = table.reader()?.get(key, sequence)?
+                && let Some(found) = table.reader()?.get_hashed(key, hash, sequence)?
             {
                 return Ok(Some(found));
             }
@@ -279,13 +281,27 @@ impl TreeState {
                 return Ok(Some(trailer));
             }
         }
+        let hash = self.prepare_tables(key);
         for run in self.version.runs() {
             if let Some(table) = run.find(key)
-                && let Some(trailer) = table.reader()?.newest(key, sequence)?
+                && let Some(trailer) = table.reader()?.newest_hashed(key, hash, sequence)?
             {
                 return Ok(Some(trailer));
             }
         }
         Ok(None)
+    }
+
+    /// The hash of `key`, for all filters. Asks the processor for the place of the key in each of them,
+    /// so that the runs, which are looked at one by one, wait for memory together.
+    #[inline]
+    fn prepare_tables(&self, key: &[u8]) -> u64 {
+        let hash = hash_key(key);
+        for run in self.version.runs() {
+            if let Some(reader) = run.find(key).and_then(|table| table.opened_reader()) {
+                reader.prefetch_filter(hash);
+            }
+        }
+        hash
     }
 }
