@@ -137,7 +137,7 @@ fn write_row(
     path: &Path,
 ) -> Result<RowFigures> {
     let mut connection = engine.connect()?;
-    let meter = Meter::start(engine);
+    let meter = Meter::start(engine, path);
     for batch in numbers.chunks(BATCH) {
         connection.batch(Access::Write, &mut |session| {
             batch.iter().try_for_each(|number| model.put(session, *number))
@@ -146,7 +146,7 @@ fn write_row(
     let stopped = meter.stop();
     let settled = measure::settle(Duration::from_secs(120));
     let user_bytes = numbers.len() * (KEY_BYTES + RECORD_BYTES);
-    meter.figures(row, &stopped, numbers.len(), settled, user_bytes, path, written_by(engine))
+    meter.figures(row, &stopped, numbers.len(), settled, user_bytes)
 }
 
 struct Lookup {
@@ -167,7 +167,7 @@ fn lookup_row(
         (0..(model.state.len() / 50).max(1_000)).map(|_| model.random.below(model.secondaries)).collect();
     let mut answers = Vec::with_capacity(secondaries.len());
     let mut connection = engine.connect()?;
-    let meter = Meter::start(engine);
+    let meter = Meter::start(engine, path);
     for batch in secondaries.chunks(BATCH) {
         connection.batch(Access::Read, &mut |session| {
             for secondary in batch {
@@ -199,7 +199,7 @@ fn lookup_row(
             return Err(format!("{row}: a wrong answer for secondary key {secondary}").into());
         }
     }
-    meter.figures(row, &stopped, secondaries.len(), Duration::ZERO, 0, path, written_by(engine))
+    meter.figures(row, &stopped, secondaries.len(), Duration::ZERO, 0)
 }
 
 fn written_by(engine: &dyn IndexEngine) -> u64 {
@@ -207,7 +207,9 @@ fn written_by(engine: &dyn IndexEngine) -> u64 {
 }
 
 /// The clocks at the start of a row.
-struct Meter {
+struct Meter<'e> {
+    engine: &'e dyn IndexEngine,
+    path: &'e Path,
     started: std::time::Instant,
     thread_cpu: u64,
     process_cpu: u64,
@@ -221,9 +223,11 @@ struct Stopped {
     wall: Duration,
 }
 
-impl Meter {
-    fn start(engine: &dyn IndexEngine) -> Self {
+impl<'e> Meter<'e> {
+    fn start(engine: &'e dyn IndexEngine, path: &'e Path) -> Self {
         Self {
+            engine,
+            path,
             written: written_by(engine),
             process_cpu: measure::process_cpu_nanos(),
             started: std::time::Instant::now(),
@@ -246,8 +250,6 @@ impl Meter {
         operations: usize,
         settled: Duration,
         user_bytes: usize,
-        path: &Path,
-        written: u64,
     ) -> Result<RowFigures> {
         // Background work a write row left behind is its own; checking a lookup row's answers is not.
         let process_cpu = match user_bytes {
@@ -264,9 +266,9 @@ impl Meter {
             process_micros: per_operation(process_cpu),
             wall_micros: stopped.wall.as_secs_f64() * 1e6 / operations.max(1) as f64,
             settle_seconds: settled.as_secs_f64(),
-            written_bytes: written - self.written,
+            written_bytes: written_by(self.engine) - self.written,
             user_bytes: user_bytes as u64,
-            disk_bytes: measure::disk_bytes(path)?,
+            disk_bytes: measure::disk_bytes(self.path)?,
             peak_rss_bytes: memory.peak,
             anonymous_bytes: memory.anonymous,
             checksum: None,
