@@ -237,7 +237,7 @@ fn keys_that_begin_other_keys() {
 fn hot_keys_keep_all_versions() {
     let mut random = Random::new("hot_keys_keep_all_versions");
     let keys: Vec<_> = (0..3_u8).map(|n| vec![n]).collect();
-    check(&mut random, &keys, 750 * SCALE);
+    check(&mut random, &keys, if cfg!(miri) { 150 } else { 30_000 });
 }
 
 #[test]
