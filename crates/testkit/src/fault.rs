@@ -14,7 +14,7 @@ use bolide::ErrorKind;
 use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimVfs};
 
 use crate::failure::StepFailure;
-use crate::history::{HistoryOptions, Step, history};
+use crate::history::{Change, HistoryOptions, Step, history};
 use crate::model::Model;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
@@ -73,11 +73,13 @@ struct Run<'a> {
     states: Vec<Model>,
     /// The states after steps that reported an error, if no later write went well.
     doubtful: Vec<Model>,
+    /// The steps that failed, for messages.
+    failed: Vec<String>,
 }
 
 impl<'a> Run<'a> {
     fn new(seed: u64, setup: Setup, vfs: &'a SimVfs) -> Self {
-        Self { seed, setup, vfs, states: vec![Model::default()], doubtful: Vec::new() }
+        Self { seed, setup, vfs, states: vec![Model::default()], doubtful: Vec::new(), failed: Vec::new() }
     }
 
     fn follow_history(mut self, steps: &[Step], plan: Option<FaultPlan>, counts: &mut Counts) -> Outcome {
@@ -100,11 +102,17 @@ impl<'a> Run<'a> {
             after_error += usize::from(after_error > 0);
             let told = |what: String| format!("step {i}, {step}: {what}");
             match subject.step(step) {
-                Ok(()) => self.step_went_well(step, &subject),
+                Ok(()) => {
+                    if matches!(step, Step::Reopen) {
+                        self.settle_doubts(&mut subject).map_err(told)?;
+                    }
+                    self.step_went_well(step, &subject);
+                }
                 Err(StepFailure::Wrong(what)) => return Err(told(what)),
                 Err(StepFailure::Refused(error)) => {
                     check_kind(&error, plan).map_err(told)?;
                     counts.add("failed steps");
+                    self.failed.push(format!("step {i}, {step}: {error:?}"));
                     after_error += usize::from(after_error == 0);
                     self.resolve(&mut subject, step, plan)
                         .map_err(|what| told(format!("{error:?}, then {what}")))?;
@@ -119,7 +127,27 @@ impl<'a> Run<'a> {
         self.check_reopen()
     }
 
+    /// A reopen decides whether the steps are there that had reported an error.
+    fn settle_doubts(&self, subject: &mut Subject) -> Outcome {
+        if self.doubtful.is_empty() {
+            return Ok(());
+        }
+        let db = subject.db().map_err(|error| format!("{error:?}"))?;
+        let candidates: Vec<&Model> = std::iter::once(&subject.model).chain(&self.doubtful).collect();
+        let place = match_state(db, &candidates).map_err(|failure| failure.to_string())?;
+        let found = candidates[place].clone();
+        subject.model = found;
+        Ok(())
+    }
+
     fn step_went_well(&mut self, step: &Step, subject: &Subject) {
+        if let Step::Write { changes, .. } = step {
+            let known = |change: &Change| subject.model.collections.contains_key(change.collection());
+            if !changes.iter().any(known) {
+                // Nothing was written, so nothing is proven about the steps before it.
+                return;
+            }
+        }
         if step.changes_schema() {
             self.states = self.states.iter().map(|state| state.under_schema_of(&subject.model)).collect();
             self.doubtful.clear();
@@ -174,7 +202,7 @@ impl<'a> Run<'a> {
             ("power cut", self.vfs.crash_with_seed(CrashMode::None, self.seed)),
         ];
         for (what, disk) in disks {
-            let told = |failure: String| format!("reopen after a {what}: {failure}");
+            let told = |failure: String| format!("{:?}: reopen after a {what}: {failure}", self.failed);
             let db =
                 self.setup.open(Arc::new(disk), self.seed).map_err(|error| told(format!("{error:?}")))?;
             let place = match_state(&db, &candidates).map_err(|failure| told(failure.to_string()))?;
