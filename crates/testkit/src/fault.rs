@@ -148,6 +148,11 @@ impl<'a> Run<'a> {
                 return;
             }
         }
+        if let Step::ToggleIndex(collection, _) = step
+            && !subject.model.collections.contains_key(*collection)
+        {
+            return;
+        }
         if step.changes_schema() {
             self.states = self.states.iter().map(|state| state.under_schema_of(&subject.model)).collect();
             self.doubtful.clear();
