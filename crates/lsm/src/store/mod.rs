@@ -14,7 +14,7 @@
 //! | `checkpoint`, `stats`, `verify` | copies, figures and checks |
 //!
 //! # Lock order
-//! log → versions → a tree's `replacing` → work → old logs. A thread may skip some, never go back.
+//! forgetting → log → versions → a tree's `replacing` → work → old logs. A thread may skip some, never go back.
 
 mod checkpoint;
 mod commit;
@@ -110,6 +110,8 @@ pub(crate) struct StoreInner {
     old_logs: Mutex<Vec<u64>>,
     /// The segment that is written.
     current_log: AtomicU64,
+    /// Held while spent range tombstones are looked for and removed.
+    forgetting: Mutex<()>,
     /// Held while files are removed, or while none may be.
     removing: Mutex<()>,
     /// Bytes of the writable memtables, kept up to date by the leader.

@@ -126,6 +126,7 @@ impl StoreInner {
             current_log: AtomicU64::new(0),
             versions: Mutex::new(versions),
             old_logs: Mutex::new(Vec::new()),
+            forgetting: Mutex::new(()),
             removing: Mutex::new(()),
             active_bytes: AtomicUsize::new(0),
             work: Mutex::new(Work::new(options.start_paused)),

@@ -17,6 +17,8 @@ impl StoreInner {
     /// Removes spent tombstones from the ledgers. Called after background work; an error is not lost, it
     /// poisons the store like any failed manifest write, or leaves the ledger as it is.
     pub(super) fn forget_spent_ranges(&self) {
+        // One at a time: two threads that find the same tombstone spent would remove it twice.
+        let _forgetting = self.forgetting.lock();
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
             if !tree.state_guard().version.range_tombstones().is_empty() {
