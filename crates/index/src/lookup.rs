@@ -3,7 +3,7 @@
 //! 1. **Choose** an index: the one that the query names, else the one whose keys its predicates narrow most,
 //!    equalities before ranges. Without any, the table is scanned.
 //! 2. **Candidates** stream from the index. Where they come in the order of the query they are passed on
-//!    one by one; else they are collected in a [bounded memory](crate::top_k), sorted, and, should more
+//!    one by one; else they are collected in a bounded memory, sorted, and, should more
 //!    have come than fit, read again from behind the last answer. In newest-first order a candidate is passed
 //!    on as soon as the cursor's sequence bound says that nothing newer can come.
 //! 3. **Settle** each candidate at the view. Where records are wanted, one lookup in the table both validates

@@ -1,6 +1,6 @@
 //! Log-structured trees over one write-ahead log and one manifest.
 //!
-//! A [`Store`](store::Store) holds any number of trees. They share one log, so that a batch over
+//! A [`Store`] holds any number of trees. They share one log, so that a batch over
 //! several trees is atomic, and one manifest, so that their files change together. What the trees
 //! mean (records, indexes) is the business of the layers above.
 

@@ -6,7 +6,7 @@
 //! # Structure
 //! The tombstones are kept in groups of falling size, each at least twice as large as the next (Bentley
 //! and Saxe's logarithmic method), so that adding one costs an amortised logarithm. A group of more than
-//! [`PLAIN_GROUP`] tombstones is a segment tree over the ends of its ranges: each range is noted at the
+//! `PLAIN_GROUP` tombstones is a segment tree over the ends of its ranges: each range is noted at the
 //! O(log n) nodes that make it up, and a key meets the O(log n) nodes above its elementary interval.
 //! At each node the sequence numbers are sorted, so "the newest at or below S" is a binary search.
 //!

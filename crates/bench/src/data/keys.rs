@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `seal` is a hash of number and version: a value of another key, or one with its end missing,
-//! does not pass [`check_value`].
+//! does not pass `check_value`.
 
 use super::random::mix;
 

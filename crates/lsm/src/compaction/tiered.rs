@@ -6,7 +6,7 @@
 //!
 //! # Due
 //! Neighbours of similar size form a tier: going from new to old, a run joins the tier if it is at most
-//! [`SIMILAR`] times as large as the largest in it. A tier of [`WIDTH`] runs is merged into one, which is
+//! `SIMILAR` times as large as the largest in it. A tier of [`WIDTH`] runs is merged into one, which is
 //! then about as large as the runs of the next tier. So a byte is rewritten once a tier, and there are
 //! less than `WIDTH` runs a tier. Should sizes that never match let runs pile up all the same, the
 //! cheapest neighbours are merged from [`MOST_RUNS`] on.

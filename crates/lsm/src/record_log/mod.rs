@@ -1,6 +1,6 @@
 //! The framing that the WAL and the manifest share: a file header, then checksummed records.
 //!
-//! * [`format`] has the byte layout and its constants.
+//! * [`mod@format`] has the byte layout and its constants.
 //! * [`LogWriter`] appends many records with one file append and tracks what is durable.
 //! * [`LogReader`] yields the records and says how the log ends: cleanly, torn, or damaged.
 //!

@@ -42,7 +42,7 @@ pub trait NewestWrites: Send + Sync + fmt::Debug {
     fn newest_write(&self, primary_key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>>;
 }
 
-/// Recognises stale entries of a composite index; see the [module](self).
+/// Recognises stale entries of a composite index.
 #[derive(Debug)]
 pub struct StaleEntryFilter<W> {
     attributes: usize,
