@@ -175,7 +175,7 @@ class Comparison:
             if json.loads(out) != {"count": len(expected)}:
                 raise Difference(f"{told}\nSQLite counts {len(expected)}, bolide says {out}")
             return
-        answers = [json.loads(line) for line in out.splitlines()]
+        answers = [json.loads(line) for line in out.split("\n") if line]
         found = [json.dumps(answer["key"]) for answer in answers]
         if order.startswith("value"):
             # Equal values may come in any order: the values must agree, and every key must match.
