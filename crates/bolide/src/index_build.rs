@@ -26,7 +26,7 @@ use bolide_lsm::{Bounds, CommitStage, Operation, ReadView, StoreBatch, SyncMode,
 
 use crate::catalog::{IndexDescriptor, IndexState, MAX_SPEC_BYTES, check_name};
 use crate::handle::{Engine, Handle};
-use crate::index_set::{BackFill, Index, install_filter};
+use crate::index_set::{BackFill, Index, check_available, install_filter};
 use crate::progress::Progress;
 use crate::schema::{CollectionState, find_index};
 
@@ -138,6 +138,7 @@ pub(crate) fn check_count(count: usize) -> Result<()> {
 /// Checks the name and the length of a specification.
 pub(crate) fn check_spec(spec: &IndexSpec) -> Result<()> {
     check_name("an index", spec.name())?;
+    check_available(spec)?;
     let length = spec.to_string().len();
     if length > MAX_SPEC_BYTES {
         let what = "the length in bytes of an index specification";

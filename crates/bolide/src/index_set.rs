@@ -7,8 +7,9 @@ use std::sync::Arc;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::standalone::composite::{CompositeIndex, NewestWrites, StaleEntryFilter, entry_origin};
 use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, IndexKind, IndexSpec, IndexWrites, IndexedRecord,
-    JsonExtractor, Maintenance, SecondaryIndex, Slot, StagedChange, slots_of,
+    AttributeExtractor, AttributePlan, AttributeValues, EntryOrder, IndexKind, IndexSpec, IndexWrites,
+    IndexedRecord, JsonExtractor, Maintenance, Repair, SecondaryIndex, Slot, StagedChange,
+    ValidationStrategy, slots_of,
 };
 use bolide_lsm::compaction::CompactionFilter;
 use bolide_lsm::store::TreeReader;
@@ -25,6 +26,38 @@ pub(crate) struct Index {
     pub(crate) progress: Progress,
 }
 
+/// The structure of the index that `spec` declares.
+///
+/// # Errors
+/// `Unsupported` for a kind or a setting that this version does not have.
+fn structure(spec: IndexSpec, tree: TreeId) -> Result<Arc<dyn SecondaryIndex<ReadView>>> {
+    let unavailable = |what: &str| {
+        Err(Error::new(ErrorKind::Unsupported, format!("{what} is not available in this version")))
+    };
+    if spec.validation() != ValidationStrategy::Primary {
+        return unavailable("the option `validation`");
+    }
+    if spec.repair() != Repair::IndexCompaction {
+        return unavailable("the option `repair`");
+    }
+    if !spec.included().is_empty() {
+        return unavailable("the option `include`");
+    }
+    match (spec.kind(), spec.entry_order()) {
+        (IndexKind::Composite, EntryOrder::Newest) => Ok(Arc::new(CompositeIndex::new(spec, tree))),
+        (IndexKind::Composite, _) => unavailable("order=primary-key"),
+        (kind, _) => unavailable(&format!("the index kind {}", kind.name())),
+    }
+}
+
+/// Refuses what this version does not have, before anything is made for it.
+///
+/// # Errors
+/// `Unsupported` for a kind or a setting that this version does not have.
+pub(crate) fn check_available(spec: &IndexSpec) -> Result<()> {
+    structure(spec.clone(), 0).map(drop)
+}
+
 impl Index {
     /// The index that `spec` declares, with its entries in `tree`.
     ///
@@ -32,13 +65,7 @@ impl Index {
     /// `Unsupported` for a kind that this version does not have.
     pub(crate) fn new(spec: IndexSpec, tree: TreeId, progress: Progress) -> Result<Self> {
         let name = spec.name().to_owned();
-        let structure: Arc<dyn SecondaryIndex<ReadView>> = match spec.kind() {
-            IndexKind::Composite => Arc::new(CompositeIndex::new(spec, tree)),
-            other => {
-                let what = format!("the index kind {} is not available in this version", other.name());
-                return Err(Error::new(ErrorKind::Unsupported, what));
-            }
-        };
+        let structure = structure(spec, tree)?;
         Ok(Self { name, tree, structure, progress })
     }
 

@@ -50,6 +50,6 @@ pub use predicate::{Condition, Predicate, ValueRange};
 pub use query::{CompiledQuery, Order, Projection, Query};
 pub use secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
 pub use source::{EntryCursor, ReadSource, TreeSource};
-pub use spec::{IndexKind, IndexSpec, Maintenance};
+pub use spec::{EntryOrder, IndexKind, IndexSpec, Maintenance, Repair, Split, ValidationStrategy};
 pub use standalone::composite::CompositeIndex;
 pub use validation::{Validator, Verdict};

@@ -57,6 +57,11 @@ impl AttributePath {
         Self { steps: vec![Step::Field(name.into())] }
     }
 
+    /// True if it goes through `[*]`, so that a record may have several values at it.
+    pub fn is_repeated(&self) -> bool {
+        self.steps.contains(&Step::Elements)
+    }
+
     pub(crate) fn steps(&self) -> &[Step] {
         &self.steps
     }

@@ -18,72 +18,18 @@ use bolide_base::{Error, ErrorKind, Result};
 
 use crate::path::{self, AttributePath};
 
+mod kind;
+mod settings;
+
+pub use kind::IndexKind;
+use settings::Settings;
+pub use settings::{
+    DEFAULT_BLOOM_BITS, EntryOrder, MAX_BLOOM_BITS, MAX_INCLUDED, Maintenance, Repair, Split,
+    ValidationStrategy,
+};
+
 /// Most attributes of one index.
 pub const MAX_ATTRIBUTES: usize = 16;
-
-/// The structure behind an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum IndexKind {
-    /// One entry a record in a tree of its own, under the secondary key, the sequence number and the
-    /// primary key.
-    #[default]
-    Composite,
-}
-
-impl IndexKind {
-    /// The name in specifications.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Composite => "composite",
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self> {
-        match text {
-            "composite" => Ok(Self::Composite),
-            "ps-tree" | "next" | "lazy" | "eager" | "embedded" => {
-                Err(not_available(format!("the index kind `{text}`")))
-            }
-            _ => Err(Error::invalid_input(format!(
-                "there is no index kind `{text}`; the kind of this version is composite"
-            ))),
-        }
-    }
-}
-
-/// When the entries of replaced and deleted records leave an index (Perseid §2.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Maintenance {
-    /// Writes are blind: they read nothing. Stale entries are recognised when a query meets them, and
-    /// dropped by compactions. For collections that are written more than they are asked.
-    #[default]
-    Validation,
-    /// A write reads the record that it replaces and deletes its entries. Keys-only questions then need
-    /// no look at the table. For collections that are asked more than they are written.
-    Synchronous,
-}
-
-impl Maintenance {
-    /// The name in specifications.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Validation => "validation",
-            Self::Synchronous => "synchronous",
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self> {
-        match text {
-            "validation" => Ok(Self::Validation),
-            "synchronous" => Ok(Self::Synchronous),
-            _ => Err(Error::invalid_input(format!(
-                "option maintenance: `{text}` is neither `validation` nor `synchronous`"
-            ))),
-        }
-    }
-}
 
 /// The declaration of an index; see the [module](self) for its text form.
 ///
@@ -101,7 +47,7 @@ pub struct IndexSpec {
     name: String,
     attributes: Vec<AttributePath>,
     kind: IndexKind,
-    maintenance: Maintenance,
+    settings: Settings,
 }
 
 impl IndexSpec {
@@ -113,7 +59,7 @@ impl IndexSpec {
     pub fn new(attributes: impl IntoIterator<Item = AttributePath>) -> Result<Self> {
         let attributes: Vec<AttributePath> = attributes.into_iter().collect();
         let name = attributes_text(&attributes);
-        let spec = Self { name, attributes, kind: IndexKind::default(), maintenance: Maintenance::default() };
+        let spec = Self { name, attributes, kind: IndexKind::default(), settings: Settings::default() };
         spec.check_attributes()?;
         spec.check_name()?;
         Ok(spec)
@@ -132,7 +78,7 @@ impl IndexSpec {
     /// The same index maintained the given way. Default: [`Maintenance::Validation`].
     #[must_use]
     pub fn with_maintenance(mut self, maintenance: Maintenance) -> Self {
-        self.maintenance = maintenance;
+        self.settings.maintenance = maintenance;
         self
     }
 
@@ -158,7 +104,37 @@ impl IndexSpec {
 
     /// When stale entries leave.
     pub fn maintenance(&self) -> Maintenance {
-        self.maintenance
+        self.settings.maintenance
+    }
+
+    /// What tells current candidates from obsolete ones.
+    pub fn validation(&self) -> ValidationStrategy {
+        self.settings.validation
+    }
+
+    /// The order of the entries of one secondary key.
+    pub fn entry_order(&self) -> EntryOrder {
+        self.settings.order
+    }
+
+    /// Whether long posting lists are split.
+    pub fn split(&self) -> Split {
+        self.settings.split
+    }
+
+    /// Which compactions remove stale entries.
+    pub fn repair(&self) -> Repair {
+        self.settings.repair
+    }
+
+    /// Further attributes stored with each entry, so that questions for them need no record.
+    pub fn included(&self) -> &[AttributePath] {
+        &self.settings.include
+    }
+
+    /// Bits of Bloom filter for each value, of an embedded index.
+    pub fn bloom_bits(&self) -> u32 {
+        self.settings.bloom_bits
     }
 
     fn check_attributes(&self) -> Result<()> {
@@ -195,32 +171,6 @@ impl IndexSpec {
         }
         Ok(())
     }
-
-    fn set_option(&mut self, option: &str) -> Result<()> {
-        let Some((name, value)) = path::split_once_unescaped(option, '=') else {
-            return Err(Error::invalid_input(format!(
-                "option `{option}` has no value: write `{option}=VALUE`"
-            )));
-        };
-        match (name, value) {
-            ("maintenance", _) => self.maintenance = Maintenance::parse(value)?,
-            ("order", "newest") => {}
-            ("order", "primary-key") => return Err(not_available("order=primary-key")),
-            ("order", _) => {
-                return Err(Error::invalid_input(format!(
-                    "option order: `{value}` is neither `newest` nor `primary-key`"
-                )));
-            }
-            ("include", _) => return Err(not_available("the option `include`")),
-            _ => {
-                return Err(Error::invalid_input(format!(
-                    "an index of kind {} has no option `{name}`; it has maintenance and order",
-                    self.kind.name()
-                )));
-            }
-        }
-        Ok(())
-    }
 }
 
 impl FromStr for IndexSpec {
@@ -245,7 +195,7 @@ fn parse(text: &str) -> Result<IndexSpec> {
     let attributes = paths?;
     let name = name.unwrap_or_else(|| attributes_text(&attributes));
     let kind = parts.next().map_or(Ok(IndexKind::default()), IndexKind::parse)?;
-    let mut spec = IndexSpec { name, attributes, kind, maintenance: Maintenance::default() };
+    let mut spec = IndexSpec { name, attributes, kind, settings: Settings::default() };
     if let Some(options) = parts.next() {
         let options: Vec<&str> = path::split_unescaped(options, ',').collect();
         for (position, option) in options.iter().enumerate() {
@@ -256,7 +206,7 @@ fn parse(text: &str) -> Result<IndexSpec> {
                     name.unwrap_or_default()
                 )));
             }
-            spec.set_option(option)?;
+            spec.settings.set(kind, option)?;
         }
     }
     if parts.next().is_some() {
@@ -265,6 +215,7 @@ fn parse(text: &str) -> Result<IndexSpec> {
         ));
     }
     spec.check_attributes()?;
+    spec.settings.check(&spec.attributes)?;
     spec.check_name()?;
     Ok(spec)
 }
@@ -299,8 +250,9 @@ impl fmt::Display for IndexSpec {
             f.write_str("=")?;
         }
         write!(f, "{attributes}:{}", self.kind.name())?;
-        if self.maintenance != Maintenance::default() {
-            write!(f, ":maintenance={}", self.maintenance.name())?;
+        let options = self.settings.text();
+        if !options.is_empty() {
+            write!(f, ":{options}")?;
         }
         Ok(())
     }
@@ -336,18 +288,26 @@ mod tests {
     }
 
     #[test]
-    fn what_later_versions_have_is_told_apart_from_what_none_has() {
+    fn the_options_of_each_kind_are_kept() {
         for text in [
-            "a:ps-tree",
-            "a:next",
-            "a:lazy",
-            "a:eager:split=off",
-            "a:embedded",
-            "point(lon,lat)",
-            "rect(bbox):next",
-            "a:composite:include=b|c",
-            "a:composite:order=primary-key",
+            "a:composite:validation=key-index,order=primary-key,repair=primary-compaction,include=b|c.d",
+            "a:lazy:validation=get-lite",
+            "n=a+b:eager:maintenance=synchronous,split=off",
+            "tags[*]:embedded:bloom_bits=20",
         ] {
+            assert_eq!(spec(text).to_string(), text);
+        }
+        let covering = spec("a:composite:include=b|c.d");
+        assert_eq!(covering.included(), ["b".parse().unwrap(), "c.d".parse().unwrap()]);
+        assert_eq!(spec("a:embedded").bloom_bits(), DEFAULT_BLOOM_BITS);
+        for kind in IndexKind::ALL {
+            assert_eq!(spec(&format!("a:{}", kind.name())).kind(), kind);
+        }
+    }
+
+    #[test]
+    fn what_later_versions_have_is_told_apart_from_what_none_has() {
+        for text in ["a:ps-tree", "a:next", "point(lon,lat)", "rect(bbox):next"] {
             let error = refusal(text);
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
             assert!(error.message().contains("not available in this version"), "{error}");
@@ -362,6 +322,19 @@ mod tests {
             "a:composite:maintenance=never",
             "a:composite:order=oldest",
             "a:composite:skey=trie",
+            "a:composite:split=off",
+            "a:lazy:order=primary-key",
+            "a:eager:split=maybe",
+            "a:embedded:maintenance=synchronous",
+            "a:embedded:bloom_bits=0",
+            "a:embedded:bloom_bits=33",
+            "a:composite:include=a",
+            "a:composite:include=b|b",
+            "a:composite:include=tags[*]",
+            "a:composite:include=",
+            "a:composite:validation=maybe",
+            "a:composite:maintenance=synchronous,validation=get-lite",
+            "a:lazy:maintenance=synchronous,repair=primary-compaction",
             "a:composite:order=newest,order=newest",
             "a:composite:order=newest:more",
             "a+",

@@ -1,0 +1,64 @@
+//! The structures an index can have.
+
+use bolide_base::{Error, Result};
+
+use super::not_available;
+
+/// The structure behind an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum IndexKind {
+    /// One entry a record in a tree of its own, under the secondary key, the sequence number and the
+    /// primary key.
+    #[default]
+    Composite,
+    /// Posting lists whose fragments are appended blindly and merged by compactions (LevelDB++ §4.1.2).
+    Lazy,
+    /// Posting lists that each write reads, changes and writes back (LevelDB++ §4.1.1).
+    Eager,
+    /// No tree of its own: Bloom filters and zone maps in the sstables of the table (LevelDB++ §3).
+    Embedded,
+}
+
+impl IndexKind {
+    /// All kinds of this version.
+    pub const ALL: [Self; 4] = [Self::Composite, Self::Lazy, Self::Eager, Self::Embedded];
+
+    /// The name in specifications.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Composite => "composite",
+            Self::Lazy => "lazy",
+            Self::Eager => "eager",
+            Self::Embedded => "embedded",
+        }
+    }
+
+    /// True if its entries are in a tree of their own.
+    pub fn is_standalone(self) -> bool {
+        self != Self::Embedded
+    }
+
+    /// The options that a specification of this kind may have.
+    pub(super) fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Composite => &["maintenance", "validation", "include", "repair", "order"],
+            Self::Lazy => &["maintenance", "validation", "include", "repair"],
+            Self::Eager => &["maintenance", "validation", "include", "repair", "split"],
+            Self::Embedded => &["bloom_bits"],
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        if let Some(kind) = Self::ALL.into_iter().find(|kind| kind.name() == text) {
+            return Ok(kind);
+        }
+        match text {
+            "ps-tree" | "next" => Err(not_available(format!("the index kind `{text}`"))),
+            _ => Err(Error::invalid_input(format!(
+                "there is no index kind `{text}`; the kinds of this version are {}",
+                Self::ALL.map(Self::name).join(", ")
+            ))),
+        }
+    }
+}

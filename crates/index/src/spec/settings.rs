@@ -1,0 +1,267 @@
+//! The settings that a specification gives as options.
+
+use bolide_base::{Error, Result};
+
+use super::kind::IndexKind;
+use crate::path::{self, AttributePath};
+
+/// Bits of the Bloom filters of an embedded index for each value, unless told otherwise.
+pub const DEFAULT_BLOOM_BITS: u32 = 10;
+
+/// Most bits of Bloom filter for each value.
+pub const MAX_BLOOM_BITS: u32 = 32;
+
+/// Most further attributes that an index stores.
+pub const MAX_INCLUDED: usize = 16;
+
+/// An option whose value is one of a few words.
+trait Choice: Copy + Default + PartialEq + 'static {
+    /// The option's name.
+    const OPTION: &'static str;
+    /// All values with their words.
+    const WORDS: &'static [(Self, &'static str)];
+
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(value, _)| *value == self).map_or("", |(_, word)| word)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        Self::WORDS.iter().find(|(_, word)| *word == text).map(|(value, _)| *value).ok_or_else(|| {
+            let words: Vec<String> = Self::WORDS.iter().map(|(_, word)| format!("`{word}`")).collect();
+            Error::invalid_input(format!("option {}: `{text}` is none of {}", Self::OPTION, words.join(", ")))
+        })
+    }
+}
+
+/// When the entries of replaced and deleted records leave an index (Perseid §2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Maintenance {
+    /// Writes are blind: they read nothing of the record that they replace. Stale entries are recognised
+    /// when a query meets them, and dropped by compactions. For collections that are written more than
+    /// they are asked.
+    #[default]
+    Validation,
+    /// A write reads the record that it replaces and deletes its entries. Keys-only questions then need
+    /// no look at the table. For collections that are asked more than they are written.
+    Synchronous,
+}
+
+impl Choice for Maintenance {
+    const OPTION: &'static str = "maintenance";
+    const WORDS: &'static [(Self, &'static str)] =
+        &[(Self::Validation, "validation"), (Self::Synchronous, "synchronous")];
+}
+
+impl Maintenance {
+    /// The name in specifications.
+    pub fn name(self) -> &'static str {
+        self.word()
+    }
+}
+
+/// What tells current candidates from obsolete ones where records are not fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum ValidationStrategy {
+    /// The newest sequence number of the primary key in the table.
+    #[default]
+    Primary,
+    /// The filters in memory of what is newer than the candidate, and the table where they cannot tell
+    /// (LevelDB++ §3.2, `GetLite`).
+    GetLite,
+    /// A tree of primary keys and sequence numbers alone, beside the table (the primary key index of Luo and
+    /// Carey, to which Perseid §2.2 compares itself). It costs one more write a record.
+    KeyIndex,
+}
+
+impl Choice for ValidationStrategy {
+    const OPTION: &'static str = "validation";
+    const WORDS: &'static [(Self, &'static str)] =
+        &[(Self::Primary, "primary"), (Self::GetLite, "get-lite"), (Self::KeyIndex, "key-index")];
+}
+
+impl ValidationStrategy {
+    /// The name in specifications.
+    pub fn name(self) -> &'static str {
+        self.word()
+    }
+}
+
+/// The order of the entries of one secondary key in a composite index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum EntryOrder {
+    /// By sequence number, newest first: the newest K are read without reading the rest.
+    #[default]
+    Newest,
+    /// By primary key, as in LevelDB++ §4.2: a lookup reads all entries of the secondary key.
+    PrimaryKey,
+}
+
+impl Choice for EntryOrder {
+    const OPTION: &'static str = "order";
+    const WORDS: &'static [(Self, &'static str)] =
+        &[(Self::Newest, "newest"), (Self::PrimaryKey, "primary-key")];
+}
+
+/// Whether an eager index splits long posting lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Split {
+    /// Lists are split into pieces of a few KiB, so that a write to a popular secondary key rewrites one.
+    #[default]
+    On,
+    /// A list is one value, as in LevelDB++ §4.1.1: each write rewrites it whole.
+    Off,
+}
+
+impl Choice for Split {
+    const OPTION: &'static str = "split";
+    const WORDS: &'static [(Self, &'static str)] = &[(Self::On, "on"), (Self::Off, "off")];
+}
+
+/// Which compactions remove stale entries where writes are blind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Repair {
+    /// Those of the index: they ask the table about the entries that they meet.
+    #[default]
+    IndexCompaction,
+    /// Those of the table: for each version that they drop they delete its entries (the deferred
+    /// maintenance of DELI).
+    PrimaryCompaction,
+}
+
+impl Choice for Repair {
+    const OPTION: &'static str = "repair";
+    const WORDS: &'static [(Self, &'static str)] =
+        &[(Self::IndexCompaction, "index-compaction"), (Self::PrimaryCompaction, "primary-compaction")];
+}
+
+/// The options of an index. Those that its kind does not have keep their defaults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) maintenance: Maintenance,
+    pub(crate) validation: ValidationStrategy,
+    pub(crate) order: EntryOrder,
+    pub(crate) split: Split,
+    pub(crate) repair: Repair,
+    /// Further attributes stored with each entry.
+    pub(crate) include: Vec<AttributePath>,
+    pub(crate) bloom_bits: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            maintenance: Maintenance::default(),
+            validation: ValidationStrategy::default(),
+            order: EntryOrder::default(),
+            split: Split::default(),
+            repair: Repair::default(),
+            include: Vec::new(),
+            bloom_bits: DEFAULT_BLOOM_BITS,
+        }
+    }
+}
+
+impl Settings {
+    /// Takes one option of an index of `kind`, as written.
+    pub(crate) fn set(&mut self, kind: IndexKind, option: &str) -> Result<()> {
+        let Some((name, value)) = path::split_once_unescaped(option, '=') else {
+            return Err(Error::invalid_input(format!(
+                "option `{option}` has no value: write `{option}=VALUE`"
+            )));
+        };
+        if !kind.options().contains(&name) {
+            return Err(Error::invalid_input(format!(
+                "an index of kind {} has no option `{name}`; it has {}",
+                kind.name(),
+                kind.options().join(", ")
+            )));
+        }
+        match name {
+            "maintenance" => self.maintenance = Maintenance::parse(value)?,
+            "validation" => self.validation = ValidationStrategy::parse(value)?,
+            "order" => self.order = EntryOrder::parse(value)?,
+            "split" => self.split = Split::parse(value)?,
+            "repair" => self.repair = Repair::parse(value)?,
+            "include" => self.include = parse_include(value)?,
+            "bloom_bits" => self.bloom_bits = parse_bloom_bits(value)?,
+            _ => return Err(Error::internal(format!("the option {name} is listed but not read"))),
+        }
+        Ok(())
+    }
+
+    /// Checks what concerns several options.
+    pub(crate) fn check(&self, attributes: &[AttributePath]) -> Result<()> {
+        if self.maintenance == Maintenance::Synchronous && self.validation != ValidationStrategy::default() {
+            return Err(Error::invalid_input(
+                "option validation: with maintenance=synchronous there is nothing to validate",
+            ));
+        }
+        if self.maintenance == Maintenance::Synchronous && self.repair != Repair::default() {
+            return Err(Error::invalid_input(
+                "option repair: with maintenance=synchronous writes remove stale entries themselves",
+            ));
+        }
+        for (position, path) in self.include.iter().enumerate() {
+            if attributes.contains(path) || self.include[..position].contains(path) {
+                return Err(Error::invalid_input(format!(
+                    "option include: the index has the attribute `{path}` already"
+                )));
+            }
+            if path.is_repeated() {
+                return Err(Error::invalid_input(format!(
+                    "option include: `{path}` may have several values; include the attributes that have one"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Those options that differ from their defaults, as written, separated by commas.
+    pub(crate) fn text(&self) -> String {
+        let mut parts = Vec::new();
+        add_choice(&mut parts, self.maintenance);
+        add_choice(&mut parts, self.validation);
+        add_choice(&mut parts, self.order);
+        add_choice(&mut parts, self.split);
+        add_choice(&mut parts, self.repair);
+        if !self.include.is_empty() {
+            let paths: Vec<String> = self.include.iter().map(AttributePath::to_string).collect();
+            parts.push(format!("include={}", paths.join("|")));
+        }
+        if self.bloom_bits != DEFAULT_BLOOM_BITS {
+            parts.push(format!("bloom_bits={}", self.bloom_bits));
+        }
+        parts.join(",")
+    }
+}
+
+fn add_choice<C: Choice>(parts: &mut Vec<String>, value: C) {
+    if value != C::default() {
+        parts.push(format!("{}={}", C::OPTION, value.word()));
+    }
+}
+
+fn parse_include(text: &str) -> Result<Vec<AttributePath>> {
+    let paths: Result<Vec<AttributePath>> = path::split_unescaped(text, '|').map(str::parse).collect();
+    let paths = paths?;
+    if paths.len() > MAX_INCLUDED {
+        return Err(Error::limit_exceeded(
+            "the number of included attributes of an index",
+            paths.len() as u64,
+            MAX_INCLUDED as u64,
+        ));
+    }
+    Ok(paths)
+}
+
+fn parse_bloom_bits(text: &str) -> Result<u32> {
+    let most = MAX_BLOOM_BITS;
+    text.parse().ok().filter(|bits| (1..=most).contains(bits)).ok_or_else(|| {
+        Error::invalid_input(format!("option bloom_bits: `{text}` is not a number from 1 to {most}"))
+    })
+}
