@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{Answer, Collection, Write, by_hand};
+use crate::query::Order;
 
 const SPECS: [&str; 6] = [
     "a",
