@@ -327,7 +327,7 @@ mod tests {
             "a:eager:split=maybe",
             "a:embedded:maintenance=synchronous",
             "a:embedded:bloom_bits=0",
-            "a:embedded:bloom_bits=33",
+            "a:embedded:bloom_bits=201",
             "a:composite:include=a",
             "a:composite:include=b|b",
             "a:composite:include=tags[*]",

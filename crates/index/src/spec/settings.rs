@@ -9,7 +9,7 @@ use crate::path::{self, AttributePath};
 pub const DEFAULT_BLOOM_BITS: u32 = 10;
 
 /// Most bits of Bloom filter for each value.
-pub const MAX_BLOOM_BITS: u32 = 32;
+pub const MAX_BLOOM_BITS: u32 = 200;
 
 /// Most further attributes that an index stores.
 pub const MAX_INCLUDED: usize = 16;
