@@ -6,9 +6,7 @@
 //! kernel (both clocks count system time) or after the row (see [`settle`]).
 
 mod clock;
-mod io;
 mod process;
 
-pub use io::{Cause, CountingVfs, IoCount, IoCounters, because};
 pub use clock::{process_cpu_nanos, settle, thread_cpu_nanos};
 pub use process::{disk_bytes, memory, written_bytes};
