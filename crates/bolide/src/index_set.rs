@@ -166,8 +166,10 @@ pub(crate) struct IndexSet {
     indexes: Vec<Arc<Index>>,
     /// Where in the plan the attributes of each index are.
     slots: Vec<Vec<Slot>>,
-    /// Whether some index has to see the old record inside the commit.
+    /// Whether some index works inside the commit.
     needs_stage: bool,
+    /// Whether some index has to see the records that a batch replaces.
+    needs_old_records: bool,
 }
 
 /// Memory that extraction uses again and again.
@@ -201,11 +203,12 @@ impl IndexSet {
             AttributePlan::new(indexes.iter().flat_map(|index| index.spec().attributes().iter().cloned()));
         let slots = indexes.iter().map(|index| slots_of(index.spec(), &plan)).collect::<Result<_>>()?;
         let needs_stage = indexes.iter().any(|index| index.structure.needs_stage());
+        let needs_old_records = indexes.iter().any(|index| index.structure.needs_old_records());
         let extractor = match records {
             RecordKind::Json => Some(Arc::new(JsonExtractor) as Arc<dyn AttributeExtractor>),
             RecordKind::Bytes => extractor,
         };
-        Ok(Self { records, extractor, plan, indexes, slots, needs_stage })
+        Ok(Self { records, extractor, plan, indexes, slots, needs_stage, needs_old_records })
     }
 
     /// The same collection with other indexes.
@@ -227,7 +230,7 @@ impl IndexSet {
         self.indexes.is_empty() && self.records == RecordKind::Bytes
     }
 
-    /// Whether some index has to see the old record inside the commit.
+    /// Whether some index works inside the commit.
     pub(crate) fn needs_stage(&self) -> bool {
         self.needs_stage
     }
@@ -279,11 +282,51 @@ impl IndexSet {
         })
     }
 
-    /// Lets every index that asks for it see what a write does to a record, inside its commit.
+    /// Whether some index has to see the records that a batch replaces.
+    pub(crate) fn needs_old_records(&self) -> bool {
+        self.needs_old_records
+    }
+
+    /// Lets every index that asks for it see what a batch does to the records, inside its commit.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading; `LimitExceeded` where the batch grows over its limit.
-    pub(crate) fn stage(&self, change: &Change<'_>, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
+    pub(crate) fn stage(
+        &self,
+        changes: &[Change<'_>],
+        view: &ReadView,
+        batch: &mut StoreBatch,
+    ) -> Result<()> {
+        let extracted: Vec<_> =
+            changes.iter().map(|change| self.extract_change(change)).collect::<Result<_>>()?;
+        let mut key = Vec::new();
+        let mut staged = Vec::with_capacity(changes.len());
+        for (index, slots) in self.indexes.iter().zip(&self.slots) {
+            if !index.structure.needs_stage() {
+                continue;
+            }
+            staged.clear();
+            staged.extend(changes.iter().zip(&extracted).map(|(change, (old, new))| {
+                let indexed = |sequence, values| IndexedRecord {
+                    primary_key: change.key,
+                    sequence: Some(sequence),
+                    values,
+                    slots,
+                };
+                StagedChange {
+                    sequence: change.sequence,
+                    old: change.old.map(|(sequence, _)| indexed(sequence, old)),
+                    new: change.new.map(|_| indexed(change.sequence, new)),
+                }
+            }));
+            let mut out = StagedWrites { batch, sequence: 0, key: Vec::new() };
+            index.structure.stage(&staged, view, &mut key, &mut out)?;
+        }
+        Ok(())
+    }
+
+    /// The attributes of the record that goes, and of the one that comes.
+    fn extract_change(&self, change: &Change<'_>) -> Result<(AttributeValues, AttributeValues)> {
         let extractor = self.extractor()?;
         let (mut old, mut new) = (AttributeValues::new(), AttributeValues::new());
         if let Some((_, record)) = change.old {
@@ -292,30 +335,7 @@ impl IndexSet {
         if let Some(record) = change.new {
             extractor.extract(record, &self.plan, &mut new)?;
         }
-        let mut scratch = Vec::new();
-        let mut out = StagedWrites { batch, sequence: change.sequence, key: Vec::new() };
-        for (index, slots) in self.indexes.iter().zip(&self.slots) {
-            if !index.structure.needs_stage() {
-                continue;
-            }
-            let primary_key = change.key;
-            let change = StagedChange {
-                old: change.old.map(|(sequence, _)| IndexedRecord {
-                    primary_key,
-                    sequence: Some(sequence),
-                    values: &old,
-                    slots,
-                }),
-                new: change.new.map(|_| IndexedRecord {
-                    primary_key,
-                    sequence: Some(change.sequence),
-                    values: &new,
-                    slots,
-                }),
-            };
-            index.structure.stage(&change, view, &mut scratch, &mut out)?;
-        }
-        Ok(())
+        Ok((old, new))
     }
 }
 
@@ -337,9 +357,15 @@ struct DerivedWrites<'b> {
 }
 
 impl IndexWrites for DerivedWrites<'_> {
+    fn set_sequence(&mut self, _sequence: SequenceNumber) {}
+
     #[inline]
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
         self.batch.put_derived(tree, key, value, sequence_at)
+    }
+
+    fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
+        self.batch.merge_derived(tree, key, value)
     }
 
     fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
@@ -356,6 +382,10 @@ struct StagedWrites<'b> {
 }
 
 impl IndexWrites for StagedWrites<'_> {
+    fn set_sequence(&mut self, sequence: SequenceNumber) {
+        self.sequence = sequence;
+    }
+
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
         let Some(at) = sequence_at else {
             return self.batch.put_at(tree, key, value, self.sequence);
@@ -367,6 +397,10 @@ impl IndexWrites for StagedWrites<'_> {
             place.ok_or_else(|| Error::internal("the place of a sequence number lies outside its key"))?;
         *place = (!self.sequence).to_be_bytes();
         self.batch.put_at(tree, &self.key, value, self.sequence)
+    }
+
+    fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
+        self.batch.merge_at(tree, key, value, self.sequence)
     }
 
     fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {

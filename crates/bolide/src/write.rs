@@ -121,18 +121,28 @@ impl CommitStage for OldRecords {
     fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
         for part in self.parts.iter().filter(|part| part.indexes.needs_stage()) {
             let table = view.tree(part.collection.tree)?;
-            for LastWrite { key, record, sequence } in last_writes(part.collection.tree, batch) {
-                let old = table.get(&key)?;
-                let old = old.as_ref().map(|(sequence, record)| (*sequence, &**record));
-                let change = Change { key: &key, old, new: record.as_deref(), sequence };
-                part.indexes.stage(&change, view, batch)?;
-            }
+            let writes = last_writes(part.collection.tree, batch);
+            let old = |write: &LastWrite| {
+                if part.indexes.needs_old_records() { table.get(&write.key) } else { Ok(None) }
+            };
+            let old: Vec<_> = writes.iter().map(old).collect::<Result<_>>()?;
+            let changes: Vec<_> = writes
+                .iter()
+                .zip(&old)
+                .map(|(write, old)| Change {
+                    key: &write.key,
+                    old: old.as_ref().map(|(sequence, record)| (*sequence, &**record)),
+                    new: write.record.as_deref(),
+                    sequence: write.sequence,
+                })
+                .collect();
+            part.indexes.stage(&changes, view, batch)?;
         }
         Ok(())
     }
 }
 
-/// The writes to `tree` that are the last of their keys. A put that a later range of the batch deletes
+/// The writes to `tree` that are the last of their keys, in their order. A put that a later range of the batch deletes
 /// counts as a delete.
 fn last_writes(tree: TreeId, batch: &StoreBatch) -> Vec<LastWrite> {
     let writes: Vec<_> = batch.operations().filter(|placed| placed.tree == tree && !placed.derived).collect();
@@ -151,5 +161,6 @@ fn last_writes(tree: TreeId, batch: &StoreBatch) -> Vec<LastWrite> {
             Operation::Entry { .. } => {}
         }
     }
+    last.reverse();
     last
 }

@@ -25,6 +25,12 @@ use bolide_table::BlockCache;
 struct Derived<'b>(&'b mut StoreBatch);
 
 impl IndexWrites for Derived<'_> {
+    fn set_sequence(&mut self, _sequence: u64) {}
+
+    fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.merge_derived(tree, key, value)
+    }
+
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
         self.0.put_derived(tree, key, value, sequence_at)
     }
@@ -37,6 +43,14 @@ impl IndexWrites for Derived<'_> {
 struct Staged<'b>(&'b mut StoreBatch, SequenceNumber);
 
 impl IndexWrites for Staged<'_> {
+    fn set_sequence(&mut self, sequence: u64) {
+        self.1 = sequence;
+    }
+
+    fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.merge_at(tree, key, value, self.1)
+    }
+
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], _: Option<usize>) -> Result<()> {
         self.0.put_at(tree, key, value, self.1)
     }
@@ -64,8 +78,8 @@ impl CommitStage for OldRecord {
         let old =
             IndexedRecord { primary_key: &self.key, sequence: Some(sequence), values: &values, slots: &[0] };
         let own = batch.first_sequence();
-        let change = StagedChange { old: Some(old), new: None };
-        self.index.stage(&change, view, &mut Vec::new(), &mut Staged(batch, own))
+        let change = StagedChange { sequence: own, old: Some(old), new: None };
+        self.index.stage(&[change], view, &mut Vec::new(), &mut Staged(batch, own))
     }
 }
 

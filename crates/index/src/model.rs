@@ -199,12 +199,21 @@ pub(crate) struct ModelWrites<'m> {
 }
 
 impl IndexWrites for ModelWrites<'_> {
+    fn set_sequence(&mut self, sequence: SequenceNumber) {
+        self.sequence = sequence;
+    }
+
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
         let mut key = key.to_vec();
         if let Some(at) = sequence_at {
             key[at..at + 8].copy_from_slice(&(!self.sequence).to_be_bytes());
         }
         self.view.write(tree, &key, Some(value), self.sequence);
+        Ok(())
+    }
+
+    fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
+        self.view.write(tree, key, Some(value), self.sequence);
         Ok(())
     }
 
@@ -300,7 +309,8 @@ impl Collection {
                         values: &old_values,
                         slots,
                     });
-                    index.stage(&StagedChange { old, new }, &before, &mut scratch, &mut writes)?;
+                    let change = StagedChange { sequence: self.last, old, new };
+                    index.stage(&[change], &before, &mut scratch, &mut writes)?;
                 }
             }
         }

@@ -46,12 +46,23 @@ pub fn slots_of(spec: &IndexSpec, plan: &AttributePlan) -> Result<Vec<Slot>> {
 
 /// Takes the writes of an index into the batch of the record that caused them.
 pub trait IndexWrites {
+    /// Inside a commit: what follows is written at `sequence`, one of the numbers of the batch. Outside of it
+    /// the number is that of the record, and this does nothing.
+    fn set_sequence(&mut self, sequence: SequenceNumber);
+
     /// Puts an entry. With `sequence_at`, eight bytes at that offset of `key` are to become the inverted
     /// sequence number of the record's write, most significant byte first.
     ///
     /// # Errors
     /// `LimitExceeded` where a key, a value or the batch is over its limit.
     fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()>;
+
+    /// Adds an operand to what is to be merged under `key`, for trees with a merge operator. A key has one
+    /// operand a sequence number: a second one takes its place.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Deletes an entry.
     ///
@@ -60,10 +71,13 @@ pub trait IndexWrites {
     fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()>;
 }
 
-/// What a write does to one record, seen from inside its commit.
+/// What a batch does to one record, seen from inside its commit: the last of its writes of that key.
 #[derive(Debug, Clone, Copy)]
 pub struct StagedChange<'r> {
-    /// The record that the write replaces or deletes; `None` if there was none.
+    /// The sequence number of the write, of a delete as well.
+    pub sequence: SequenceNumber,
+    /// The record that the batch replaces or deletes; `None` if there was none, or if no index of the
+    /// collection [needs old records](SecondaryIndex::needs_old_records).
     pub old: Option<IndexedRecord<'r>>,
     /// The record that it puts; `None` for a delete.
     pub new: Option<IndexedRecord<'r>>,
@@ -91,24 +105,30 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
     /// `LimitExceeded` for an attribute over its limit; the write is then refused.
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()>;
 
-    /// True if [`stage`](Self::stage) has to be called, for which the commit reads old records.
+    /// True if [`stage`](Self::stage) has to be called.
     fn needs_stage(&self) -> bool {
         false
     }
 
-    /// Writes what depends on the state before the commit. Called once for each primary key of the batch,
-    /// with its last change. `key` is scratch memory.
+    /// True if the commit has to read the records that it replaces, for [`stage`](Self::stage) to see them.
+    fn needs_old_records(&self) -> bool {
+        self.needs_stage()
+    }
+
+    /// Writes what depends on the state before the commit, which `view` shows. Called once for the batch,
+    /// with the last change of each of its primary keys, by sequence number ascending, all with a number.
+    /// `key` is scratch memory.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading; `LimitExceeded` as [`derive`](Self::derive).
     fn stage(
         &self,
-        change: &StagedChange<'_>,
+        changes: &[StagedChange<'_>],
         view: &S,
         key: &mut Vec<u8>,
         out: &mut dyn IndexWrites,
     ) -> Result<()> {
-        let _ = (change, view, key, out);
+        let _ = (changes, view, key, out);
         Ok(())
     }
 

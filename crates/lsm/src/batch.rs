@@ -219,7 +219,8 @@ impl StoreBatch {
         self.push_derived(EntryKind::Put, tree, key, Some(value), sequence_at)
     }
 
-    /// Merges `value` into an entry that belongs to the operation before it.
+    /// Adds `value` to what is to be merged under `key`, on behalf of the operation before it, whose sequence
+    /// number it shares. A key has one operand a sequence number: a second one takes its place.
     ///
     /// # Errors
     /// As [`put_derived`](Self::put_derived).
@@ -242,6 +243,21 @@ impl StoreBatch {
     /// As [`put`](Self::put).
     pub fn put_at(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.push(EntryKind::Put as u8, Some(sequence), tree, key, Some(value)).map(drop)
+    }
+
+    /// Merges `value` into the versions of `key` at an explicit sequence number, of the past too; see
+    /// [`put_at`](Self::put_at).
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn merge_at(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        self.push(EntryKind::Merge as u8, Some(sequence), tree, key, Some(value)).map(drop)
     }
 
     /// Deletes an entry at an explicit sequence number; see [`put_at`](Self::put_at).

@@ -291,16 +291,21 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
 
     fn stage(
         &self,
-        change: &StagedChange<'_>,
+        changes: &[StagedChange<'_>],
         _view: &S,
         key: &mut Vec<u8>,
         out: &mut dyn IndexWrites,
     ) -> Result<()> {
-        let (true, Some(old)) = (self.is_synchronous(), &change.old) else {
+        if !self.is_synchronous() {
             return Ok(());
-        };
-        debug_assert!(old.sequence.is_some(), "an old record was written");
-        self.for_each_entry(old, key, |key, _, _| out.delete(self.tree(), key))
+        }
+        for StagedChange { sequence, old, .. } in changes {
+            let Some(old) = old else { continue };
+            debug_assert!(old.sequence.is_some(), "an old record was written");
+            out.set_sequence(*sequence);
+            self.for_each_entry(old, key, |key, _, _| out.delete(self.tree(), key))?;
+        }
+        Ok(())
     }
 
     fn access(&self, query: &CompiledQuery<'_>) -> Option<Access> {
