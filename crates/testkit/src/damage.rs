@@ -25,6 +25,7 @@ use bolide_storage::{SimRng, SimVfs};
 
 use crate::failure::StepFailure;
 use crate::history::{Change, Durability, Step};
+use crate::kinds;
 use crate::model::Model;
 use crate::record::record;
 use crate::seeds::{Counts, Outcome, words};
@@ -246,8 +247,12 @@ fn steps(records: usize, rng: &mut SimRng) -> Vec<Step> {
         key: format!("k{number:04}").into_bytes(),
         record: record(rng),
     };
+    let specs = kinds::random_specs(rng, 3);
     let write = |changes: Vec<Change>| Step::Write { changes, durability: Durability::Always };
-    let mut steps = vec![Step::ToggleCollection("posts"), Step::ToggleCollection("notes")];
+    let mut steps = vec![
+        Step::ToggleCollection("posts", specs[..2].to_vec()),
+        Step::ToggleCollection("notes", specs[2..3].to_vec()),
+    ];
     for number in 0..records {
         steps.push(write(vec![put("posts", number, rng), put("notes", number / 2, rng)]));
         if number == records / 2 {

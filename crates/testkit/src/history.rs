@@ -4,38 +4,23 @@
 //! else drop it"): a history can be cut anywhere, and no generator has to know what a run did.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bolide_storage::SimRng;
 
+use crate::kinds;
 use crate::question::Question;
 use crate::record;
 
 /// The collections of a run. The last one comes and goes.
 pub const COLLECTIONS: [&str; 3] = ["posts", "notes", "scratch"];
 
-/// The specifications of indexes that a history creates and drops. Names are the part before `=`.
-pub const INDEXES: [&str; 7] = [
-    "by_a=a:composite",
-    "by_a_sync=a:composite:maintenance=synchronous",
-    "by_x=n.x:composite",
-    "by_tag=tags[*]:composite",
-    "by_tag_sync=tags[*]:composite:maintenance=synchronous",
-    "by_s=s:composite",
-    "by_s_and_x=s+n.x:composite",
-];
+/// How many index specifications a history creates and drops.
+pub const INDEXES: usize = 7;
 
-/// The name of an index specification of [`INDEXES`].
+/// The name of an index specification: the part before `=`.
 pub fn index_name(spec: &str) -> &str {
     spec.split_once('=').map_or(spec, |(name, _)| name)
-}
-
-/// The specifications of the indexes that a collection is created with.
-pub fn first_indexes(collection: &str) -> &'static [&'static str] {
-    match collection {
-        "posts" => &["by_a=a:composite", "by_tag_sync=tags[*]:composite:maintenance=synchronous"],
-        "notes" => &["by_x=n.x:composite"],
-        _ => &[],
-    }
 }
 
 /// How many snapshots a history holds at once.
@@ -111,10 +96,10 @@ pub enum Step {
     Reopen,
     /// Takes the snapshot of this slot, or drops it.
     ToggleSnapshot(usize),
-    /// Creates this index of a collection, or drops it.
-    ToggleIndex(&'static str, &'static str),
-    /// Creates the collection with its first indexes (see [`first_indexes`]), or drops it.
-    ToggleCollection(&'static str),
+    /// Creates the index of this specification, or drops the one of its name.
+    ToggleIndex(&'static str, Arc<str>),
+    /// Creates the collection with indexes of these specifications, or drops it.
+    ToggleCollection(&'static str, Vec<Arc<str>>),
     /// Gets a key, at the snapshot of this slot if there is one.
     Get(&'static str, Vec<u8>, Option<usize>),
     /// Reads a range, both ends included, forwards or backwards.
@@ -147,7 +132,7 @@ impl Step {
     /// Whether it changes which collections and indexes there are. That is durable once acknowledged; it
     /// says nothing of the writes before it.
     pub fn changes_schema(&self) -> bool {
-        matches!(self, Self::ToggleIndex(..) | Self::ToggleCollection(_))
+        matches!(self, Self::ToggleIndex(..) | Self::ToggleCollection(..))
     }
 }
 
@@ -171,14 +156,20 @@ pub fn history(seed: u64, options: HistoryOptions) -> Vec<Step> {
     let flush_rarity = 5 + rng.below(40);
     let delete_rarity = 2 + rng.below(10);
     let safe_rarity = 1 + rng.below(8);
-    let mut steps = vec![Step::ToggleCollection(COLLECTIONS[0]), Step::ToggleCollection(COLLECTIONS[1])];
+    let toggle_weight = if rng.one_in(4) { 10 } else { 2 };
+    let specs = kinds::random_specs(&mut rng, INDEXES);
+    let mut steps = vec![
+        Step::ToggleCollection(COLLECTIONS[0], specs[..2].to_vec()),
+        Step::ToggleCollection(COLLECTIONS[1], specs[2..3].to_vec()),
+    ];
     while steps.len() < options.steps {
         let step = match rng.below(100) {
-            0..=1 => {
-                Step::ToggleIndex(collection(&mut rng), INDEXES[rng.below(INDEXES.len() as u64) as usize])
+            _ if rng.below(100) < toggle_weight => {
+                let spec = &specs[rng.below(INDEXES as u64) as usize];
+                Step::ToggleIndex(collection(&mut rng), Arc::clone(spec))
             }
-            2 => Step::ToggleCollection(COLLECTIONS[2]),
-            3..=4 => Step::ToggleSnapshot(rng.below(SNAPSHOTS as u64) as usize),
+            0 => Step::ToggleCollection(COLLECTIONS[2], specs[3..5].to_vec()),
+            1..=4 => Step::ToggleSnapshot(rng.below(SNAPSHOTS as u64) as usize),
             5 => Step::Compact,
             6 if options.reopens => Step::Reopen,
             7..=30 if options.reads => read(&mut rng, options.keys),

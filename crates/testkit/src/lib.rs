@@ -9,6 +9,7 @@
 //! | [`fault`] | lets every input/output call fail, once or from there on |
 //! | [`damage`] | flips every bit of every file, cuts, zeroes, swaps, removes |
 //! | [`metamorphic`] | changes settings that must not change an answer |
+//! | [`every_kind`] | puts every kind of index in the place of every other |
 //! | [`concurrent`] | runs many threads at once; not repeatable by its seed |
 //!
 //! The program `bolide-testkit` runs them over ranges of seeds; `docs/TESTING.md` has the commands. All of
@@ -19,9 +20,11 @@
 pub mod concurrent;
 pub mod crash;
 pub mod damage;
+pub mod every_kind;
 pub mod failure;
 pub mod fault;
 pub mod history;
+pub mod kinds;
 pub mod metamorphic;
 pub mod model;
 pub mod planted;

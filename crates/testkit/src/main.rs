@@ -8,6 +8,7 @@ use std::time::Instant;
 use bolide_testkit::concurrent::{self, ConcurrentOptions};
 use bolide_testkit::crash::{self, CrashOptions};
 use bolide_testkit::damage::{self, DamageOptions};
+use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
@@ -19,6 +20,7 @@ crashes      power cuts at every sync point      --steps N (60)   --nested N (25
 faults       an error at every I/O call          --steps N (30)   --stride N (1)
 flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
+kinds        one history with every kind of index --steps N (150)
 threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)
 steps        prints the steps of a crash history  --steps N (60)
 
@@ -100,6 +102,11 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
                 },
             };
             Some(run.run(|seed| metamorphic::check(seed, metamorphic)))
+        }
+        "kinds" => {
+            options.knows(&["steps"])?;
+            let steps = options.number("steps", KindsOptions::default().steps as u64)? as usize;
+            Some(run.run(|seed| every_kind::check(seed, KindsOptions { steps })))
         }
         "steps" => {
             options.knows(&["steps"])?;

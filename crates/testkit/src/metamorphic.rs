@@ -74,7 +74,7 @@ pub fn check(seed: u64, options: MetamorphicOptions) -> Outcome<Counts> {
     let mut counts = Counts::default();
     let mut first: Option<(Setup, String)> = None;
     for setup in setups {
-        let transcript = run(seed, setup, &steps).map_err(|what| format!("{setup}: {what}"))?;
+        let transcript = transcript(seed, setup, &steps).map_err(|what| format!("{setup}: {what}"))?;
         counts.add("runs");
         counts.add_many("answers", transcript.lines().count() as u64);
         match &first {
@@ -94,7 +94,9 @@ pub fn check(seed: u64, options: MetamorphicOptions) -> Outcome<Counts> {
     Ok(counts)
 }
 
-fn run(seed: u64, setup: Setup, steps: &[Step]) -> Outcome<String> {
+/// Runs `steps` under `setup` in memory, compares each answer and the end with the model, and gives all
+/// answers in words.
+pub fn transcript(seed: u64, setup: Setup, steps: &[Step]) -> Outcome<String> {
     let vfs = Arc::new(MemVfs::new());
     let mut subject =
         Subject::open(vfs, setup, seed, Model::default()).map_err(|error| format!("{error:?}"))?;

@@ -41,8 +41,27 @@ pub struct Question {
     pub arrangement: Arrangement,
     /// Most answers; `None` for all.
     pub limit: Option<usize>,
-    /// Leave the records out.
-    pub keys_only: bool,
+    /// What an answer holds.
+    pub shown: Shown,
+    /// Chooses which of the indexes that can serve the question is made to answer it as well, beside the
+    /// one that the database chooses.
+    pub pick: u64,
+}
+
+/// What an answer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// The record.
+    Records,
+    /// The key alone.
+    Keys,
+    /// Nothing: the answers are counted.
+    Count,
+}
+
+impl Shown {
+    /// All of them.
+    pub const EACH: [Self; 3] = [Self::Records, Self::Keys, Self::Count];
 }
 
 impl Condition {
@@ -78,7 +97,8 @@ impl Question {
             conditions: vec![Condition::Within(path.to_owned(), low, high)],
             arrangement: Arrangement::Newest,
             limit: None,
-            keys_only: false,
+            shown: Shown::Records,
+            pick: 0,
         }
     }
 
@@ -94,12 +114,18 @@ impl Question {
             2 => Arrangement::ValueDescending,
             _ => Arrangement::Newest,
         };
-        let limit = match rng.below(4) {
+        let limit = match rng.below(5) {
             0 => None,
             1 => Some(1),
+            2 => Some(100),
             _ => Some(1 + rng.below(12) as usize),
         };
-        Self { conditions, arrangement, limit, keys_only: rng.one_in(3) }
+        let shown = match rng.below(6) {
+            0..=1 => Shown::Keys,
+            2 => Shown::Count,
+            _ => Shown::Records,
+        };
+        Self { conditions, arrangement, limit, shown, pick: rng.next_u64() }
     }
 
     /// The rows that answer it, in order.
@@ -199,6 +225,6 @@ impl fmt::Display for Question {
         if let Some(limit) = self.limit {
             write!(f, ", at most {limit}")?;
         }
-        if self.keys_only { write!(f, ", keys only") } else { Ok(()) }
+        write!(f, ", {:?}", self.shown)
     }
 }

@@ -7,11 +7,11 @@ use bolide::{Collection, Db, IterOptions, Snapshot, SyncMode, WriteBatch, WriteO
 use bolide_storage::Vfs;
 
 use crate::failure::StepFailure;
-use crate::history::{Change, Durability, SNAPSHOTS, Step, first_indexes, index_name};
+use crate::history::{Change, Durability, SNAPSHOTS, Step, index_name};
 use crate::model::{CollectionModel, Model};
 use crate::question::Question;
 use crate::setup::Setup;
-use crate::verify;
+use crate::verify::{self, Asked};
 
 /// A database with its model.
 pub struct Subject {
@@ -75,7 +75,7 @@ impl Subject {
             Step::Reopen => self.reopen()?,
             Step::ToggleSnapshot(slot) => self.toggle_snapshot(*slot)?,
             Step::ToggleIndex(collection, spec) => self.toggle_index(collection, spec)?,
-            Step::ToggleCollection(name) => self.toggle_collection(name)?,
+            Step::ToggleCollection(name, specs) => self.toggle_collection(name, specs)?,
             Step::Get(collection, key, slot) => return self.get(collection, key, *slot),
             Step::Scan { collection, low, high, reverse, snapshot } => {
                 return self.scan(collection, low, high, *reverse, *snapshot);
@@ -134,13 +134,13 @@ impl Subject {
         }
     }
 
-    fn toggle_collection(&mut self, name: &str) -> bolide::Result<()> {
+    fn toggle_collection(&mut self, name: &str, specs: &[Arc<str>]) -> bolide::Result<()> {
         let db = self.db()?;
         if self.model.collections.contains_key(name) {
             return db.drop_collection(name);
         }
         let mut options = self.setup.collection_options();
-        for spec in first_indexes(name) {
+        for spec in specs {
             options = options.index(spec.parse()?);
         }
         db.create_collection(name, options).map(drop)
@@ -220,7 +220,11 @@ impl Subject {
 
     fn find(&mut self, name: &str, question: &Question, slot: Option<usize>) -> Result<(), StepFailure> {
         let Some(target) = self.target(name, slot)? else { return Ok(()) };
-        let words = verify::ask(&target.collection, target.snapshot.as_ref(), &target.model, question)?;
+        let asked = Asked { collection: &target.collection, snapshot: target.snapshot.as_ref(), index: None };
+        let words = asked.ask(&target.model, question)?;
+        if let Some(index) = verify::pick_index(&target.collection, question) {
+            Asked { index: Some(&index), ..asked }.ask(&target.model, question)?;
+        }
         let _ = writeln!(self.transcript, "find {words}");
         Ok(())
     }
@@ -237,8 +241,8 @@ pub fn follow(model: &mut Model, step: &Step) {
     match step {
         Step::Write { changes, .. } => changes.iter().for_each(|change| model.apply(change)),
         Step::ToggleIndex(collection, spec) => model.toggle_index(collection, index_name(spec)),
-        Step::ToggleCollection(name) => {
-            model.toggle_collection(name, first_indexes(name).iter().map(|spec| index_name(spec)));
+        Step::ToggleCollection(name, specs) => {
+            model.toggle_collection(name, specs.iter().map(|spec| index_name(spec)));
         }
         _ => {}
     }

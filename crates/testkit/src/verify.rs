@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use bolide::{Collection, Db, IterOptions, Order, Query, Snapshot, Value};
+use bolide::{Answer, Answers, Collection, Db, ErrorKind, IterOptions, Order, Query, Snapshot, Value};
 use bolide_storage::SimRng;
 use serde_json::json;
 
 use crate::failure::StepFailure;
 use crate::model::{CollectionModel, Model};
-use crate::question::{Arrangement, Condition, Question};
+use crate::question::{Arrangement, Condition, Question, Shown};
+use crate::rows::Row;
 use crate::seeds::Outcome;
 
 /// All that a database holds, read by full scans.
@@ -96,77 +98,147 @@ pub fn verify(db: &Db, model: &Model, rng: &mut SimRng) -> Result<(), StepFailur
     }
     for (name, contents) in &model.collections {
         let collection = db.collection(name)?;
-        for question in whole_indexes() {
-            ask(&collection, None, contents, &question)?;
+        for index in collection.indexes() {
+            let Some(path) = index.spec().attributes().first().map(ToString::to_string) else { continue };
+            let asked = Asked { collection: &collection, snapshot: None, index: Some(index.name()) };
+            for question in whole_index(&path, rng) {
+                asked.ask(contents, &question)?;
+            }
         }
-        for _ in 0..3 {
-            ask(&collection, None, contents, &Question::random(rng))?;
+        for _ in 0..4 {
+            Asked { collection: &collection, snapshot: None, index: None }
+                .ask(contents, &Question::random(rng))?;
         }
     }
     Ok(())
 }
 
-/// Questions that between them touch every entry of every index.
-fn whole_indexes() -> Vec<Question> {
-    let (least, most) = (json!(-1e308), json!(1e308));
-    let (first, last) = (json!(""), json!("\u{10ffff}\u{10ffff}"));
-    ["a", "n.x", "tags[*]", "s"]
-        .into_iter()
-        .flat_map(|path| {
-            [
-                Question::every(path, least.clone(), most.clone()),
-                Question::every(path, first.clone(), last.clone()),
-            ]
-        })
-        .collect()
+/// Questions that between them touch the entries of all numbers and of all strings of an index.
+fn whole_index(path: &str, rng: &mut SimRng) -> [Question; 2] {
+    let arrangements =
+        [Arrangement::Newest, Arrangement::Oldest, Arrangement::Value, Arrangement::ValueDescending];
+    [(json!(-1e308), json!(1e308)), (json!(""), json!("\u{10ffff}\u{10ffff}"))].map(|(low, high)| Question {
+        arrangement: rng.pick(&arrangements).copied().unwrap_or(Arrangement::Newest),
+        shown: rng.pick(&Shown::EACH).copied().unwrap_or(Shown::Records),
+        ..Question::every(path, low, high)
+    })
 }
 
-/// Asks `collection`, compares the answer with the model's, and gives it in words.
-pub fn ask(
-    collection: &Collection,
-    snapshot: Option<&Snapshot>,
-    model: &CollectionModel,
-    question: &Question,
-) -> Result<String, StepFailure> {
-    let query = query(question);
-    let answers = match snapshot {
-        Some(snapshot) => collection.find_at(snapshot, &query)?,
-        None => collection.find(&query)?,
-    };
-    let wanted = question.answer(&model.rows);
-    let mut words = String::new();
-    for answer in answers.iter() {
-        let _ = write!(words, "{}@{} ", answer.key.escape_ascii(), answer.sequence);
+/// The index that the question picks among those that can serve it.
+pub fn pick_index(collection: &Collection, question: &Question) -> Option<String> {
+    let serves = |path: &str| question.conditions.iter().any(|condition| condition.path() == path);
+    let mut names: Vec<String> = Vec::new();
+    for index in collection.indexes() {
+        if index.spec().attributes().first().is_some_and(|path| serves(&path.to_string())) {
+            names.push(index.name().to_owned());
+        }
     }
-    let wrong = |what: String| {
-        let odd = answers.iter().find(|answer| !wanted.iter().any(|(key, _)| *key == answer.key));
-        let odd = odd.map_or_else(String::new, |answer| {
-            let row = model.rows.get(answer.key.as_slice());
-            format!("; not wanted: {}", shown(row.map(|row| row.record.as_slice())))
-        });
-        let wanted: Vec<String> = wanted.iter().map(|(key, _)| key.escape_ascii().to_string()).collect();
-        let name = collection.name();
-        StepFailure::Wrong(format!(
-            "find {name}: {question}: {what}; got {words}; want {}{odd}",
-            wanted.join(" ")
-        ))
-    };
+    names.sort_unstable();
+    let place = question.pick.checked_rem(names.len() as u64)?;
+    names.into_iter().nth(place as usize)
+}
+
+/// Who is asked, and about which moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The collection.
+    pub collection: &'a Collection,
+    /// `None` for the latest state.
+    pub snapshot: Option<&'a Snapshot>,
+    /// The index that must answer; `None` to let the database choose.
+    pub index: Option<&'a str>,
+}
+
+impl Asked<'_> {
+    /// Asks, compares the answer with the model's, and gives it in words. Where the index is younger than
+    /// the snapshot, or still being built, nothing is compared.
+    ///
+    /// # Errors
+    /// Wrong answers, and the errors of the database.
+    pub fn ask(&self, model: &CollectionModel, question: &Question) -> Result<String, StepFailure> {
+        let mut query = query(question);
+        if let Some(index) = self.index {
+            query = query.using_index(index);
+        }
+        let answers = match self.snapshot {
+            Some(snapshot) => self.collection.find_at(snapshot, &query),
+            None => self.collection.find(&query),
+        };
+        let answers = match answers {
+            Err(error) if self.index.is_some() && is_not_ready(&error) => return Ok(String::new()),
+            other => other?,
+        };
+        if self.index.is_some() && answers.explain().index.as_deref() != self.index {
+            return Err(self.wrong(question, &format!("{:?} answered", answers.explain().index)));
+        }
+        compare(&answers, question, model).map_err(|what| self.wrong(question, &what))
+    }
+
+    fn wrong(&self, question: &Question, what: &str) -> StepFailure {
+        let (name, index) = (self.collection.name(), self.index);
+        let moment = if self.snapshot.is_some() { "a snapshot" } else { "the latest state" };
+        let declared = self.collection.indexes().into_iter().find(|info| Some(info.name()) == index);
+        let by = declared.map_or_else(|| "any index".to_owned(), |info| info.spec().to_string());
+        StepFailure::Wrong(format!("find {name}: {question}, by {by}, at {moment}: {what}"))
+    }
+}
+
+/// Whether the index cannot answer because it is too young.
+fn is_not_ready(error: &bolide::Error) -> bool {
+    error.kind() == ErrorKind::Conflict || error.message().contains("is older than the index")
+}
+
+/// The answers in words, if they are the model's.
+fn compare(answers: &Answers, question: &Question, model: &CollectionModel) -> Outcome<String> {
+    let wanted = question.answer(&model.rows);
+    if answers.count() != wanted.len() as u64 {
+        return Err(format!("{} answers: {}", answers.count(), difference(answers, &wanted, model)));
+    }
+    if question.shown == Shown::Count {
+        return Ok(answers.count().to_string());
+    }
     if answers.len() != wanted.len() {
-        return Err(wrong(format!("{} answers, want {}", answers.len(), wanted.len())));
+        return Err(format!("{} answers: {}", answers.len(), difference(answers, &wanted, model)));
     }
     for (i, (answer, (key, row))) in answers.iter().zip(&wanted).enumerate() {
         if answer.key != *key {
-            return Err(wrong(format!("answer {i} is another key")));
+            let difference = difference(answers, &wanted, model);
+            return Err(format!("answer {i} is another key: {difference}"));
         }
-        if !question.keys_only && answer.record.as_ref() != Some(&row.record) {
-            return Err(wrong(format!("answer {i} has record {}", shown(answer.record.as_deref()))));
+        let record = (question.shown == Shown::Records).then_some(&row.record);
+        if answer.record.as_ref() != record {
+            return Err(format!("answer {i} has record {}", shown(answer.record.as_deref())));
         }
     }
-    let descending = answers.windows(2).all(|pair| pair[0].sequence > pair[1].sequence);
-    if question.arrangement == Arrangement::Newest && !descending {
-        return Err(wrong("sequence numbers do not fall".to_owned()));
+    let falls = |pair: &[Answer]| pair[0].sequence > pair[1].sequence;
+    let rises = |pair: &[Answer]| pair[0].sequence < pair[1].sequence;
+    let in_order = match question.arrangement {
+        Arrangement::Newest => answers.windows(2).all(falls),
+        Arrangement::Oldest => answers.windows(2).all(rises),
+        Arrangement::Value | Arrangement::ValueDescending => true,
+    };
+    if !in_order {
+        return Err(format!("the sequence numbers are out of order: {}", words(answers)));
     }
-    Ok(words)
+    Ok(words(answers))
+}
+
+fn words(answers: &[Answer]) -> String {
+    let mut words = String::new();
+    for answer in answers {
+        let _ = write!(words, "{}@{} ", answer.key.escape_ascii(), answer.sequence);
+    }
+    words
+}
+
+fn difference(answers: &[Answer], wanted: &[(&[u8], &Arc<Row>)], model: &CollectionModel) -> String {
+    let odd = answers.iter().find(|answer| !wanted.iter().any(|(key, _)| *key == answer.key));
+    let odd = odd.map_or_else(String::new, |answer| {
+        let row = model.rows.get(answer.key.as_slice());
+        format!("; not wanted: {}", shown(row.map(|row| row.record.as_slice())))
+    });
+    let wanted: Vec<String> = wanted.iter().map(|(key, _)| key.escape_ascii().to_string()).collect();
+    format!("got {}; want {}{odd}", words(answers), wanted.join(" "))
 }
 
 /// The question in the words of the database.
@@ -187,7 +259,11 @@ fn query(question: &Question) -> Query {
     if let Some(limit) = question.limit {
         query = query.limit(limit);
     }
-    if question.keys_only { query.keys_only() } else { query }
+    match question.shown {
+        Shown::Records => query,
+        Shown::Keys => query.keys_only(),
+        Shown::Count => query.count(),
+    }
 }
 
 /// A scalar in the words of the database. Questions hold scalars only.

@@ -3,6 +3,7 @@
 use bolide_testkit::concurrent::{self, ConcurrentOptions};
 use bolide_testkit::crash::{self, CrashOptions};
 use bolide_testkit::damage::{self, DamageOptions};
+use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun};
@@ -47,6 +48,13 @@ fn settings_change_no_answer() {
     let options = MetamorphicOptions { steps: 120, setups: Some(5) };
     let run = SeedRun::of_test("metamorphic --steps 120 --setups 5", 0..4);
     passed(run.run(|seed| metamorphic::check(seed, options)));
+}
+
+#[test]
+fn kinds_change_no_answer() {
+    let run = SeedRun::of_test("kinds --steps 120", 0..20);
+    let counts = passed(run.run(|seed| every_kind::check(seed, KindsOptions { steps: 120 })));
+    assert!(counts.get("answers") > 0, "{counts}");
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! One history with every kind of index: every answer is the same, down to the sequence numbers.
+
+use std::sync::Arc;
+
+use bolide_storage::SimRng;
+
+use crate::history::{HistoryOptions, Step, history};
+use crate::kinds::{available, is_available};
+use crate::metamorphic::{all_setups, transcript};
+use crate::seeds::{Counts, Outcome};
+
+/// The index of `spec` in another kind; in its own if `kind` cannot have its attributes.
+fn in_kind(spec: &str, kind: &str) -> Arc<str> {
+    let head = spec.split(':').next().unwrap_or(spec);
+    let other = format!("{head}:{kind}");
+    if is_available(&other) { other.into() } else { spec.into() }
+}
+
+/// The same history with all of its indexes in one kind.
+pub fn with_kind(steps: &[Step], kind: &str) -> Vec<Step> {
+    let rewritten = |step: &Step| match step {
+        Step::ToggleIndex(collection, spec) => Step::ToggleIndex(collection, in_kind(spec, kind)),
+        Step::ToggleCollection(name, specs) => {
+            Step::ToggleCollection(name, specs.iter().map(|spec| in_kind(spec, kind)).collect())
+        }
+        other => other.clone(),
+    };
+    steps.iter().map(rewritten).collect()
+}
+
+/// How a run over the kinds goes.
+#[derive(Debug, Clone, Copy)]
+pub struct KindsOptions {
+    /// Steps of the history.
+    pub steps: usize,
+}
+
+impl Default for KindsOptions {
+    fn default() -> Self {
+        Self { steps: 150 }
+    }
+}
+
+/// Runs the history of `seed` with indexes of mixed kinds, and then once with each kind, each time under
+/// another setup. All answers must be the same, and the model's.
+pub fn check(seed: u64, options: KindsOptions) -> Outcome<Counts> {
+    let mut rng = SimRng::new(seed ^ 0x6b69_6e64);
+    let keys = [12, 60, 250][rng.below(3) as usize];
+    let steps = history(seed, HistoryOptions { steps: options.steps, keys, reads: true, reopens: true });
+    let setups = all_setups();
+    let mut counts = Counts::default();
+    let mut wanted = None;
+    let kinds = std::iter::once(None).chain(available().iter().map(Some));
+    for kind in kinds {
+        let name = kind.map_or("mixed kinds", |kind| kind);
+        let setup = *rng.pick(&setups).ok_or("there are no setups")?;
+        let steps = kind.map_or_else(|| steps.clone(), |kind| with_kind(&steps, kind));
+        let transcript =
+            transcript(seed, setup, &steps).map_err(|what| format!("{name}, {setup}: {what}"))?;
+        counts.add("runs");
+        counts.add_many("answers", transcript.lines().count() as u64);
+        let wanted = wanted.get_or_insert_with(|| transcript.clone());
+        if let Some((got, want)) = transcript.lines().zip(wanted.lines()).find(|(got, want)| got != want) {
+            return Err(format!("{name}, {setup}: differs from mixed kinds:\n{got}\n{want}"));
+        }
+        if transcript.len() != wanted.len() {
+            return Err(format!("{name}, {setup}: gave another number of answers than mixed kinds"));
+        }
+    }
+    counts.add("histories");
+    Ok(counts)
+}

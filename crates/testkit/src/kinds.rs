@@ -1,0 +1,118 @@
+//! The list of the kinds of index, and random specifications out of it.
+//!
+//! The list is here and nowhere else: the conformance suite, the random histories and the runs with threads
+//! all take theirs from it. A kind that the library refuses as not available in this version is left out by
+//! that very refusal, and takes part from the moment on when it is not refused.
+
+use std::sync::{Arc, LazyLock};
+
+use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
+use bolide_storage::SimRng;
+
+/// Kinds with their options, as a specification has them behind its attributes, that must be available.
+pub const BUILT: [&str; 2] = ["composite", "composite:maintenance=synchronous"];
+
+/// Kinds and options that take part as soon as they are not refused.
+pub const ANNOUNCED: [&str; 21] = [
+    "composite:order=primary-key",
+    "composite:order=primary-key,maintenance=synchronous",
+    "composite:validation=get-lite",
+    "composite:validation=key-index",
+    "composite:repair=primary-compaction",
+    "composite:include=pad",
+    "composite:include=pad,maintenance=synchronous",
+    "lazy",
+    "lazy:maintenance=synchronous",
+    "lazy:validation=get-lite",
+    "lazy:validation=key-index",
+    "lazy:repair=primary-compaction",
+    "lazy:include=pad",
+    "eager",
+    "eager:split=off",
+    "eager:maintenance=synchronous",
+    "eager:validation=key-index",
+    "eager:repair=primary-compaction",
+    "eager:include=pad",
+    "embedded",
+    "embedded:bloom_bits=1",
+];
+
+/// The attributes that indexes of random histories are on.
+pub const ATTRIBUTES: [&str; 5] = ["a", "n.x", "tags[*]", "s", "s+n.x"];
+
+/// All kinds that are not refused.
+pub fn available() -> &'static [&'static str] {
+    static AVAILABLE: LazyLock<Vec<&str>> = LazyLock::new(|| {
+        BUILT.into_iter().chain(ANNOUNCED).filter(|kind| is_available(&format!("i=a:{kind}"))).collect()
+    });
+    &AVAILABLE
+}
+
+/// The kinds that an index on these attributes of [`ATTRIBUTES`] can have.
+fn kinds_of(attributes: usize) -> &'static [&'static str] {
+    static TABLE: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
+        let usable = |attributes: &str| {
+            let usable = |kind: &&str| is_available(&format!("i={attributes}:{kind}"));
+            available().iter().copied().filter(usable).collect()
+        };
+        ATTRIBUTES.into_iter().map(usable).collect()
+    });
+    TABLE.get(attributes).map_or(&[], Vec::as_slice)
+}
+
+/// Whether the library has what `spec` asks for. Any other refusal than that it is not available in this
+/// version counts as available, so that it shows where the index is used.
+pub fn is_available(spec: &str) -> bool {
+    let refusal = spec.parse().and_then(|spec| {
+        let db = Db::open_with("probe", Options::default().background_threads(0), Components::in_memory())?;
+        db.create_collection("probe", CollectionOptions::json().index(spec))
+    });
+    !matches!(refusal, Err(error) if error.kind() == ErrorKind::Unsupported
+        && error.message().contains("not available in this version"))
+}
+
+/// A random kind that is not refused.
+pub fn any(rng: &mut SimRng) -> &'static str {
+    rng.pick(available()).copied().unwrap_or("composite")
+}
+
+/// Random specifications of indexes: all attributes of [`ATTRIBUTES`] and then some, of random kinds.
+/// The first one is on `a`, the second on elements of an array. Their names are `ix0`, `ix1` and so on.
+pub fn random_specs(rng: &mut SimRng, count: usize) -> Vec<Arc<str>> {
+    let spec = |i: usize, rng: &mut SimRng| {
+        let attributes = [0, 2, 1, 3, 4].get(i).copied();
+        let attributes = attributes.unwrap_or_else(|| rng.below(ATTRIBUTES.len() as u64) as usize);
+        let kind = rng.pick(kinds_of(attributes)).copied().unwrap_or("composite");
+        Arc::from(format!("ix{i}={}:{kind}", ATTRIBUTES[attributes]))
+    };
+    (0..count).map(|i| spec(i, rng)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_is_not_refused() {
+        for kind in BUILT {
+            assert!(available().contains(&kind), "{kind} is refused as not available");
+        }
+    }
+
+    #[test]
+    fn every_announced_text_is_a_specification() {
+        for kind in BUILT.into_iter().chain(ANNOUNCED) {
+            let spec = format!("i=a:{kind}");
+            assert!(spec.parse::<bolide::IndexSpec>().is_ok(), "{spec}");
+        }
+    }
+
+    #[test]
+    fn random_specs_draw_every_kind() {
+        let mut rng = SimRng::new(1);
+        let drawn: Vec<_> = (0..100).flat_map(|_| random_specs(&mut rng, 7)).collect();
+        for kind in available() {
+            assert!(drawn.iter().any(|spec| spec.ends_with(&format!(":{kind}"))), "{kind}");
+        }
+    }
+}
