@@ -40,7 +40,7 @@ fn structure(spec: IndexSpec, tree: TreeId) -> Result<Arc<dyn SecondaryIndex<Rea
     if spec.repair() != Repair::IndexCompaction {
         return unavailable("the option `repair`");
     }
-    if !spec.included().is_empty() {
+    if !spec.included().is_empty() && spec.kind() != IndexKind::Composite {
         return unavailable("the option `include`");
     }
     match (spec.kind(), spec.entry_order()) {
@@ -199,8 +199,7 @@ impl IndexSet {
         extractor: Option<Arc<dyn AttributeExtractor>>,
         indexes: Vec<Arc<Index>>,
     ) -> Result<Self> {
-        let plan =
-            AttributePlan::new(indexes.iter().flat_map(|index| index.spec().attributes().iter().cloned()));
+        let plan = AttributePlan::new(indexes.iter().flat_map(|index| index.spec().paths().cloned()));
         let slots = indexes.iter().map(|index| slots_of(index.spec(), &plan)).collect::<Result<_>>()?;
         let needs_stage = indexes.iter().any(|index| index.structure.needs_stage());
         let needs_old_records = indexes.iter().any(|index| index.structure.needs_old_records());
@@ -420,7 +419,7 @@ pub(crate) struct BackFill<'i> {
 
 impl<'i> BackFill<'i> {
     pub(crate) fn new(index: &'i Index, extractor: &'i dyn AttributeExtractor) -> Result<Self> {
-        let plan = AttributePlan::new(index.spec().attributes().iter().cloned());
+        let plan = AttributePlan::new(index.spec().paths().cloned());
         let slots = slots_of(index.spec(), &plan)?;
         Ok(Self { index, extractor, plan, slots, values: AttributeValues::new(), key: Vec::new() })
     }

@@ -18,6 +18,9 @@ pub struct Candidate<'c> {
     pub order_value: &'c [u8],
     /// True if the same write may be proposed again, under another value.
     pub repeated: bool,
+    /// What the entry stores of the attributes that its index includes, as
+    /// [`covering`](crate::standalone) writes it; empty where it stores nothing.
+    pub included: &'c [u8],
 }
 
 /// Streams the candidates of one query.

@@ -124,6 +124,10 @@ impl TreeSource for ModelTree {
         covered(&self.view.data.read().unwrap(), self.tree, key, sequence, self.view.sequence)
     }
 
+    fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
+        Ok(self.visible(low, end).len() as u64)
+    }
+
     fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<ModelCursor> {
         Ok(ModelCursor { entries: self.visible(low, end), position: None })
     }
@@ -249,7 +253,7 @@ impl Collection {
 
     fn plan(&self) -> (AttributePlan, Vec<Vec<Slot>>) {
         let specs = self.indexes.iter().map(SecondaryIndex::<ModelView>::spec);
-        let plan = AttributePlan::new(specs.clone().flat_map(|spec| spec.attributes().iter().cloned()));
+        let plan = AttributePlan::new(specs.clone().flat_map(|spec| spec.paths().cloned()));
         let slots = specs.map(|spec| slots_of(spec, &plan).unwrap()).collect();
         (plan, slots)
     }

@@ -62,6 +62,7 @@ impl<C: EntryCursor> CandidateCursor for ScanCursor<'_, C> {
             sequence: self.records.sequence(),
             order_value: self.query.order_value(&self.values),
             repeated: false,
+            included: &[],
         }))
     }
 

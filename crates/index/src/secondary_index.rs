@@ -9,7 +9,7 @@ use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::query::{CompiledQuery, Order};
-use crate::source::ReadSource;
+use crate::source::{ReadSource, TreeSource};
 use crate::spec::IndexSpec;
 use crate::validation::Validator;
 
@@ -22,17 +22,25 @@ pub struct IndexedRecord<'r> {
     pub sequence: Option<SequenceNumber>,
     /// The record's attributes.
     pub values: &'r AttributeValues,
-    /// Where in `values` the attributes of the index are; see [`slots_of`].
+    /// Where in `values` the attributes of the index are, then those that it includes; see [`slots_of`].
     pub slots: &'r [Slot],
 }
 
-/// The slots of the attributes of `spec` in `plan`, which has them all.
+impl<'r> IndexedRecord<'r> {
+    /// Where in `values` the attributes are that `spec` sorts by, and those that it includes.
+    #[inline]
+    pub fn split_slots(&self, spec: &IndexSpec) -> (&'r [Slot], &'r [Slot]) {
+        self.slots.split_at_checked(spec.attributes().len()).unwrap_or((self.slots, &[]))
+    }
+}
+
+/// The slots of the [paths](IndexSpec::paths) of `spec` in `plan`, which has them all: of its attributes,
+/// then of those that it includes.
 ///
 /// # Errors
 /// `Internal` where the plan lacks one.
 pub fn slots_of(spec: &IndexSpec, plan: &AttributePlan) -> Result<Vec<Slot>> {
-    spec.attributes()
-        .iter()
+    spec.paths()
         .map(|attribute| {
             plan.slot(attribute).ok_or_else(|| {
                 bolide_base::Error::internal(format!(
@@ -148,6 +156,20 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         order: Order,
         view: &'v S,
     ) -> Result<Box<dyn CandidateCursor + 'v>>;
+
+    /// About how many candidates lie within `access` at `view`; `None` where the index cannot tell without
+    /// reading data. The planner compares plans by it, so a factor of two does no harm.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the files below.
+    fn estimate(&self, access: &Access, view: &S) -> Result<Option<u64>> {
+        let mut entries = None;
+        for tree in self.trees() {
+            let within = view.tree(*tree)?.estimate(&access.low, Some(&access.end))?;
+            entries = Some(entries.unwrap_or(0) + within);
+        }
+        Ok(entries)
+    }
 
     /// Tells current candidates from obsolete ones where the record is not fetched.
     fn validator(&self) -> &dyn Validator<S::Tree>;

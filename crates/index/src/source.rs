@@ -47,6 +47,13 @@ pub trait TreeSource {
     /// True if a range tombstone covers `key` as written at `sequence`. No I/O.
     fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool;
 
+    /// About how many entries lie from `low` on and below `end`, old versions and tombstones included. Reads
+    /// no data.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<u64>;
+
     /// A cursor over the entries from `low` on and below `end`; `None` for no end. Not positioned yet.
     ///
     /// # Errors

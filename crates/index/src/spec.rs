@@ -132,6 +132,11 @@ impl IndexSpec {
         &self.settings.include
     }
 
+    /// All paths that it takes from a record: its attributes, then what it includes.
+    pub fn paths(&self) -> impl Iterator<Item = &AttributePath> {
+        self.attributes.iter().chain(self.included())
+    }
+
     /// Bits of Bloom filter for each value, of an embedded index.
     pub fn bloom_bits(&self) -> u32 {
         self.settings.bloom_bits

@@ -2,3 +2,4 @@
 //! manifest (LevelDB++ §4).
 
 pub mod composite;
+pub mod covering;

@@ -38,6 +38,10 @@ impl TreeSource for TreeView {
         TreeView::covered_by_range_tombstone(self, key, sequence)
     }
 
+    fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
+        TreeView::estimate(self, low, end).map(|estimate| estimate.entries)
+    }
+
     fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<VisibleCursor<Source>> {
         TreeView::cursor(
             self,

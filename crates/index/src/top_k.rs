@@ -225,6 +225,7 @@ mod tests {
                     sequence: *sequence,
                     order_value: if by_value { std::slice::from_ref(value) } else { &[] },
                     repeated: false,
+                    included: &[],
                 });
             }
             let more = top
@@ -268,7 +269,13 @@ mod tests {
     fn those_above_the_bound_leave_early() {
         let mut top = TopK::new(Order::Newest, 10, 1 << 20);
         let push = |top: &mut TopK, sequence: u64| {
-            top.push(&Candidate { primary_key: b"k", sequence, order_value: &[], repeated: false });
+            top.push(&Candidate {
+                primary_key: b"k",
+                sequence,
+                order_value: &[],
+                repeated: false,
+                included: &[],
+            });
         };
         for sequence in [4, 9, 7, 2] {
             push(&mut top, sequence);

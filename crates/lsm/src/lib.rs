@@ -20,4 +20,4 @@ pub mod wal;
 pub use batch::{BatchMark, BatchReader, Operation, PlacedOperation, StoreBatch};
 pub use cursor::{Bounds, VisibleCursor};
 pub use options::{Layout, StoreOptions, SyncMode, TreeOptions};
-pub use store::{CommitStage, ReadView, Store, StoreComponents, TreeInfo, TreeView};
+pub use store::{CommitStage, RangeEstimate, ReadView, Store, StoreComponents, TreeInfo, TreeView};

@@ -293,3 +293,48 @@ fn opens_without_writes_do_not_break_the_chain_of_segments() {
         store.close().unwrap();
     }
 }
+
+#[test]
+fn estimates_are_within_two_blocks_a_run_and_exact_for_few_unflushed_entries() {
+    let seed = 0xe57;
+    let store = open(&Arc::new(MemVfs::default()), 0);
+    let tree = store.create_tree(small_trees(), b"").unwrap();
+    let key = |number: u64| format!("key{number:06}");
+    let (mut random, mut keys) = (Seed(seed), std::collections::BTreeSet::new());
+    for round in 0..4 {
+        for _ in 0..5_000 {
+            let number = random.next(1_000_000);
+            // Every entry is one version of a key of its own, so that entries can be counted.
+            if keys.insert(number) {
+                put(&store, tree, &key(number), "a value of some length, so that blocks fill up");
+            }
+        }
+        if round < 3 {
+            store.flush().unwrap();
+        }
+    }
+    let view = store.read_view().tree(tree).unwrap();
+    let exact = |low: u64, end: u64| keys.range(low..end).count() as u64;
+    // About 60 entries a block of 4 KiB; a memtable of 5,000 may be off by a factor of two.
+    let (block, runs, unflushed) = (100, 3, 5_000);
+    for _ in 0..500 {
+        let low = random.next(1_000_000);
+        let end = low + random.next(1_000_000 - low + 1);
+        let estimate = view.estimate(key(low).as_bytes(), Some(key(end).as_bytes())).unwrap().entries;
+        let actual = exact(low, end);
+        let tolerance = 2 * block * runs + unflushed / 4 + 32;
+        assert!(
+            estimate.abs_diff(actual) <= tolerance,
+            "seed {seed}: {low}..{end}: {estimate}, not {actual}"
+        );
+    }
+    assert_eq!(view.estimate(b"", None).unwrap().entries, exact(0, u64::MAX));
+    assert_eq!(view.estimate(b"z", None).unwrap().entries, 0);
+    assert_eq!(view.estimate(b"key5", Some(b"key5")).unwrap().entries, 0);
+    let few = store.create_tree(small_trees(), b"").unwrap();
+    for number in 0..20 {
+        put(&store, few, &key(number), "x");
+    }
+    let view = store.read_view().tree(few).unwrap();
+    assert_eq!(view.estimate(key(5).as_bytes(), Some(key(9).as_bytes())).unwrap().entries, 4);
+}

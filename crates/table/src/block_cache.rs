@@ -40,6 +40,7 @@ use parking_lot::Mutex;
 use crate::block::Block;
 use crate::index_block::IndexBlock;
 use crate::prefetch::prefetch;
+use crate::read_counters::ReadCounters;
 
 /// A block in the cache.
 #[derive(Debug, Clone)]
@@ -470,6 +471,7 @@ impl TableBlocks {
         {
             slot.mark_used();
             self.cache.hits[number as usize % HIT_COUNTERS].count();
+            ReadCounters::count(|counters| counters.blocks_cached += 1);
             return Some(block);
         }
         self.cache.misses.fetch_add(1, Ordering::Relaxed);

@@ -25,6 +25,7 @@ use lz4_flex::block::CompressTable;
 
 use crate::file_pool::FileSource;
 use crate::options::Compression;
+use crate::read_counters::ReadCounters;
 
 /// The frame behind the stored bytes: type and checksum.
 pub(crate) const FRAME_BYTES: usize = 9;
@@ -194,6 +195,10 @@ fn verify_frame<'a>(
     handle: BlockHandle,
     framed: &'a [u8],
 ) -> Result<(&'a [u8], u8)> {
+    ReadCounters::count(|counters| {
+        counters.blocks_read += 1;
+        counters.bytes_read += u64::from(handle.bytes) + FRAME_BYTES as u64;
+    });
     let short = || source.corruption(handle.offset, "a block has no frame");
     let (covered, checksum) = framed.split_last_chunk::<8>().ok_or_else(short)?;
     let (&block_type, stored) = covered.split_last().ok_or_else(short)?;

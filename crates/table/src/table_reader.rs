@@ -16,6 +16,7 @@ use crate::index_block::{IndexBlock, IndexLevel};
 use crate::meta_collector::{MetaIndex, decode_meta_index};
 use crate::options::{MAX_BLOCK_BYTES, MAX_META_BLOCK_BYTES};
 use crate::properties::TableProperties;
+use crate::read_counters::ReadCounters;
 use crate::stored_block::{BlockHandle, FRAME_BYTES, Payload, read_block};
 use crate::value_ref::ValueRef;
 
@@ -167,7 +168,15 @@ impl TableReader {
     /// False if the filter says that no version of a key with this hash is in the table. No I/O.
     #[inline]
     pub fn may_contain_hash(&self, hash: u64) -> bool {
-        self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+        let Some(filter) = &self.filter else {
+            return true;
+        };
+        let may_contain = filter.may_contain(hash);
+        ReadCounters::count(|counters| {
+            counters.bloom_checks += 1;
+            counters.bloom_negatives += u64::from(!may_contain);
+        });
+        may_contain
     }
 
     /// Asks the processor for what [`may_contain_hash`](Self::may_contain_hash) will look at.

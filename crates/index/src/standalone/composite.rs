@@ -5,7 +5,11 @@
 //!          inverted sequence number (8)  big-endian: of one secondary key the newest entry comes first
 //!          primary key
 //! value    empty; or the byte 01 where the same write has further entries (arrays)
+//!          with include=: the byte 00 or 01 as above, then the covering
 //! ```
+//!
+//! The covering holds the included attributes of the record, in the layout of `standalone/covering.rs`: every
+//! entry of a record carries all of it.
 //!
 //! Encoded values are prefix-free (see [`crate::attribute`]), so keys are read without a length. The
 //! papers' composite key has no sequence number in it; with it, the newest K of a value are the first K
@@ -52,6 +56,7 @@ use crate::query::{CompiledQuery, Order};
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
 use crate::source::{EntryCursor, ReadSource, TreeSource};
 use crate::spec::{IndexSpec, Maintenance};
+use crate::standalone::covering;
 use crate::validation::{MaintainedValidator, PrimaryValidator, Validator};
 use cursor::{CompositeCursor, Walk};
 use entry_key::EntryKey;
@@ -93,10 +98,18 @@ impl CompositeIndex {
         let Some(entries) = self.count_entries(record)? else {
             return Ok(());
         };
-        let value = if entries > 1 { ONE_OF_SEVERAL } else { &[] };
+        let (_, included) = record.split_slots(&self.spec);
+        let mut covered = Vec::new();
+        let value = if included.is_empty() {
+            if entries > 1 { ONE_OF_SEVERAL } else { &[] }
+        } else {
+            covered.push(u8::from(entries > 1));
+            covering::put_covering(record.values, included, &mut covered);
+            &covered
+        };
         for ordinal in 0..entries {
             key.clear();
-            put_secondary_key(record, ordinal, key);
+            self.put_secondary_key(record, ordinal, key);
             if key.len() > MAX_SECONDARY_KEY_BYTES {
                 return Err(Error::limit_exceeded(
                     format_args!("the encoded value for index {} in bytes", self.spec.name()),
@@ -116,7 +129,7 @@ impl CompositeIndex {
     /// none.
     fn count_entries(&self, record: &IndexedRecord<'_>) -> Result<Option<usize>> {
         let mut entries = 1_usize;
-        for (position, slot) in record.slots.iter().enumerate() {
+        for (position, slot) in record.split_slots(&self.spec).0.iter().enumerate() {
             let values = record.values.values(*slot).len();
             if values == 0 && position == 0 {
                 return Ok(None);
@@ -133,6 +146,23 @@ impl CompositeIndex {
         Ok(Some(entries))
     }
 
+    /// Appends the secondary key number `ordinal` of all combinations of the record's values.
+    fn put_secondary_key(&self, record: &IndexedRecord<'_>, ordinal: usize, key: &mut Vec<u8>) {
+        let mut rest = ordinal;
+        for slot in record.split_slots(&self.spec).0 {
+            let mut values = record.values.values(*slot);
+            match values.len() {
+                0 => key.push(TAG_ABSENT),
+                count => {
+                    if let Some(value) = values.nth(rest % count) {
+                        key.extend_from_slice(value);
+                    }
+                    rest /= count;
+                }
+            }
+        }
+    }
+
     /// Looks for the entries of every record.
     fn check_records<S: ReadSource>(
         &self,
@@ -140,7 +170,7 @@ impl CompositeIndex {
         table: &CheckedTable<'_>,
         report: &mut IndexCheck,
     ) -> Result<()> {
-        let plan = crate::AttributePlan::new(self.spec.attributes().iter().cloned());
+        let plan = crate::AttributePlan::new(self.spec.paths().cloned());
         let slots = slots_of(&self.spec, &plan)?;
         let own = view.tree(self.tree())?;
         let mut values = AttributeValues::new();
@@ -181,7 +211,7 @@ impl CompositeIndex {
         table: &CheckedTable<'_>,
         report: &mut IndexCheck,
     ) -> Result<()> {
-        let plan = crate::AttributePlan::new(self.spec.attributes().iter().cloned());
+        let plan = crate::AttributePlan::new(self.spec.paths().cloned());
         let slots = slots_of(&self.spec, &plan)?;
         let records = view.tree(table.tree)?;
         let mut values = AttributeValues::new();
@@ -208,8 +238,8 @@ impl CompositeIndex {
                         slots: &slots,
                     };
                     let mut found = false;
-                    self.for_each_entry(&record, &mut key, |key, _, _| {
-                        found |= key == entries.key();
+                    self.for_each_entry(&record, &mut key, |key, value, _| {
+                        found |= key == entries.key() && value == entries.value();
                         Ok(())
                     })?;
                     if !found {
@@ -246,23 +276,6 @@ impl CompositeIndex {
 /// `None` where the key is malformed.
 pub fn entry_origin(key: &[u8], attributes: usize) -> Option<(SequenceNumber, &[u8])> {
     EntryKey::parse(key, attributes).map(|entry| (entry.sequence, entry.primary_key))
-}
-
-/// Appends the secondary key number `ordinal` of all combinations of the record's values.
-fn put_secondary_key(record: &IndexedRecord<'_>, ordinal: usize, key: &mut Vec<u8>) {
-    let mut rest = ordinal;
-    for slot in record.slots {
-        let mut values = record.values.values(*slot);
-        match values.len() {
-            0 => key.push(TAG_ABSENT),
-            count => {
-                if let Some(value) = values.nth(rest % count) {
-                    key.extend_from_slice(value);
-                }
-                rest /= count;
-            }
-        }
-    }
 }
 
 fn show(key: &[u8]) -> String {

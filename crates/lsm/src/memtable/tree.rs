@@ -119,6 +119,26 @@ impl Tree {
         }
     }
 
+    /// About which share of all keys lies below `key`. It does not mind writers: what it reads of a node that
+    /// is changing may be a mixture, which makes the answer less exact and nothing else.
+    pub(super) fn share_below(&self, key: &[u8]) -> f64 {
+        let (mut node, _) = self.root();
+        let (mut below, mut width) = (0.0, 1.0);
+        loop {
+            let found = node.search(key);
+            let Some(children) = node.children() else {
+                return below + width * found.position as f64 / node.count().max(1) as f64;
+            };
+            let index = found.position + usize::from(found.entry.is_some());
+            width /= (node.count() + 1) as f64;
+            below += width * index as f64;
+            let Some(child) = children.child(index) else {
+                return below;
+            };
+            node = child;
+        }
+    }
+
     /// Copies the leaf for `key`; answers how many of its slots have a smaller key.
     pub(super) fn copy_at<'a>(&'a self, key: &[u8], copy: &mut LeafCopy<'a>) -> usize {
         self.copy_reached(key, Side::At, copy)

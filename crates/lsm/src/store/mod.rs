@@ -19,6 +19,7 @@
 mod checkpoint;
 mod commit;
 mod compact;
+mod estimate;
 mod flush;
 mod log;
 mod obsolete_files;
@@ -47,6 +48,7 @@ use bolide_table::{BlockCache, ValueRef};
 use parking_lot::{Condvar, Mutex};
 
 pub use self::commit::CommitStage;
+pub use self::estimate::RangeEstimate;
 pub use self::read_view::{ReadView, TreeView};
 pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
 pub use self::tree_reader::TreeReader;

@@ -6,6 +6,7 @@ use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_table::ValueRef;
 
 use super::StoreInner;
+use super::estimate::RangeEstimate;
 use super::tree::TreeState;
 use crate::cursor::{Bounds, Source, VisibleCursor};
 
@@ -148,6 +149,20 @@ impl TreeView {
     /// As [`ReadView::covered_by_range_tombstone`].
     pub fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool {
         self.has_range_tombstones() && self.state.newest_range_tombstone(key, self.sequence) > sequence
+    }
+
+    /// About how many entries lie from `low` on and below `end`; `None` for no end.
+    ///
+    /// Of an sstable it counts the data blocks between the two keys and takes all for equally full; of a
+    /// memtable the share of the tree between them, and a few entries it counts. So it is off by less than
+    /// about two data blocks an sstable run, and a factor of about two in memtables of many entries. Old
+    /// versions and tombstones count as entries. It reads no data block; costs about a seek in each
+    /// component.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from opening an sstable or reading a part of its index.
+    pub fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<RangeEstimate> {
+        self.state.estimate(low, end)
     }
 
     /// As [`ReadView::cursor`].

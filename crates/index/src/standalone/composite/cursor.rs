@@ -122,6 +122,7 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
             return Err(self.malformed());
         };
         self.last_sequence = entry.sequence;
+        let value = self.entries.value();
         let order_value = match self.access.order_attribute {
             Some(position) => component(entry.secondary_key, position),
             None => &[],
@@ -131,7 +132,8 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
             sequence: entry.sequence,
             order_value,
             // Within one secondary key a write has one entry.
-            repeated: !self.access.point && !self.entries.value().is_empty(),
+            repeated: !self.access.point && value.first() == Some(&1),
+            included: value.get(1..).unwrap_or_default(),
         }))
     }
 

@@ -1,0 +1,70 @@
+//! How many entries of a tree lie in a range of keys, told without reading data.
+
+use std::sync::Arc;
+
+use bolide_base::{MAX_SEQUENCE, Result};
+use bolide_table::InternalCursor;
+
+use super::tree::TreeState;
+use crate::memtable::{Memtable, Visibility};
+use crate::version::SortedRun;
+
+/// Entries of a memtable that are counted one by one before an estimate is good enough.
+const COUNTED_ENTRIES: u64 = 32;
+
+/// About how much of a tree lies in a range of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RangeEstimate {
+    /// Entries of all kinds: old versions and tombstones are counted too.
+    pub entries: u64,
+}
+
+impl TreeState {
+    /// See [`TreeView::estimate`](super::TreeView::estimate).
+    pub(super) fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<RangeEstimate> {
+        if end.is_some_and(|end| end <= low) {
+            return Ok(RangeEstimate::default());
+        }
+        let mut entries = 0;
+        for logged in self.memtables().filter(|logged| !logged.memtable.is_empty()) {
+            entries += in_memtable(&logged.memtable, low, end)?;
+        }
+        for run in self.version.runs() {
+            entries += in_run(run, low, end)?;
+        }
+        Ok(RangeEstimate { entries })
+    }
+}
+
+/// A few entries are counted; of many the share of the tree's nodes tells the number.
+fn in_memtable(memtable: &Arc<Memtable>, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
+    let mut cursor = memtable.cursor(Visibility::All);
+    cursor.seek(low, MAX_SEQUENCE)?;
+    let mut counted = 0;
+    while counted < COUNTED_ENTRIES && cursor.valid() && end.is_none_or(|end| cursor.key() < end) {
+        counted += 1;
+        cursor.next()?;
+    }
+    if counted < COUNTED_ENTRIES {
+        return Ok(counted);
+    }
+    let share = end.map_or(1.0, |end| memtable.share_below(end)) - memtable.share_below(low);
+    Ok(counted.max((share * memtable.entries() as f64) as u64))
+}
+
+/// Sstables that lie whole in the range count by what the manifest says of them.
+fn in_run(run: &SortedRun, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
+    let mut entries = 0;
+    let first = run.tables().partition_point(|table| table.meta().largest_key.as_slice() < low);
+    for table in run.tables().iter().skip(first) {
+        let meta = table.meta();
+        if end.is_some_and(|end| meta.smallest_key.as_slice() >= end) {
+            break;
+        }
+        let whole =
+            low <= meta.smallest_key.as_slice() && end.is_none_or(|end| meta.largest_key.as_slice() < end);
+        entries += if whole { meta.entries } else { table.reader()?.estimate_entries(low, end)? };
+    }
+    Ok(entries)
+}
