@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::report::RowFigures;
 use crate::workloads::index::{self, IndexPlan};
+use crate::workloads::kinds::{self, KindsPlan};
 use crate::workloads::store::{self, StorePlan};
 
 /// What a child is to run.
@@ -17,6 +18,8 @@ pub enum Plan {
     Store(StorePlan),
     /// The index workload.
     Index(IndexPlan),
+    /// The kinds of index.
+    Kinds(KindsPlan),
 }
 
 /// Starts a child that runs `plan` in a fresh directory below `parent`, and reads its figures. The
@@ -45,6 +48,7 @@ pub fn serve(plan: &str, directory: &Path) -> Result<()> {
     let figures = match serde_json::from_str(plan)? {
         Plan::Store(plan) => store::run(&plan, directory)?,
         Plan::Index(plan) => index::run(&plan, directory)?,
+        Plan::Kinds(plan) => kinds::run(&plan, directory)?,
     };
     println!("{}", serde_json::to_string(&figures)?);
     Ok(())
@@ -55,6 +59,7 @@ impl Plan {
         match self {
             Plan::Store(plan) => &plan.engine,
             Plan::Index(plan) => &plan.engine,
+            Plan::Kinds(plan) => &plan.engine,
         }
     }
 }

@@ -3,6 +3,9 @@
 //! ```text
 //! cargo run --release -p bolide-bench -- store [--n 5000000] [--peers] [--threads 1,2]
 //! cargo run --release -p bolide-bench -- index [--n 1000000] [--updates 250000] [--peers]
+//! cargo run --release -p bolide-bench -- kinds [--n 300000] [--updates 75000]
+//! cargo run --release -p bolide-bench -- figure list
+//! cargo run --release -p bolide-bench -- figure leveldbpp-8 [--records 100000] [--out figures]
 //! ```
 //!
 //! `--peers` needs the feature `peers` (see `engines` for the stores and their configuration).
@@ -17,6 +20,7 @@ mod data;
 mod engine;
 mod engines;
 mod error;
+mod figures;
 mod measure;
 mod report;
 mod workloads;
@@ -29,6 +33,7 @@ use clap::{Args, Parser, Subcommand};
 use engine::Layout;
 use error::Result;
 use workloads::index::IndexPlan;
+use workloads::kinds::{KindsPlan, SUBJECTS};
 use workloads::rows::Row;
 use workloads::store::StorePlan;
 
@@ -65,6 +70,30 @@ enum Command {
         updates: u64,
         #[command(flatten)]
         common: Common,
+    },
+    /// JSON records with an index of each kind: inserts, updates, lookups and ranges
+    Kinds {
+        /// Records to insert
+        #[arg(long, default_value_t = 300_000)]
+        n: u64,
+        /// Updates after that, each of a random record
+        #[arg(long, default_value_t = 75_000)]
+        updates: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Repeats figures and tables of the papers and checks their shapes
+    ///
+    /// Example: `bolide-bench figure leveldbpp-8 leveldbpp-10 --out figures`
+    Figure {
+        /// Names of figures; `list` prints them, `all` makes every one
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// Where NAME.svg, NAME.json and NAME.md are written
+        #[arg(long, default_value = "target/figures")]
+        out: PathBuf,
+        #[command(flatten)]
+        scale: figures::Scale,
     },
     /// Runs one plan and prints its figures; the bench calls itself so
     #[command(hide = true)]
@@ -119,6 +148,12 @@ fn run(command: Command) -> Result<()> {
         Command::Child { plan, directory } => child::serve(&plan, &directory),
         Command::Store { n, threads, rows, common } => store(n, &threads, rows, &common),
         Command::Index { n, updates, common } => index(n, updates, &common),
+        Command::Kinds { n, updates, common } => kinds(n, updates, &common),
+        Command::Figure { names, .. } if names == ["list"] => {
+            figures::list();
+            Ok(())
+        }
+        Command::Figure { names, out, scale } => figures::run(&names, &scale, &out),
     }
 }
 
@@ -166,6 +201,25 @@ fn index(n: u64, updates: u64, common: &Common) -> Result<()> {
         jobs.push((engine, 1, child::Plan::Index(plan)));
     }
     measure_all("index", n, &jobs, common)
+}
+
+fn kinds(n: u64, updates: u64, common: &Common) -> Result<()> {
+    if n == 0 || n > u64::from(u32::MAX / 2) || updates > u64::from(u32::MAX / 2) {
+        return Err("--n must be between 1 and two billion, --updates at most two billion".into());
+    }
+    let names = |_peers: bool| SUBJECTS.iter().map(|(name, _)| *name).collect();
+    let mut jobs = Vec::new();
+    for engine in common.engines(names)? {
+        let plan = KindsPlan {
+            engine: engine.clone(),
+            records: n,
+            updates,
+            tiered: common.layout == Layout::Tiered,
+            seed: common.seed,
+        };
+        jobs.push((engine, 1, child::Plan::Kinds(plan)));
+    }
+    measure_all("kinds", n, &jobs, common)
 }
 
 impl Common {

@@ -6,7 +6,9 @@
 //! kernel (both clocks count system time) or after the row (see [`settle`]).
 
 mod clock;
+mod io;
 mod process;
 
 pub use clock::{process_cpu_nanos, settle, thread_cpu_nanos};
+pub use io::{Cause, CountingVfs, IoCount, IoCounters, because};
 pub use process::{disk_bytes, memory, written_bytes};

@@ -48,15 +48,17 @@ fn new_table(first: &str, engines: &[&EngineFigures]) -> Table {
 fn times(engines: &[&EngineFigures], figure: Figure) -> Table {
     let mut table = new_table("row", engines);
     let Some(base) = engines.first() else { return table };
-    for row in &base.rows {
-        let own = figure(row);
-        let cells = engines.iter().map(|engine| {
-            let other = engine.rows.iter().find(|other| other.row == row.row);
-            other.map_or("-".to_owned(), |other| {
-                let time = short(figure(other));
-                let is_base = engine.engine == base.engine;
-                if is_base || own <= 0.0 { time } else { format!("{time} ({:.2})", figure(other) / own) }
-            })
+    let Some(longest) = engines.iter().max_by_key(|engine| engine.rows.len()) else { return table };
+    let find =
+        |engine: &EngineFigures, name: &str| engine.rows.iter().find(|row| row.row == name).map(figure);
+    for row in &longest.rows {
+        let own = find(base, &row.row).filter(|own| *own > 0.0);
+        let cells = engines.iter().map(|engine| match (find(engine, &row.row), own) {
+            (None, _) => "-".to_owned(),
+            (Some(time), Some(own)) if engine.engine != base.engine => {
+                format!("{} ({:.2})", short(time), time / own)
+            }
+            (Some(time), _) => short(time),
         });
         table.add_row([row.row.clone()].into_iter().chain(cells));
     }

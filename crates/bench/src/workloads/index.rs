@@ -17,6 +17,7 @@ use crate::engines;
 use crate::error::Result;
 use crate::measure;
 use crate::report::RowFigures;
+use crate::workloads::meter::Meter;
 
 /// Records of one secondary key, on average.
 pub const RECORDS_PER_SECONDARY: u64 = 25;
@@ -137,7 +138,8 @@ fn write_row(
     path: &Path,
 ) -> Result<RowFigures> {
     let mut connection = engine.connect()?;
-    let meter = Meter::start(engine, path);
+    let mapped = || engine.mapped_bytes();
+    let meter = Meter::start(path, &mapped);
     for batch in numbers.chunks(BATCH) {
         connection.batch(Access::Write, &mut |session| {
             batch.iter().try_for_each(|number| model.put(session, *number))
@@ -167,7 +169,8 @@ fn lookup_row(
         (0..(model.state.len() / 50).max(1_000)).map(|_| model.random.below(model.secondaries)).collect();
     let mut answers = Vec::with_capacity(secondaries.len());
     let mut connection = engine.connect()?;
-    let meter = Meter::start(engine, path);
+    let mapped = || engine.mapped_bytes();
+    let meter = Meter::start(path, &mapped);
     for batch in secondaries.chunks(BATCH) {
         connection.batch(Access::Read, &mut |session| {
             for secondary in batch {
@@ -200,78 +203,4 @@ fn lookup_row(
         }
     }
     meter.figures(row, &stopped, secondaries.len(), Duration::ZERO, 0)
-}
-
-fn written_by(engine: &dyn IndexEngine) -> u64 {
-    measure::written_bytes() + engine.mapped_bytes()
-}
-
-/// The clocks at the start of a row.
-struct Meter<'e> {
-    engine: &'e dyn IndexEngine,
-    path: &'e Path,
-    started: std::time::Instant,
-    thread_cpu: u64,
-    process_cpu: u64,
-    written: u64,
-}
-
-/// What the calling thread spent, up to the end of its operations.
-struct Stopped {
-    thread_cpu: u64,
-    process_cpu: u64,
-    wall: Duration,
-}
-
-impl<'e> Meter<'e> {
-    fn start(engine: &'e dyn IndexEngine, path: &'e Path) -> Self {
-        Self {
-            engine,
-            path,
-            written: written_by(engine),
-            process_cpu: measure::process_cpu_nanos(),
-            started: std::time::Instant::now(),
-            thread_cpu: measure::thread_cpu_nanos(),
-        }
-    }
-
-    fn stop(&self) -> Stopped {
-        Stopped {
-            thread_cpu: measure::thread_cpu_nanos() - self.thread_cpu,
-            process_cpu: measure::process_cpu_nanos() - self.process_cpu,
-            wall: self.started.elapsed(),
-        }
-    }
-
-    fn figures(
-        &self,
-        row: &str,
-        stopped: &Stopped,
-        operations: usize,
-        settled: Duration,
-        user_bytes: usize,
-    ) -> Result<RowFigures> {
-        // Background work a write row left behind is its own; checking a lookup row's answers is not.
-        let process_cpu = match user_bytes {
-            0 => stopped.process_cpu,
-            _ => measure::process_cpu_nanos() - self.process_cpu,
-        };
-        let per_operation = |nanos: u64| nanos as f64 / 1_000.0 / operations.max(1) as f64;
-        let memory = measure::memory();
-        Ok(RowFigures {
-            row: row.to_owned(),
-            threads: 1,
-            operations: operations as u64,
-            thread_micros: per_operation(stopped.thread_cpu),
-            process_micros: per_operation(process_cpu),
-            wall_micros: stopped.wall.as_secs_f64() * 1e6 / operations.max(1) as f64,
-            settle_seconds: settled.as_secs_f64(),
-            written_bytes: written_by(self.engine) - self.written,
-            user_bytes: user_bytes as u64,
-            disk_bytes: measure::disk_bytes(self.path)?,
-            peak_rss_bytes: memory.peak,
-            anonymous_bytes: memory.anonymous,
-            checksum: None,
-        })
-    }
 }

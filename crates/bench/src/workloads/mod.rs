@@ -6,6 +6,8 @@
 //! of operations depends on the seed alone.
 
 pub mod index;
+pub mod kinds;
+pub mod meter;
 pub mod rows;
 pub mod store;
 mod worker;

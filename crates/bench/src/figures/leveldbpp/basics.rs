@@ -1,0 +1,98 @@
+//! Figure 8: what each kind of index adds to size, PUT and GET.
+
+use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EAGER, EAGER_SPLIT, EMBEDDED, Kind, LAZY, NONE, Subject};
+use super::{TIME, USER, bars, listed, load, of, place, report, seed_set, tweets};
+use crate::data::random::Random;
+use crate::error::Result;
+use crate::figures::Scale;
+use crate::figures::report::FigureReport;
+use crate::measure::thread_cpu_nanos;
+
+const KINDS: [Kind; 7] = [NONE, EMBEDDED, EAGER, EAGER_SPLIT, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+
+pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
+    let seed_set = seed_set(scale)?;
+    let (_, rows) = tweets(scale, &seed_set);
+    let mut report = report("leveldbpp-8", "Figure 8", scale, &seed_set);
+    let (mut sizes, mut puts, mut gets) = (Vec::new(), Vec::new(), Vec::new());
+    let mut base = 0.0;
+    for kind in KINDS {
+        let with_time = {
+            let subject = Subject::open(&place(scale), kind, &[TIME], true)?;
+            load(&subject, &rows)?
+        };
+        if kind == NONE {
+            base = with_time;
+        }
+        let subject = Subject::open(&place(scale), kind, &[TIME, USER], true)?;
+        let with_both = load(&subject, &rows)?;
+        subject.flush()?;
+        sizes.push((kind, vec![subject.disk_bytes()? as f64 / 1e6]));
+        let user = if kind == NONE { 0.0 } else { with_both - with_time };
+        let time = if kind == NONE { 0.0 } else { with_time - base };
+        puts.push((kind, vec![base, time.max(0.0), user.max(0.0)]));
+        gets.push((kind, vec![mean_get(&subject, scale)?]));
+    }
+    let put = |kind| of(&puts, kind).iter().skip(1).sum::<f64>();
+    let size = |kind| of(&sizes, kind).iter().sum::<f64>();
+    let get = |kind| of(&gets, kind).iter().sum::<f64>();
+    claims(&mut report, &size, &put, &get);
+    report.panels = vec![
+        bars("Size on disk, two indexes", "MB", false, &["database"], sizes),
+        bars(
+            "PUT, compactions included",
+            "CPU µs for a record, whole process",
+            true,
+            &["primary", "+ time index", "+ user index"],
+            puts,
+        ),
+        bars("GET", "CPU µs, calling thread", false, &["by primary key"], gets),
+    ];
+    Ok(report)
+}
+
+fn claims(
+    report: &mut FigureReport,
+    size: &dyn Fn(Kind) -> f64,
+    put: &dyn Fn(Kind) -> f64,
+    get: &dyn Fn(Kind) -> f64,
+) {
+    let told = |of: &dyn Fn(Kind) -> f64| listed(&KINDS.map(|kind| (kind.name, of(kind))));
+    let stand_alone = [EAGER, EAGER_SPLIT, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+    report.claim(
+        "the embedded index takes less space than every stand-alone index",
+        stand_alone.iter().all(|kind| size(EMBEDDED) < size(*kind)),
+        told(size),
+    );
+    report.claim(
+        "the unsplit eager index has by far the dearest PUT (three times any other)",
+        [EMBEDDED, LAZY, COMPOSITE].iter().all(|kind| put(EAGER) > 3.0 * put(*kind)),
+        told(put),
+    );
+    report.claim(
+        "the embedded index adds less to a PUT than eager and lazy ones",
+        [EAGER, EAGER_SPLIT, LAZY].iter().all(|kind| put(EMBEDDED) < put(*kind)),
+        told(put),
+    );
+    let gets = KINDS.map(get);
+    let (low, high) =
+        gets.iter().fold((f64::MAX, 0.0f64), |(low, high), get| (low.min(*get), high.max(*get)));
+    report.claim(
+        "GET costs the same with every kind (within a half)",
+        high < 1.5 * low,
+        listed(&[("least", low), ("most", high)]),
+    );
+}
+
+/// Mean CPU microseconds of a read of a random record.
+fn mean_get(subject: &Subject, scale: &Scale) -> Result<f64> {
+    let mut random = Random::new(scale.seed ^ 8);
+    let reads = scale.questions * 20;
+    let before = thread_cpu_nanos();
+    for _ in 0..reads {
+        if !subject.get(random.below(scale.records))? {
+            return Err("a record that was put is not there".into());
+        }
+    }
+    Ok((thread_cpu_nanos() - before) as f64 / 1000.0 / reads as f64)
+}

@@ -1,0 +1,196 @@
+//! Figures 12 to 15: workloads in which records arrive while questions are asked (Table 7b).
+
+use super::dataset::{Tweet, Tweets};
+use super::queries::{Question, Values};
+use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, Kind, LAZY, NONE, Subject};
+use super::{USER, listed, named, of, place, report, seed_set};
+use crate::data::random::Random;
+use crate::error::Result;
+use crate::figures::Scale;
+use crate::figures::report::{Content, FigureReport, Panel};
+use crate::measure::{Cause, process_cpu_nanos};
+
+/// Eager is left out, as in the paper.
+const KINDS: [Kind; 5] = [NONE, EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+const INDEXED: [Kind; 4] = [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+const STEPS: u64 = 10;
+const LIMIT: usize = 10;
+
+/// Shares of the operations in percent; what is left are lookups.
+#[derive(Clone, Copy)]
+struct Workload {
+    name: &'static str,
+    /// Puts of new records.
+    put: u64,
+    /// Puts of records that are there.
+    update: u64,
+    get: u64,
+}
+
+const WRITE_HEAVY: Workload = Workload { name: "write heavy", put: 80, update: 0, get: 15 };
+const READ_HEAVY: Workload = Workload { name: "read heavy", put: 20, update: 0, get: 70 };
+const UPDATE_HEAVY: Workload = Workload { name: "update heavy", put: 40, update: 40, get: 15 };
+
+/// What was read off after each tenth of the operations.
+#[derive(Default)]
+struct Course {
+    /// CPU microseconds for an operation, background threads included.
+    micros: Vec<f64>,
+    /// Thousand file accesses so far, by cause.
+    compaction: Vec<f64>,
+    get: Vec<f64>,
+    lookup: Vec<f64>,
+}
+
+/// Runs `workload` over a fresh database.
+fn run(scale: &Scale, kind: Kind, workload: Workload, mut tweets: Tweets) -> Result<Course> {
+    let subject = Subject::open(&place(scale), kind, &[USER], true)?;
+    let mut random = Random::new(scale.seed ^ 12);
+    // Something has to be there to be read.
+    let mut rows: Vec<Tweet> = (0..scale.records / 10).map(|_| tweets.generate()).collect();
+    super::load(&subject, &rows)?;
+    let base = [Cause::Compaction, Cause::Get, Cause::Lookup].map(|cause| subject.io().of(cause));
+    let mut course = Course::default();
+    for _ in 0..STEPS {
+        let values = Values::new(USER, &tweets, &rows);
+        let before = process_cpu_nanos();
+        for _ in 0..scale.records / STEPS {
+            let dice = random.below(100);
+            if dice < workload.put {
+                rows.push(tweets.generate());
+                subject.put(&rows[rows.len() - 1])?;
+            } else if dice < workload.put + workload.update {
+                let row = tweets.version_of(random.below(rows.len() as u64));
+                subject.put(&row)?;
+            } else if dice < workload.put + workload.update + workload.get {
+                subject.get(random.below(rows.len() as u64))?;
+            } else if kind != NONE {
+                values.ask(&subject, &mut random, Question::Lookup, Some(LIMIT))?;
+            }
+        }
+        subject.settle();
+        course.micros.push((process_cpu_nanos() - before) as f64 / 1000.0 / (scale.records / STEPS) as f64);
+        let calls = |cause, base: crate::measure::IoCount| {
+            let count = subject.io().of(cause).since(base);
+            // Pages for what runs in bulk, calls for single blocks.
+            if cause == Cause::Compaction {
+                (count.read_bytes + count.written_bytes) as f64 / 4096.0 / 1000.0
+            } else {
+                count.calls() as f64 / 1000.0
+            }
+        };
+        course.compaction.push(calls(Cause::Compaction, base[0]));
+        course.get.push(calls(Cause::Get, base[1]));
+        course.lookup.push(calls(Cause::Lookup, base[2]));
+    }
+    Ok(course)
+}
+
+fn run_all(scale: &Scale, workload: Workload, tweets: &Tweets) -> Result<Vec<(Kind, Course)>> {
+    KINDS.iter().map(|kind| Ok((*kind, run(scale, *kind, workload, tweets.clone())?))).collect()
+}
+
+fn lines(
+    title: &str,
+    y_label: &str,
+    scale: &Scale,
+    courses: &[(Kind, Course)],
+    values: impl Fn(&Course) -> &Vec<f64>,
+) -> Panel {
+    let step = scale.records as f64 / STEPS as f64 / 1000.0;
+    Panel {
+        title: title.to_owned(),
+        x_label: "thousand operations".to_owned(),
+        y_label: y_label.to_owned(),
+        log: false,
+        content: Content::Lines {
+            x: (1..=STEPS).map(|position| position as f64 * step).collect(),
+            series: named(courses.iter().map(|(kind, course)| (*kind, values(course).clone())).collect()),
+        },
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
+    let seed_set = seed_set(scale)?;
+    let tweets = Tweets::new(seed_set.clone(), scale.seed);
+    let mut report = report("leveldbpp-12", "Figure 12", scale, &seed_set);
+    report.set("operations", scale.records);
+    for workload in [WRITE_HEAVY, READ_HEAVY, UPDATE_HEAVY] {
+        let courses = run_all(scale, workload, &tweets)?;
+        let micros: Vec<(Kind, Vec<f64>)> =
+            courses.iter().map(|(kind, course)| (*kind, course.micros.clone())).collect();
+        let cost = |kind| mean(&of(&micros, kind));
+        let told = listed(&KINDS.map(|kind| (kind.name, cost(kind))));
+        report.claim(
+            &format!("{}: lazy is ahead of composite keys in the paper's order", workload.name),
+            cost(LAZY) < cost(COMPOSITE),
+            told.clone(),
+        );
+        report.claim(
+            &format!(
+                "{}: lazy is ahead of the embedded index, whose attribute is not time-correlated",
+                workload.name
+            ),
+            cost(LAZY) < cost(EMBEDDED),
+            told,
+        );
+        let title = format!("{}, lookups of the newest {LIMIT}", workload.name);
+        report.panels.push(lines(&title, "CPU µs an operation, whole process", scale, &courses, |course| {
+            &course.micros
+        }));
+    }
+    Ok(report)
+}
+
+fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Result<FigureReport> {
+    let seed_set = seed_set(scale)?;
+    let tweets = Tweets::new(seed_set.clone(), scale.seed);
+    let mut report = report(name, what, scale, &seed_set);
+    report.set("operations", scale.records);
+    let courses = run_all(scale, workload, &tweets)?;
+    let last = |kind: Kind, values: fn(&Course) -> &Vec<f64>| {
+        courses
+            .iter()
+            .find(|(other, _)| *other == kind)
+            .and_then(|(_, course)| values(course).last().copied())
+            .unwrap_or(0.0)
+    };
+    let lookup = |kind| last(kind, |course| &course.lookup);
+    let get = |kind| last(kind, |course| &course.get);
+    report.claim(
+        "lookups of lazy read less than those of composite keys in the paper's order and of the embedded index",
+        lookup(LAZY) < lookup(COMPOSITE) && lookup(LAZY) < lookup(EMBEDDED),
+        listed(&INDEXED.map(|kind| (kind.name, lookup(kind)))),
+    );
+    let gets = KINDS.map(get);
+    let (low, high) =
+        gets.iter().fold((f64::MAX, 0.0f64), |(low, high), get| (low.min(*get), high.max(*get)));
+    report.claim(
+        "gets read the same with every kind (within a third)",
+        high <= 1.34 * low,
+        listed(&[("least", low), ("most", high)]),
+    );
+    const CALLS: &str = "thousand file accesses, in all";
+    report.panels = vec![
+        lines("Compactions", "thousand pages of 4 KiB, in all", scale, &courses, |course| &course.compaction),
+        lines("GET", CALLS, scale, &courses, |course| &course.get),
+        lines("LOOKUP", CALLS, scale, &courses, |course| &course.lookup),
+    ];
+    Ok(report)
+}
+
+pub(super) fn figure_13(scale: &Scale) -> Result<FigureReport> {
+    io_figure(scale, "leveldbpp-13", "Figure 13", WRITE_HEAVY)
+}
+
+pub(super) fn figure_14(scale: &Scale) -> Result<FigureReport> {
+    io_figure(scale, "leveldbpp-14", "Figure 14", READ_HEAVY)
+}
+
+pub(super) fn figure_15(scale: &Scale) -> Result<FigureReport> {
+    io_figure(scale, "leveldbpp-15", "Figure 15", UPDATE_HEAVY)
+}

@@ -1,0 +1,245 @@
+//! Figures 10 and 11: LOOKUP and RANGELOOKUP on an attribute that is not correlated with time, and on one
+//! that is; Figure 18: the same with and without compression.
+
+use super::dataset::{Tweet, Tweets};
+use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, Kind, LAZY, Subject};
+use super::{TIME, USER, listed, load, named, of, place, report, seed_set, tweets};
+use crate::data::random::Random;
+use crate::error::Result;
+use crate::figures::Scale;
+use crate::figures::quartiles::Quartiles;
+use crate::figures::report::{Content, FigureReport, Panel};
+use crate::measure::thread_cpu_nanos;
+
+/// Eager is left out, as in the paper: its load takes too long.
+const KINDS: [Kind; 4] = [EMBEDDED, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+const LIMITS: [Option<usize>; 3] = [Some(10), Some(100), None];
+const LIMIT_NAMES: [&str; 3] = ["top 10", "top 100", "no limit"];
+/// Widths of ranges: users by name, and seconds.
+const WIDTHS: [usize; 2] = [10, 100];
+
+/// What is asked.
+#[derive(Clone, Copy)]
+pub(super) enum Question {
+    /// The records of one user, or of one second.
+    Lookup,
+    /// Those of so many neighbouring users, or seconds.
+    Range(usize),
+}
+
+/// The values that questions are about.
+pub(super) struct Values {
+    attribute: &'static str,
+    /// Names of all users of the data set as JSON, in order.
+    names: Vec<String>,
+    /// The user and the time of every record: questions follow the distribution of the data.
+    rows: Vec<(usize, u64)>,
+    tweets: Tweets,
+}
+
+impl Values {
+    pub(super) fn new(attribute: &'static str, tweets: &Tweets, rows: &[Tweet]) -> Self {
+        let users: std::collections::BTreeSet<String> =
+            rows.iter().map(|row| tweets.user_name(row.user).to_owned()).collect();
+        Self {
+            attribute,
+            names: users.into_iter().collect(),
+            rows: rows.iter().map(|row| (row.user, row.time)).collect(),
+            tweets: tweets.clone(),
+        }
+    }
+
+    /// Asks about the value of a random record. Returns the number of answers.
+    pub(super) fn ask(
+        &self,
+        subject: &Subject,
+        random: &mut Random,
+        question: Question,
+        limit: Option<usize>,
+    ) -> Result<usize> {
+        let (user, time) = self.rows[random.below(self.rows.len() as u64) as usize];
+        let name = self.tweets.user_name(user);
+        match (question, self.attribute) {
+            (Question::Lookup, USER) => subject.lookup(USER, name, limit),
+            (Question::Lookup, _) => subject.lookup(TIME, &time.to_string(), limit),
+            (Question::Range(width), USER) => {
+                let first = self.names.partition_point(|other| other.as_str() < name);
+                let last = (first + width - 1).min(self.names.len() - 1);
+                let plain = |position: usize| serde_json::from_str::<String>(&self.names[position]);
+                let (low, high) = (plain(first)?, plain(last)?);
+                subject.range_of_names(USER, low.as_str()..=high.as_str(), limit)
+            }
+            (Question::Range(width), _) => {
+                subject.range_of_times(TIME, time..=time + width as u64 - 1, limit)
+            }
+        }
+    }
+}
+
+/// Microseconds of CPU time of the calling thread for each of many questions.
+fn times(
+    subject: &Subject,
+    values: &Values,
+    scale: &Scale,
+    question: Question,
+    limit: Option<usize>,
+) -> Result<Quartiles> {
+    let mut random = Random::new(scale.seed ^ 10);
+    let mut micros = Vec::with_capacity(scale.questions as usize);
+    for _ in 0..scale.questions {
+        let before = thread_cpu_nanos();
+        if values.ask(subject, &mut random, question, limit)? == 0 {
+            return Err("a question about a value that is there has no answer".into());
+        }
+        micros.push((thread_cpu_nanos() - before) as f64 / 1000.0);
+    }
+    Ok(Quartiles::of(micros))
+}
+
+type Boxes = Vec<(Kind, Vec<Quartiles>)>;
+
+/// The three panels of a figure: LOOKUP, and RANGELOOKUP over both widths.
+fn measure(scale: &Scale, attribute: &'static str, all: &(Tweets, Vec<Tweet>)) -> Result<[Boxes; 3]> {
+    let (tweets, rows) = all;
+    let values = Values::new(attribute, tweets, rows);
+    let mut panels = [Vec::new(), Vec::new(), Vec::new()];
+    for kind in KINDS {
+        let subject = Subject::open(&place(scale), kind, &[attribute], true)?;
+        load(&subject, rows)?;
+        let questions = [Question::Lookup, Question::Range(WIDTHS[0]), Question::Range(WIDTHS[1])];
+        for (panel, question) in panels.iter_mut().zip(questions) {
+            let boxes: Result<Vec<Quartiles>> =
+                LIMITS.iter().map(|limit| times(&subject, &values, scale, question, *limit)).collect();
+            panel.push((kind, boxes?));
+        }
+    }
+    Ok(panels)
+}
+
+fn panel(title: &str, boxes: Boxes) -> Panel {
+    Panel {
+        title: title.to_owned(),
+        x_label: String::new(),
+        y_label: "CPU µs a question, calling thread".to_owned(),
+        log: true,
+        content: Content::Boxes {
+            groups: LIMIT_NAMES.iter().map(ToString::to_string).collect(),
+            series: named(boxes),
+        },
+    }
+}
+
+fn mean(boxes: &Boxes, kind: Kind, limit: usize) -> f64 {
+    of(boxes, kind).get(limit).map_or(0.0, |boxed: &Quartiles| boxed.mean)
+}
+
+fn told(boxes: &Boxes, limit: usize) -> String {
+    listed(&KINDS.map(|kind| (kind.name, mean(boxes, kind, limit))))
+}
+
+pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
+    let seed_set = seed_set(scale)?;
+    let mut report = report("leveldbpp-10", "Figure 10", scale, &seed_set);
+    report.set("questions of each kind", scale.questions);
+    let [lookup, narrow, wide] = measure(scale, USER, &tweets(scale, &seed_set))?;
+    report.claim(
+        "lazy beats composite keys in the paper's order for the top 10",
+        mean(&lookup, LAZY, 0) < mean(&lookup, COMPOSITE, 0),
+        told(&lookup, 0),
+    );
+    report.claim(
+        "stand-alone indexes beat the embedded one in RANGELOOKUPs without a limit",
+        [LAZY, COMPOSITE].iter().all(|kind| mean(&narrow, *kind, 2) < mean(&narrow, EMBEDDED, 2)),
+        told(&narrow, 2),
+    );
+    report.claim(
+        "the embedded index comes closer the wider the range and the fewer records are wanted",
+        mean(&wide, EMBEDDED, 0) / mean(&wide, COMPOSITE, 0)
+            < mean(&narrow, EMBEDDED, 2) / mean(&narrow, COMPOSITE, 2),
+        format!("wide, top 10: {}; narrow, all: {}", told(&wide, 0), told(&narrow, 2)),
+    );
+    report.panels = vec![
+        panel("LOOKUP by user", lookup),
+        panel("RANGELOOKUP, 10 users", narrow),
+        panel("RANGELOOKUP, 100 users", wide),
+    ];
+    Ok(report)
+}
+
+pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
+    let seed_set = seed_set(scale)?;
+    let mut report = report("leveldbpp-11", "Figure 11", scale, &seed_set);
+    report.set("questions of each kind", scale.questions);
+    let [lookup, narrow, wide] = measure(scale, TIME, &tweets(scale, &seed_set))?;
+    report.claim(
+        "zone maps make the embedded index win RANGELOOKUPs over 100 seconds without a limit",
+        [LAZY, COMPOSITE].iter().all(|kind| mean(&wide, EMBEDDED, 2) < mean(&wide, *kind, 2)),
+        told(&wide, 2),
+    );
+    report.claim(
+        "and those over 10 seconds",
+        [LAZY, COMPOSITE].iter().all(|kind| mean(&narrow, EMBEDDED, 2) < mean(&narrow, *kind, 2)),
+        told(&narrow, 2),
+    );
+    report.claim(
+        "the embedded LOOKUP stays within reach of the stand-alone ones (ten times)",
+        mean(&lookup, EMBEDDED, 0) < 10.0 * mean(&lookup, LAZY, 0),
+        told(&lookup, 0),
+    );
+    report.panels = vec![
+        panel("LOOKUP by second", lookup),
+        panel("RANGELOOKUP, 10 seconds", narrow),
+        panel("RANGELOOKUP, 100 seconds", wide),
+    ];
+    Ok(report)
+}
+
+pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
+    let seed_set = seed_set(scale)?;
+    let (tweets, rows) = tweets(scale, &seed_set);
+    let values = Values::new(USER, &tweets, &rows);
+    let mut report = report("leveldbpp-18", "Figure 18", scale, &seed_set);
+    report.set("questions of each kind", scale.questions);
+    let (mut lookups, mut ranges): (Boxes, Boxes) = (Vec::new(), Vec::new());
+    for kind in KINDS {
+        let (mut lookup, mut range) = (Vec::new(), Vec::new());
+        for compressed in [true, false] {
+            let subject = Subject::open(&place(scale), kind, &[USER], compressed)?;
+            load(&subject, &rows)?;
+            for limit in [Some(10), None] {
+                lookup.push(times(&subject, &values, scale, Question::Lookup, limit)?);
+                range.push(times(&subject, &values, scale, Question::Range(WIDTHS[0]), limit)?);
+            }
+        }
+        lookups.push((kind, lookup));
+        ranges.push((kind, range));
+    }
+    let order = |boxes: &Boxes, column: usize| {
+        let mut kinds: Vec<Kind> = [EMBEDDED, LAZY, COMPOSITE].to_vec();
+        kinds.sort_by(|left, right| mean(boxes, *left, column).total_cmp(&mean(boxes, *right, column)));
+        kinds.last().map_or("", |kind| kind.name)
+    };
+    report.claim(
+        "the slowest kind is the same with and without compression",
+        order(&lookups, 0) == order(&lookups, 2) && order(&ranges, 1) == order(&ranges, 3),
+        format!(
+            "LOOKUP {} / {}, RANGELOOKUP {} / {}",
+            order(&lookups, 0),
+            order(&lookups, 2),
+            order(&ranges, 1),
+            order(&ranges, 3)
+        ),
+    );
+    let groups = ["lz4, top 10", "lz4, no limit", "none, top 10", "none, no limit"];
+    report.panels = [("LOOKUP by user", lookups), ("RANGELOOKUP, 10 users", ranges)]
+        .into_iter()
+        .map(|(title, boxes)| {
+            let mut panel = panel(title, boxes);
+            if let Content::Boxes { groups: names, .. } = &mut panel.content {
+                *names = groups.iter().map(ToString::to_string).collect();
+            }
+            panel
+        })
+        .collect();
+    Ok(report)
+}

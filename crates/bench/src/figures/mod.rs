@@ -1,0 +1,96 @@
+//! The figures of the papers, repeated at a scale that ends within minutes.
+//!
+//! Each figure measures, draws an SVG, writes its figures as JSON and checks the claims about its
+//! shape: those of the paper where they hold here too, and what is other than in the paper with the
+//! reason. A claim that does not hold fails the run.
+
+mod chart;
+mod leveldbpp;
+mod quartiles;
+mod report;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use report::FigureReport;
+
+use crate::error::Result;
+
+/// How much work a figure does.
+#[derive(Debug, Clone, Args)]
+pub struct Scale {
+    /// Records of the data set
+    #[arg(long, default_value_t = 100_000)]
+    pub records: u64,
+    /// Questions of each kind
+    #[arg(long, default_value_t = 300)]
+    pub questions: u64,
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Posts to take the distributions from, NDJSON, also .zst (default: the bundled ones)
+    #[arg(long)]
+    pub seed_set: Option<PathBuf>,
+    /// Where the databases are made (default: the system's directory for temporary files)
+    #[arg(long)]
+    pub directory: Option<PathBuf>,
+}
+
+/// What a figure is called and how it is made.
+pub struct Figure {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// Measures it.
+    pub run: fn(&Scale) -> Result<FigureReport>,
+}
+
+/// All figures.
+fn all() -> impl Iterator<Item = &'static Figure> {
+    leveldbpp::FIGURES.iter()
+}
+
+/// Prints the names of all figures.
+pub fn list() {
+    for figure in all() {
+        println!("{:18} {}", figure.name, figure.title);
+    }
+}
+
+/// Makes the figures with these names (`all`: every one) and writes `NAME.svg`, `NAME.json` and `NAME.md`
+/// into `out`.
+///
+/// # Errors
+/// Where a figure cannot be measured, and where a claim does not hold.
+pub fn run(names: &[String], scale: &Scale, out: &Path) -> Result<()> {
+    if scale.records < 1000 || scale.questions == 0 {
+        return Err("a figure needs at least 1000 records and one question".into());
+    }
+    if let Some(unknown) =
+        names.iter().find(|name| *name != "all" && !all().any(|figure| figure.name == **name))
+    {
+        return Err(format!("no figure `{unknown}`; `figure list` names them").into());
+    }
+    std::fs::create_dir_all(out)?;
+    let mut broken = Vec::new();
+    for figure in all().filter(|figure| names.iter().any(|name| name == "all" || name == figure.name)) {
+        let started = std::time::Instant::now();
+        eprintln!("{}: {}", figure.name, figure.title);
+        let report = (figure.run)(scale)?;
+        write(&report, out)?;
+        println!("{}", report.markdown());
+        eprintln!("{}: {:.0} s", figure.name, started.elapsed().as_secs_f64());
+        broken.extend(report.broken().map(|shape| format!("{}: {}", figure.name, shape.claim)));
+    }
+    if broken.is_empty() {
+        return Ok(());
+    }
+    Err(format!("these claims do not hold:\n  {}", broken.join("\n  ")).into())
+}
+
+fn write(report: &FigureReport, out: &Path) -> Result<()> {
+    std::fs::write(out.join(format!("{}.json", report.name)), serde_json::to_vec_pretty(report)?)?;
+    std::fs::write(out.join(format!("{}.md", report.name)), report.markdown())?;
+    chart::draw(report, &out.join(format!("{}.svg", report.name)))
+}
