@@ -12,12 +12,15 @@
 //! | [`every_kind`] | puts every kind of index in the place of every other |
 //! | [`concurrent`] | runs many threads at once; not repeatable by its seed |
 //!
+//! [`conformance`] is the suite that every kind of index passes.
+//!
 //! The program `bolide-testkit` runs them over ranges of seeds; `docs/TESTING.md` has the commands. All of
 //! it runs on a simulated disk with a simulated clock, and without background threads unless a setup asks
 //! for them: a seed repeats a failure.
 #![forbid(unsafe_code)]
 
 pub mod concurrent;
+pub mod conformance;
 pub mod crash;
 pub mod damage;
 pub mod every_kind;

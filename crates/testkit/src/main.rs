@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use bolide_testkit::concurrent::{self, ConcurrentOptions};
+use bolide_testkit::conformance;
 use bolide_testkit::crash::{self, CrashOptions};
 use bolide_testkit::damage::{self, DamageOptions};
 use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
+use bolide_testkit::kinds;
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
 
@@ -22,6 +24,7 @@ flips        every bit of every file             --records N (12) --stride N (1)
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
 kinds        one history with every kind of index --steps N (150)
 threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)
+conformance  the cases that every kind must pass  --kind TEXT (all; a specification behind its attributes)
 steps        prints the steps of a crash history  --steps N (60)
 
 The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
@@ -42,6 +45,10 @@ fn main() -> ExitCode {
     let seconds = started.elapsed().as_secs_f64();
     let Range { start, end } = options.seeds;
     match result {
+        Ok(counts) if check == "conformance" => {
+            println!("{check}: held in {seconds:.1} s: {counts}");
+            ExitCode::SUCCESS
+        }
         Ok(counts) => {
             println!("{check}: seeds {start}..{end} held in {seconds:.1} s: {counts}");
             ExitCode::SUCCESS
@@ -103,6 +110,13 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
             };
             Some(run.run(|seed| metamorphic::check(seed, metamorphic)))
         }
+        "conformance" => {
+            options.knows(&["kind"])?;
+            Some(match options.text("kind") {
+                Some(kind) => conformance::check(kind),
+                None => check_all_kinds(),
+            })
+        }
         "kinds" => {
             options.knows(&["steps"])?;
             let steps = options.number("steps", KindsOptions::default().steps as u64)? as usize;
@@ -130,6 +144,18 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
         }
         _ => None,
     }
+}
+
+/// The conformance suite with every kind that there is, or is to be.
+fn check_all_kinds() -> Outcome<Counts> {
+    let mut counts = Counts::default();
+    for kind in kinds::BUILT.into_iter().chain(kinds::ANNOUNCED) {
+        let started = Instant::now();
+        let these = conformance::check(kind)?;
+        println!("{kind}: {these}, {:.1} s", started.elapsed().as_secs_f64());
+        counts.merge(&these);
+    }
+    Ok(counts)
 }
 
 /// The options of the command line.

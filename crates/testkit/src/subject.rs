@@ -58,6 +58,12 @@ impl Subject {
         self.db = None;
     }
 
+    /// The latest state and the snapshots that are held, each with what it must show.
+    pub fn moments(&self) -> Vec<(Option<&Snapshot>, &Model)> {
+        let held = self.snapshots.iter().flatten().map(|(snapshot, model)| (Some(snapshot), model));
+        std::iter::once((None, &self.model)).chain(held).collect()
+    }
+
     fn reopen(&mut self) -> bolide::Result<()> {
         self.close();
         self.opens += 1;

@@ -1,0 +1,239 @@
+//! One suite that every kind of index passes.
+//!
+//! [`check`] takes a kind with its options, as a specification has them behind its attributes, declares indexes
+//! of it on a scalar, on the elements of an array and on two attributes, and runs a table of [`cases`] with
+//! them. Each case runs with the index made before the data, in their midst and after them, and with nothing,
+//! a flush, a compaction or a reopen after each of its writes; at its end all of these follow in turn. Each
+//! time the index itself must answer all [`questions`], at the latest state and at every snapshot of the case,
+//! exactly as the model does, which looks at every record; and the deep check must find nothing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide::{Compression, Layout};
+use bolide_storage::MemVfs;
+
+use crate::failure::StepFailure;
+use crate::history::{Durability, Step};
+use crate::kinds::is_available;
+use crate::model::Model;
+use crate::seeds::{Counts, Outcome};
+use crate::setup::Setup;
+use crate::subject::Subject;
+use crate::verify::Asked;
+
+pub mod cases;
+pub mod questions;
+
+use cases::{Act, COLLECTION, Case};
+
+/// What the indexes of the suite are on.
+const ATTRIBUTES: [&str; 3] = ["v", "tags[*]", "v+w"];
+
+/// When the indexes are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// With the collection.
+    Before,
+    /// Between the writes.
+    Midway,
+    /// After the last write.
+    After,
+}
+
+/// What follows each write of a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Between {
+    /// Nothing: all of it is in memory at the end.
+    Nothing,
+    /// A flush: each write is in an sstable of its own.
+    Flush,
+    /// A compaction.
+    Compaction,
+    /// A close and an open. Snapshots do not outlive it.
+    Reopen,
+}
+
+/// One way to run a case.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    made: Made,
+    between: Between,
+    layout: Layout,
+}
+
+impl Way {
+    /// All ways; the layouts take turns, beginning with either.
+    fn all(turn: usize) -> Vec<Self> {
+        let mut ways = Vec::new();
+        for made in [Made::Before, Made::Midway, Made::After] {
+            for between in [Between::Nothing, Between::Flush, Between::Compaction, Between::Reopen] {
+                let leveled = (turn + ways.len() + ways.len() / 4).is_multiple_of(2);
+                let layout = if leveled { Layout::Leveled } else { Layout::Tiered };
+                ways.push(Self { made, between, layout });
+            }
+        }
+        ways
+    }
+
+    /// Little blocks and files, and a memtable that is full when the run says so.
+    fn setup(self) -> Setup {
+        Setup {
+            layout: self.layout,
+            compression: Compression::Lz4,
+            block_bytes: 512,
+            bloom_bits_per_key: 10,
+            target_file_bytes: 16 << 10,
+            memtable_bytes: 8 << 20,
+            manifest_bytes: 64 << 10,
+            cache_bytes: 1 << 20,
+            max_open_files: 64,
+            threads: 0,
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let made = match self.made {
+            Made::Before => "before",
+            Made::Midway => "amid",
+            Made::After => "after",
+        };
+        write!(f, "{:?}, index made {made} the data, {:?} between writes", self.layout, self.between)
+    }
+}
+
+/// Runs the whole suite with indexes of `kind`. Counts `refused` alone where the library says that it is not
+/// available in this version.
+pub fn check(kind: &str) -> Outcome<Counts> {
+    let mut counts = Counts::default();
+    if !is_available(&format!("i=v:{kind}")) {
+        counts.add("refused");
+        return Ok(counts);
+    }
+    for (turn, case) in cases::all().iter().enumerate() {
+        for way in Way::all(turn) {
+            let told = |what| format!("{kind}: {} ({way}): {what}", case.name);
+            counts.merge(&run(kind, case, way).map_err(told)?);
+        }
+        counts.add("cases");
+    }
+    counts.add("kinds");
+    Ok(counts)
+}
+
+fn run(kind: &str, case: &Case, way: Way) -> Outcome<Counts> {
+    let specs: Vec<Arc<str>> = ATTRIBUTES
+        .iter()
+        .enumerate()
+        .map(|(i, attributes)| Arc::from(format!("ix{i}={attributes}:{kind}")))
+        .filter(|spec: &Arc<str>| is_available(spec))
+        .collect();
+    let subject = Subject::open(Arc::new(MemVfs::new()), way.setup(), 1, Model::default())
+        .map_err(|error| format!("{error:?}"))?;
+    let mut run = Run { subject, case, way, counts: Counts::default() };
+    run.play(specs)?;
+    run.counts.add("runs");
+    Ok(run.counts)
+}
+
+/// A case on its way.
+struct Run<'c> {
+    subject: Subject,
+    case: &'c Case,
+    way: Way,
+    counts: Counts,
+}
+
+impl Run<'_> {
+    fn play(&mut self, specs: Vec<Arc<str>>) -> Outcome {
+        let first = if self.way.made == Made::Before { specs.clone() } else { Vec::new() };
+        self.step(&Step::ToggleCollection(COLLECTION, first))?;
+        let midway = self.case.acts.len() / 2;
+        let mut snapshots = 0;
+        for (i, act) in self.case.acts.iter().enumerate() {
+            if self.way.made == Made::Midway && i == midway {
+                self.make(&specs)?;
+            }
+            match act {
+                Act::Write(changes) => {
+                    self.step(&Step::Write { changes: changes.clone(), durability: Durability::None })?;
+                    self.settle()?;
+                }
+                Act::Snapshot if self.way.between != Between::Reopen => {
+                    self.step(&Step::ToggleSnapshot(snapshots))?;
+                    snapshots += 1;
+                }
+                Act::Snapshot => {}
+            }
+        }
+        if self.way.made == Made::After {
+            self.make(&specs)?;
+        }
+        self.ask("at the end of the writes")?;
+        if self.way.between == Between::Nothing {
+            self.step(&Step::Flush)?;
+            self.ask("flushed")?;
+            self.step(&Step::Compact)?;
+            self.ask("compacted")?;
+            for slot in 0..snapshots {
+                self.step(&Step::ToggleSnapshot(slot))?;
+            }
+            self.step(&Step::Compact)?;
+            self.ask("compacted without snapshots")?;
+        }
+        self.step(&Step::Reopen)?;
+        self.ask("reopened")
+    }
+
+    fn make(&mut self, specs: &[Arc<str>]) -> Outcome {
+        specs.iter().try_for_each(|spec| self.step(&Step::ToggleIndex(COLLECTION, Arc::clone(spec))))
+    }
+
+    fn settle(&mut self) -> Outcome {
+        match self.way.between {
+            Between::Nothing => Ok(()),
+            Between::Flush => self.step(&Step::Flush),
+            Between::Compaction => self.step(&Step::Compact),
+            Between::Reopen => self.step(&Step::Reopen),
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Outcome {
+        self.subject.step(step).map_err(|failure| format!("{step}: {failure}"))
+    }
+
+    /// Asks everything of every index, now and at every snapshot.
+    fn ask(&mut self, stage: &str) -> Outcome {
+        let asked = self.ask_all().map_err(|failure| format!("{stage}: {failure}"))?;
+        self.counts.add_many("answers", asked);
+        Ok(())
+    }
+
+    fn ask_all(&self) -> Result<u64, StepFailure> {
+        let db = self.subject.db()?;
+        let report = db.check(true)?;
+        if !report.problems().is_empty() {
+            return Err(StepFailure::Wrong(format!("check: {:?}", report.problems())));
+        }
+        let collection = db.collection(COLLECTION)?;
+        let (mut asked, records) = (0, self.case.records());
+        for (snapshot, model) in self.subject.moments() {
+            let Some(model) = model.collections.get(COLLECTION) else { continue };
+            for index in collection.indexes() {
+                let index_name = Some(index.name());
+                let who = Asked { collection: &collection, snapshot, index: index_name };
+                for question in questions::all(&index.spec().attributes_text(), &records) {
+                    who.ask(model, &question)?;
+                    asked += 1;
+                }
+            }
+            for question in questions::few(&records) {
+                Asked { collection: &collection, snapshot, index: None }.ask(model, &question)?;
+                asked += 1;
+            }
+        }
+        Ok(asked)
+    }
+}
