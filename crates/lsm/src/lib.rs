@@ -18,6 +18,7 @@ pub mod version;
 pub mod wal;
 
 pub use batch::{BatchMark, BatchReader, Operation, PlacedOperation, StoreBatch};
-pub use cursor::{Bounds, VisibleCursor};
+pub use compaction::MergeOperator;
+pub use cursor::{Bounds, VersionsCursor, VisibleCursor};
 pub use options::{Layout, StoreOptions, SyncMode, TreeOptions};
 pub use store::{CommitStage, RangeEstimate, ReadView, Store, StoreComponents, TreeInfo, TreeView};

@@ -1,10 +1,13 @@
-//! Compaction: what to merge (policies), and what to keep (retention).
+//! Compaction: what to merge (policies), and what to keep (retention), and what
+//! becomes of operands (merge).
 
 pub mod leveled;
+pub mod merge;
 pub mod policy;
 pub mod retention;
 pub mod tiered;
 
+pub use merge::{EntrySink, MergeContext, MergeOperator, MergedOperands, MergingRetention, Operand};
 pub use policy::{CompactionPlan, CompactionPolicy, PlanInput, RunShape, TableShape, VersionShape};
 pub use retention::{CompactionFilter, Retention};
 

@@ -8,6 +8,9 @@
 //! * it is a tombstone of the oldest stripe, and nothing older of its key can lie outside the inputs,
 //! * the tree's filter says that its owner has no use for it.
 //!
+//! Operands of a merge do not replace each other: all of them are kept here, down to the newest put or
+//! tombstone of their stripe, and left to the tree's merge operator (see [`super::merge`]).
+//!
 //! Sequence numbers are never changed: validators compare them.
 //!
 //! # Invariants
@@ -52,8 +55,10 @@ pub struct Retention {
     /// True if no older version of any key of the inputs can lie outside of them.
     bottom: bool,
     last_key: Vec<u8>,
-    /// The stripe of the newest version of `last_key` met so far; `None` before the first entry.
-    last_stripe: Option<usize>,
+    /// The sequence number of the entry before; `None` before the first entry.
+    last_sequence: Option<SequenceNumber>,
+    /// The stripe of the last put or tombstone of `last_key` met so far: it hides the rest of it.
+    hidden_stripe: Option<usize>,
     dropped: u64,
 }
 
@@ -68,7 +73,16 @@ impl Retention {
         filter: Option<Arc<dyn CompactionFilter>>,
         bottom: bool,
     ) -> Self {
-        Self { in_use, ranges, filter, bottom, last_key: Vec::new(), last_stripe: None, dropped: 0 }
+        Self {
+            in_use,
+            ranges,
+            filter,
+            bottom,
+            last_key: Vec::new(),
+            last_sequence: None,
+            hidden_stripe: None,
+            dropped: 0,
+        }
     }
 
     /// All range tombstones up to this number are applied to what is kept.
@@ -87,15 +101,19 @@ impl Retention {
     /// What the filter returned.
     pub fn keeps(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<bool> {
         let stripe = self.stripe(trailer.sequence());
-        let shadowed = match self.last_stripe {
-            Some(last) if self.last_key == key => last == stripe && stripe < self.in_use.len(),
-            _ => {
-                self.last_key.clear();
-                self.last_key.extend_from_slice(key);
-                false
-            }
-        };
-        self.last_stripe = Some(stripe);
+        let mut shadowed = false;
+        if self.last_sequence.is_some() && self.last_key == key {
+            let repeated = self.last_sequence == Some(trailer.sequence());
+            shadowed = (repeated || self.hidden_stripe == Some(stripe)) && stripe < self.in_use.len();
+        } else {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+            self.hidden_stripe = None;
+        }
+        self.last_sequence = Some(trailer.sequence());
+        if trailer.kind() != Some(EntryKind::Merge) {
+            self.hidden_stripe = Some(stripe);
+        }
         let drops = shadowed || self.is_dead(key, trailer, value, stripe)?;
         self.dropped += u64::from(drops);
         Ok(!drops)
@@ -118,8 +136,19 @@ impl Retention {
         }
     }
 
+    /// True if no older version of any key of the inputs can lie outside of them.
+    pub(super) fn is_bottom(&self) -> bool {
+        self.bottom
+    }
+
+    /// The oldest sequence number at which views see what is in `stripe`; `None` for what is not
+    /// published yet.
+    pub(super) fn end_of_stripe(&self, stripe: usize) -> Option<SequenceNumber> {
+        self.in_use.get(stripe).copied()
+    }
+
     /// The position of the smallest number in use at or above `sequence`.
-    fn stripe(&self, sequence: SequenceNumber) -> usize {
+    pub(super) fn stripe(&self, sequence: SequenceNumber) -> usize {
         match self.in_use.as_slice() {
             [only] => usize::from(sequence > *only),
             in_use => in_use.partition_point(|&number| number < sequence),
@@ -183,6 +212,24 @@ mod tests {
         assert_eq!(kept(at_bottom, &entries), [("a".into(), 8), ("a".into(), 2)]);
         let above = Retention::new(vec![5, 9], no_ranges(), None, false);
         assert_eq!(kept(above, &entries), [("a".into(), 8), ("a".into(), 2), ("b".into(), 4)]);
+    }
+
+    #[test]
+    fn operands_hide_nothing_and_are_hidden_by_puts_and_tombstones_alone() {
+        const MERGE: EntryKind = EntryKind::Merge;
+        let retention = Retention::new(vec![5, 9], no_ranges(), None, true);
+        let entries = [
+            ("a", 8, MERGE),
+            ("a", 7, MERGE),
+            ("a", 6, PUT),
+            ("a", 6, MERGE),
+            ("a", 5, MERGE),
+            ("a", 4, DELETE),
+        ];
+        let expected = [("a".into(), 8), ("a".into(), 7), ("a".into(), 6), ("a".into(), 5)];
+        assert_eq!(kept(retention, &entries), expected);
+        let retention = Retention::new(vec![9], no_ranges(), None, false);
+        assert_eq!(kept(retention, &[("a", 8, PUT), ("a", 7, MERGE), ("b", 7, MERGE)]).len(), 2);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | `run_cursor` | the sstables of a sorted run, one after the other |
 //! | `source` | one of the components of a tree |
 //! | `merging_cursor` | several sources as one |
+//! | `versions_cursor` | all operands of the keys of a tree whose operands are merged |
 //! | `visible_cursor` | old versions, tombstones and deleted ranges left out |
 
 mod bounds;
@@ -20,6 +21,7 @@ mod run_cursor;
 mod source;
 #[cfg(test)]
 mod tests;
+mod versions_cursor;
 mod visible_cursor;
 
 pub use bolide_table::InternalCursor;
@@ -27,4 +29,5 @@ pub use bounds::Bounds;
 pub use merging_cursor::MergingCursor;
 pub use run_cursor::{Run, RunCursor};
 pub use source::Source;
+pub use versions_cursor::VersionsCursor;
 pub use visible_cursor::VisibleCursor;

@@ -319,8 +319,7 @@ impl<S: InternalCursor> VisibleCursor<S> {
     fn shows(&self, key: &[u8], trailer: Trailer) -> Result<bool> {
         match trailer.kind() {
             Some(EntryKind::Delete) => Ok(false),
-            // No merge operator exists yet: the operand is the value. With one, the older versions of the
-            // key would be gathered here.
+            // Of operands only the newest is seen; who wants them all has a versions cursor.
             Some(EntryKind::Put | EntryKind::Merge) => Ok(self.ranges.is_empty()
                 || self.ranges.newest_covering(key, self.sequence) <= trailer.sequence()),
             None => Err(unknown_kind(trailer)),

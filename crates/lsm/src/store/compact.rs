@@ -12,8 +12,7 @@ use bolide_base::{Error, ErrorKind, Result};
 use super::StoreInner;
 use super::table_output::TableOutput;
 use super::tree::Tree;
-use crate::compaction::CompactionPlan;
-use crate::compaction::retention::Retention;
+use crate::compaction::{CompactionPlan, MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor, Source};
 use crate::version::{TableMeta, VersionEdit};
 
@@ -61,7 +60,9 @@ impl StoreInner {
         let mut cursor: MergingCursor<Source> = MergingCursor::new(sources);
         let ranges = state.merged_range_tombstones()?;
         let filter = tree.filter.read().clone();
-        let mut retention = Retention::new(in_use, ranges, filter, plan.bottom);
+        let operator = tree.merge_operator.read().clone();
+        let retention = Retention::new(in_use, ranges, filter, plan.bottom);
+        let mut retention = MergingRetention::new(retention, operator, false);
         let mut output = TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
         let mut entries = 0_u64;
         cursor.seek_to_first()?;
@@ -70,19 +71,19 @@ impl StoreInner {
                 return Err(Error::new(ErrorKind::Closed, "the compaction is no longer wanted"));
             }
             entries += 1;
-            if retention.keeps(cursor.key(), cursor.trailer(), cursor.value())? {
-                output.add(cursor.key(), cursor.trailer(), cursor.value())?;
-            }
+            retention.take(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
             cursor.next()?;
         }
+        retention.finish(&mut output)?;
         let tables = output.finish()?;
         let kept: u64 = tables.iter().map(|table| table.entries).sum();
-        let dropped = retention.dropped();
-        if kept + dropped != entries {
+        let expected = retention.kept(entries);
+        if kept != expected {
             return Err(Error::internal(format!(
-                "a compaction read {entries} entries, kept {kept} and dropped {dropped}"
+                "a compaction read {entries} entries and wrote {kept} instead of {expected}"
             )));
         }
+        let dropped = entries.saturating_sub(kept);
         Ok(Merged { tables, bytes_read, dropped })
     }
 }

@@ -11,7 +11,7 @@ use bolide_base::{Error, ErrorKind, Result};
 use super::StoreInner;
 use super::table_output::TableOutput;
 use super::tree::{LoggedMemtable, Tree};
-use crate::compaction::retention::Retention;
+use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::memtable::Visibility;
 use crate::version::VersionEdit;
@@ -56,18 +56,21 @@ impl StoreInner {
         // In this order: no range tombstone at or below the first number in use is missing then.
         let in_use = self.snapshots.in_use();
         let ranges = tree.state().merged_range_tombstones()?;
-        let mut retention = Retention::new(in_use, ranges, None, false);
-        // What the layer above would drop is dropped by compactions only.
-        let is_filtered = tree.filter.read().is_some();
+        let operator = tree.merge_operator.read().clone();
+        // What the layer above would drop is dropped by compactions only. While the log is replayed it is not
+        // known yet whether the tree has a filter.
+        let replays = !self.log.lock().is_open();
+        let is_filtered = replays || tree.filter.read().is_some() || operator.is_some();
+        let mut retention =
+            MergingRetention::new(Retention::new(in_use, ranges, None, false), operator, true);
         let filtered_through = if is_filtered { 0 } else { retention.filtered_through() };
         let mut output = TableOutput::new(self, tree, u64::MAX, filtered_through);
         cursor.seek_to_first()?;
         while cursor.valid() {
-            if retention.keeps(cursor.key(), cursor.trailer(), cursor.value())? {
-                output.add(cursor.key(), cursor.trailer(), cursor.value())?;
-            }
+            retention.take(cursor.key(), cursor.trailer(), cursor.value(), &mut output)?;
             cursor.next()?;
         }
+        retention.finish(&mut output)?;
         output.finish()
     }
 

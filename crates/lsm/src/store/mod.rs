@@ -62,7 +62,7 @@ use self::snapshots::Snapshots;
 use self::stats::Counters;
 use self::tree::Tree;
 use crate::batch::StoreBatch;
-use crate::compaction::CompactionFilter;
+use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::options::{StoreOptions, SyncMode, TreeOptions};
 use crate::version::{TableFiles, VersionEdit, VersionSet};
 
@@ -317,6 +317,15 @@ impl Store {
     /// `NotFound` if there is no such tree.
     pub fn set_compaction_filter(&self, tree: TreeId, filter: Arc<dyn CompactionFilter>) -> Result<()> {
         *self.inner.tree(tree)?.filter.write() = Some(filter);
+        Ok(())
+    }
+
+    /// Lets flushes and compactions of `tree` merge the operands that were written to it.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn set_merge_operator(&self, tree: TreeId, operator: Arc<dyn MergeOperator>) -> Result<()> {
+        *self.inner.tree(tree)?.merge_operator.write() = Some(operator);
         Ok(())
     }
 

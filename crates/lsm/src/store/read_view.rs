@@ -8,7 +8,8 @@ use bolide_table::ValueRef;
 use super::StoreInner;
 use super::estimate::RangeEstimate;
 use super::tree::TreeState;
-use crate::cursor::{Bounds, Source, VisibleCursor};
+use crate::cursor::{Bounds, Source, VersionsCursor, VisibleCursor};
+use crate::memtable::Visibility;
 
 /// A consistent view of all trees at one sequence number.
 ///
@@ -170,8 +171,19 @@ impl TreeView {
     /// # Errors
     /// `Corruption` or `Io` from opening an sstable.
     pub fn cursor(&self, bounds: Bounds) -> Result<VisibleCursor<Source>> {
-        let sources = self.state.sources(self.sequence, &bounds);
+        let sources = self.state.sources(Visibility::At(self.sequence), &bounds);
         let ranges = self.state.merged_range_tombstones()?;
         Ok(VisibleCursor::new(sources, self.sequence, ranges, bounds))
+    }
+
+    /// A cursor over what is to be merged under the keys within `bounds`, newest first under each, not
+    /// positioned yet.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from opening an sstable.
+    pub fn versions(&self, bounds: Bounds) -> Result<VersionsCursor<Source>> {
+        let sources = self.state.sources(Visibility::All, &bounds);
+        let ranges = self.state.merged_range_tombstones()?;
+        Ok(VersionsCursor::new(sources, self.sequence, ranges, bounds))
     }
 }

@@ -7,6 +7,7 @@ use bolide_table::{TableBuilder, TableOptions};
 
 use super::StoreInner;
 use super::tree::Tree;
+use crate::compaction::EntrySink;
 use crate::file_name::FileName;
 use crate::version::TableMeta;
 
@@ -46,25 +47,6 @@ impl<'a> TableOutput<'a> {
         }
     }
 
-    pub(super) fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
-        let full =
-            self.current.as_ref().is_some_and(|(_, builder)| builder.estimated_bytes() >= self.target_bytes);
-        if full && key != self.last_key {
-            self.finish_current()?;
-        }
-        if self.current.is_none() {
-            self.start()?;
-        }
-        if let Some((_, builder)) = &mut self.current {
-            builder.add(key, trailer, value)?;
-        }
-        if self.target_bytes != u64::MAX {
-            self.last_key.clear();
-            self.last_key.extend_from_slice(key);
-        }
-        Ok(())
-    }
-
     /// Finishes the last file and makes all names durable. The files belong to the caller from now on.
     pub(super) fn finish(mut self) -> Result<Vec<TableMeta>> {
         self.finish_current()?;
@@ -88,6 +70,27 @@ impl<'a> TableOutput<'a> {
         if let Some((number, builder)) = self.current.take() {
             let properties = builder.finish()?;
             self.finished.push(TableMeta::new(number, &properties, self.filtered_through));
+        }
+        Ok(())
+    }
+}
+
+impl EntrySink for TableOutput<'_> {
+    fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
+        let full =
+            self.current.as_ref().is_some_and(|(_, builder)| builder.estimated_bytes() >= self.target_bytes);
+        if full && key != self.last_key {
+            self.finish_current()?;
+        }
+        if self.current.is_none() {
+            self.start()?;
+        }
+        if let Some((_, builder)) = &mut self.current {
+            builder.add(key, trailer, value)?;
+        }
+        if self.target_bytes != u64::MAX {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use bolide_base::{Error, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::ValueRef;
 use parking_lot::{Mutex, RwLock};
 
-use crate::compaction::{CompactionFilter, CompactionPlan};
+use crate::compaction::{CompactionFilter, CompactionPlan, MergeOperator};
 use crate::cursor::{Bounds, RunCursor, Source};
 use crate::memtable::{Memtable, Visibility};
 use crate::options::TreeOptions;
@@ -35,6 +35,8 @@ pub(super) struct Tree {
     replacing: Mutex<()>,
     /// Drops entries that compactions meet and the layer above has no use for.
     pub(super) filter: RwLock<Option<Arc<dyn CompactionFilter>>>,
+    /// Merges operands that flushes and compactions meet.
+    pub(super) merge_operator: RwLock<Option<Arc<dyn MergeOperator>>>,
     /// Trees with entries about this tree's records.
     pub(super) dependents: RwLock<BTreeSet<TreeId>>,
     /// Set when the tree was dropped: background work on it ends.
@@ -56,6 +58,7 @@ impl Tree {
             state: ArcSwap::from_pointee(state),
             replacing: Mutex::new(()),
             filter: RwLock::new(None),
+            merge_operator: RwLock::new(None),
             dependents: RwLock::default(),
             dropped: AtomicBool::new(false),
         }
@@ -201,12 +204,12 @@ impl TreeState {
         Ok(())
     }
 
-    /// Cursors over everything that may hold an entry within `bounds` visible at `sequence`, newest
-    /// component first.
-    pub(super) fn sources(&self, sequence: SequenceNumber, bounds: &Bounds) -> Vec<Source> {
+    /// Cursors over everything that may hold an entry within `bounds`, newest component first; of the
+    /// memtables with the versions that `visibility` says.
+    pub(super) fn sources(&self, visibility: Visibility, bounds: &Bounds) -> Vec<Source> {
         let memtables = self.memtables().filter(|logged| !logged.memtable.is_empty());
         let mut sources: Vec<Source> =
-            memtables.map(|logged| Source::from(logged.memtable.cursor(Visibility::At(sequence)))).collect();
+            memtables.map(|logged| Source::from(logged.memtable.cursor(visibility))).collect();
         let touches = |run: &&Arc<SortedRun>| {
             bounds.lower().is_none_or(|lower| run.largest_key() >= lower)
                 && bounds.upper().is_none_or(|upper| run.smallest_key() < upper)
