@@ -44,6 +44,29 @@ pub trait TreeSource {
     /// See the trait.
     fn newest_sequence(&self, key: &[u8]) -> Result<Option<SequenceNumber>>;
 
+    /// [`get`](Self::get) for each of `keys`: the answers are appended to `out` in their order. May be
+    /// quicker than as many single reads.
+    ///
+    /// # Errors
+    /// See the trait; `out` then has fewer answers than there are keys.
+    fn get_many(&self, keys: &[&[u8]], out: &mut Vec<Option<(SequenceNumber, Self::Value)>>) -> Result<()> {
+        for key in keys {
+            out.push(self.get(key)?);
+        }
+        Ok(())
+    }
+
+    /// [`newest_sequence`](Self::newest_sequence) for each of `keys`, as [`get_many`](Self::get_many).
+    ///
+    /// # Errors
+    /// As [`get_many`](Self::get_many).
+    fn newest_sequences(&self, keys: &[&[u8]], out: &mut Vec<Option<SequenceNumber>>) -> Result<()> {
+        for key in keys {
+            out.push(self.newest_sequence(key)?);
+        }
+        Ok(())
+    }
+
     /// True if a range tombstone covers `key` as written at `sequence`. No I/O.
     fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool;
 

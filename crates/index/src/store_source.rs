@@ -33,6 +33,14 @@ impl TreeSource for TreeView {
         TreeView::newest_sequence(self, key)
     }
 
+    fn get_many(&self, keys: &[&[u8]], out: &mut Vec<Option<(SequenceNumber, ValueRef)>>) -> Result<()> {
+        TreeView::get_many(self, keys, out)
+    }
+
+    fn newest_sequences(&self, keys: &[&[u8]], out: &mut Vec<Option<SequenceNumber>>) -> Result<()> {
+        TreeView::newest_sequences(self, keys, out)
+    }
+
     #[inline]
     fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool {
         TreeView::covered_by_range_tombstone(self, key, sequence)

@@ -38,4 +38,27 @@ pub trait Validator<T: TreeSource>: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Corruption` or `Io` from the files below.
     fn verdict(&self, table: &T, primary_key: &[u8], sequence: SequenceNumber) -> Result<Verdict>;
+
+    /// [`verdict`](Self::verdict) for each of `keys`, as written at the sequence number in the same place of
+    /// `sequences`: appended to `out` in their order. May be quicker than as many single ones.
+    ///
+    /// # Errors
+    /// As [`verdict`](Self::verdict); `out` then has fewer verdicts than there are keys.
+    fn verdicts(
+        &self,
+        table: &T,
+        keys: &[&[u8]],
+        sequences: &[SequenceNumber],
+        out: &mut Vec<Verdict>,
+    ) -> Result<()> {
+        for (key, &sequence) in keys.iter().zip(sequences) {
+            out.push(self.verdict(table, key, sequence)?);
+        }
+        Ok(())
+    }
+
+    /// True if a verdict costs next to nothing, so that candidates need not wait for each other.
+    fn is_immediate(&self) -> bool {
+        false
+    }
 }

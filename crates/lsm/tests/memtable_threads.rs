@@ -67,6 +67,14 @@ impl History {
         let expected =
             self.newest(key, at_most).map(|sequence| (sequence, mix(sequence).to_le_bytes().to_vec()));
         assert_eq!(found, expected, "{key:?} at {at_most}");
+        // The same with keys around it, one of which is not there.
+        let behind = self.versions.range(key.to_vec()..).take(40).map(|(key, _)| key.as_slice());
+        let keys: Vec<&[u8]> = behind.chain([&b"\xffabsent"[..]]).collect();
+        let mut found = vec![None; keys.len()];
+        memtable.get_many(&keys, at_most, &mut found);
+        for (key, found) in keys.into_iter().zip(found) {
+            assert_eq!(found.map(|(trailer, _)| trailer.sequence()), self.newest(key, at_most), "{key:?}");
+        }
     }
 
     /// Walks over up to `limit` keys from `start` on in one direction; every key that is visible comes.

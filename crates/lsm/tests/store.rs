@@ -95,6 +95,24 @@ fn random_writes_flushes_and_reopenings_agree_with_a_map() {
     }
 }
 
+/// Reads of many keys answer as reads of each.
+fn check_many(view: &ReadView, tree: TreeId, model: &Model, seed: &mut Seed) {
+    let view = view.tree(tree).unwrap();
+    for count in [0, 1, 3, 100] {
+        let keys: Vec<_> = (0..count).map(|_| format!("key{:05}", seed.next(3_000)).into_bytes()).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let (mut found, mut newest) = (Vec::new(), Vec::new());
+        view.get_many(&keys, &mut found).unwrap();
+        view.newest_sequences(&keys, &mut newest).unwrap();
+        assert_eq!((found.len(), newest.len()), (count, count));
+        for ((key, found), newest) in keys.iter().zip(found).zip(newest) {
+            assert_eq!(found.as_ref().map(|(sequence, _)| *sequence), newest);
+            assert_eq!(newest, view.newest_sequence(key).unwrap());
+            assert_eq!(found.map(|(_, value)| value.to_vec()).as_ref(), model.get(*key));
+        }
+    }
+}
+
 fn random_life(threads: usize, layout: bolide_lsm::Layout) {
     let vfs = Arc::new(MemVfs::new());
     let mut seed = Seed(7 + threads as u64);
@@ -128,6 +146,7 @@ fn random_life(threads: usize, layout: bolide_lsm::Layout) {
             for (view, models) in &views {
                 for (tree, model) in trees.iter().zip(models) {
                     assert_eq!(&entries(view, *tree), model, "threads {threads}, {layout:?}, round {round}");
+                    check_many(view, *tree, model, &mut seed);
                 }
             }
         }

@@ -336,11 +336,40 @@ impl Block {
     /// The newest entry of `key` with at most this sequence number, or how the search ended without one.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<Found, Malformed> {
+        self.find_in_run(self.run_of_key(key), key, sequence)
+    }
+
+    /// The first half of [`find`](Self::find): the entries, from the first number to before the second, that
+    /// have the same head as `key`; an empty range where they would be. Reads the directory alone.
+    #[inline]
+    pub(crate) fn run_of_key(&self, key: &[u8]) -> (usize, usize) {
         let prefix = self.prefix();
-        let Some(suffix) = key.strip_prefix(prefix) else {
-            return Ok(if key < prefix { Found::Absent } else { Found::PastTheEnd });
-        };
-        let (low, high) = self.run_of(head_of(suffix));
+        match key.strip_prefix(prefix) {
+            Some(suffix) => self.run_of(head_of(suffix)),
+            None if key < prefix => (0, 0),
+            None => (self.count(), self.count()),
+        }
+    }
+
+    /// Asks the processor for entry number `index`, or for its start where no value is wanted.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, index: usize, value: bool) {
+        if let Some(listed) = self.listed(index)
+            && let Some(first) = self.bytes.get(listed.start)
+        {
+            prefetch(first, if value { listed.end.saturating_sub(listed.start) } else { 1 });
+        }
+    }
+
+    /// The second half of [`find`](Self::find), with what [`run_of_key`](Self::run_of_key) answered for `key`.
+    #[inline]
+    pub(crate) fn find_in_run(
+        &self,
+        (low, high): (usize, usize),
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<Found, Malformed> {
+        let suffix = key.get(self.prefix_len as usize..).unwrap_or_default();
         let index = if high - low > 1 { self.lower_bound_in_run(low, high, suffix, sequence)? } else { low };
         if index >= high {
             return Ok(if high < self.count() { Found::Absent } else { Found::PastTheEnd });

@@ -478,6 +478,14 @@ impl TableBlocks {
         None
     }
 
+    /// Asks the processor for the hint of block `number`, which [`prefetch_slot`](Self::prefetch_slot) reads.
+    #[inline]
+    pub(crate) fn prefetch_hint(&self, number: u64) {
+        if let Some(hint) = usize::try_from(number).ok().and_then(|number| self.hints.get(number)) {
+            prefetch(hint, 1);
+        }
+    }
+
     /// Asks the processor for what [`get`](Self::get) of block `number` looks at first.
     #[inline]
     pub(crate) fn prefetch_slot(&self, number: u64) {

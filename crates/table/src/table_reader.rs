@@ -15,6 +15,7 @@ use crate::footer::{Footer, IndexLevelCount, read_footer};
 use crate::index_block::{IndexBlock, IndexLevel};
 use crate::meta_collector::{MetaIndex, decode_meta_index};
 use crate::options::{MAX_BLOCK_BYTES, MAX_META_BLOCK_BYTES};
+use crate::point_read::Place;
 use crate::properties::TableProperties;
 use crate::read_counters::ReadCounters;
 use crate::stored_block::{BlockHandle, FRAME_BYTES, Payload, read_block};
@@ -225,6 +226,28 @@ impl TableReader {
         }
     }
 
+    /// As [`find_below`](Self::find_below), where the data block at `place` is there and the entries `run` of it are
+    /// what [`Block::run_of_key`] answered.
+    #[inline]
+    pub(crate) fn find_in_run(
+        &self,
+        place: &Place<'_>,
+        block: Block,
+        run: (usize, usize),
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<Option<(Block, Entry)>> {
+        let (leaf, child) = (place.leaf(), place.child);
+        match block.find_in_run(run, key, sequence) {
+            Ok(Found::Entry(entry)) => Ok(Some((block, entry))),
+            Ok(Found::Absent) => Ok(None),
+            Ok(Found::PastTheEnd) => {
+                self.find_in_next(place.top, place.partition, leaf, child, key, sequence)
+            }
+            Err(malformed) => Err(self.damaged_child(leaf, child, malformed)),
+        }
+    }
+
     /// The versions of a key may run on into the next block; its separator says so.
     #[cold]
     fn find_in_next(
@@ -321,6 +344,12 @@ impl TableReader {
             Some(CachedBlock::Data(block)) => Some(block),
             _ => None,
         }
+    }
+
+    /// Asks the processor for the word that says which slot of the cache block number `number` is in.
+    #[inline]
+    pub(crate) fn prefetch_hint(&self, number: u64) {
+        self.blocks.prefetch_hint(number);
     }
 
     /// Asks the processor for the cache's slot of data block number `ordinal`.

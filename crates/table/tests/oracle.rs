@@ -4,7 +4,10 @@
 mod support;
 
 use bolide_base::{MAX_SEQUENCE, Result};
-use bolide_table::{BlockCache, Compression, InternalCursor, TableCursor, TableOptions, TablePosition};
+use bolide_table::{
+    BlockCache, Compression, InternalCursor, PointRead, TableCursor, TableOptions, TablePosition,
+    TableReader, read_many,
+};
 use support::{Entry, Rng, open_bytes, sorted, table_bytes, trailer};
 
 /// The shapes of keys that stress different parts: shared prefixes, equal heads, many versions.
@@ -159,6 +162,27 @@ fn check_target(
     Ok(())
 }
 
+/// Many reads together answer as each alone, however few they are.
+fn check_many(oracle: &[Entry], table: &TableReader, rng: &mut Rng, shape: Shape) -> Result<()> {
+    for count in [0, 1, 2, 40] {
+        let any = |rng: &mut Rng| match oracle.get(rng.below(oracle.len().max(1) as u64) as usize) {
+            Some(entry) if rng.below(4) > 0 => entry.key.clone(),
+            _ => key(rng, shape),
+        };
+        let keys: Vec<_> = (0..count).map(|_| any(rng)).collect();
+        let sequence = if rng.below(3) == 0 { MAX_SEQUENCE } else { rng.below(100_000) };
+        let mut reads: Vec<_> = keys.iter().map(|key| PointRead::new(table, key)).collect();
+        read_many(&mut reads, sequence, rng.below(2) == 0)?;
+        for (read, key) in reads.into_iter().zip(&keys) {
+            let answer = oracle.get(lower_bound(oracle, key, sequence)).filter(|entry| entry.key == *key);
+            let answer = answer.map(|entry| (entry.trailer, entry.value.clone()));
+            let found = read.take().map(|(trailer, value)| (trailer, value.into_vec()));
+            assert_eq!(found, answer, "{key:?} at {sequence}");
+        }
+    }
+    Ok(())
+}
+
 fn check_table(seed: u64, shape: Shape, options: &TableOptions, count: usize) -> Result<()> {
     let rng = &mut Rng(seed);
     let oracle = entries(rng, shape, count);
@@ -187,6 +211,9 @@ fn check_table(seed: u64, shape: Shape, options: &TableOptions, count: usize) ->
         let key = key(rng, shape);
         let sequence = rng.below(100_000);
         check_target(&oracle, &mut cursor, rng, &key, sequence)?;
+    }
+    for _ in 0..5 {
+        check_many(&oracle, cursor.table(), rng, shape)?;
     }
     check_target(&oracle, &mut cursor, rng, b"", MAX_SEQUENCE)?;
     check_target(&oracle, &mut cursor, rng, &[0xff; 300], 0)

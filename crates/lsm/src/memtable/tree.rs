@@ -56,6 +56,17 @@ struct Parent<'a> {
     child: usize,
 }
 
+/// Most keys that [`Tree::get_many`] looks for at once.
+pub(super) const TOGETHER: usize = 32;
+
+/// One of several descents: a node at a version, and the child to go to next.
+#[derive(Clone, Copy)]
+struct Descent<'a> {
+    node: NodeRef<'a>,
+    version: u64,
+    child: Option<NodeRef<'a>>,
+}
+
 impl Tree {
     /// An empty tree whose arenas grow by chunks of at most `largest_chunk_bytes`.
     pub(super) fn new(largest_chunk_bytes: usize) -> Self {
@@ -82,6 +93,49 @@ impl Tree {
             if leaf.unchanged(version) {
                 return None;
             }
+        }
+    }
+
+    /// As [`get`](Self::get) for up to [`TOGETHER`] keys, into the same places of `found`. All descents go down one
+    /// level before any goes down the next, so that they wait for memory together.
+    pub(super) fn get_many<'a>(&'a self, keys: &[&[u8]], found: &mut [Option<EntryRef<'a>>]) {
+        let (root, version) = self.root();
+        // `None` where the tree changed under a descent: the plain search answers then.
+        let mut descents = [Some(Descent { node: root, version, child: None }); TOGETHER];
+        let mut leaves = false;
+        while !leaves {
+            leaves = true;
+            for (key, descent) in keys.iter().zip(&mut descents) {
+                let Some(Descent { node, child, .. }) = descent else { continue };
+                let Some(children) = node.children() else { continue };
+                leaves = false;
+                let found = node.search(key);
+                *child = children.child(found.position + usize::from(found.entry.is_some()));
+                match child {
+                    Some(child) => child.prefetch(),
+                    None => *descent = None,
+                }
+            }
+            for descent in &mut descents[..keys.len().min(TOGETHER)] {
+                let Some(Descent { node, version, child: Some(child) }) = *descent else { continue };
+                let child_version = child.begin();
+                let next = Descent { node: child, version: child_version, child: None };
+                *descent = node.unchanged(version).then_some(next);
+            }
+        }
+        for (key, descent) in keys.iter().zip(descents) {
+            if let Some(Descent { node, .. }) = descent {
+                node.prefetch_entry_of(key);
+            }
+        }
+        for ((key, descent), found) in keys.iter().zip(descents).zip(found) {
+            *found = match descent {
+                Some(Descent { node, version, .. }) => match node.search(key).entry {
+                    None if !node.unchanged(version) => self.get(key),
+                    entry => entry,
+                },
+                None => self.get(key),
+            };
         }
     }
 

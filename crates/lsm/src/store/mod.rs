@@ -6,6 +6,7 @@
 //! | `log` | segments of the log and their rotation |
 //! | `tree` | one tree's current memtables and version |
 //! | `read_view`, `snapshots` | consistent reads, and which versions they need |
+//! | `batch_read` | many point reads at once |
 //! | `tree_reader` | looking into a tree from a compaction filter |
 //! | `flush`, `compact` | memtables to sstables, sstables to sstables |
 //! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
@@ -16,6 +17,7 @@
 //! # Lock order
 //! forgetting → log → versions → a tree's `replacing` → work → old logs. A thread may skip some, never go back.
 
+mod batch_read;
 mod checkpoint;
 mod commit;
 mod compact;

@@ -254,7 +254,8 @@ impl TreeState {
         Ok(merged.map_or_else(|| of_version.clone(), Arc::new))
     }
 
-    fn shows(&self, key: &[u8], trailer: Trailer, sequence: SequenceNumber) -> bool {
+    /// True where a version that was found at `sequence` is neither deleted nor in a deleted range.
+    pub(super) fn shows(&self, key: &[u8], trailer: Trailer, sequence: SequenceNumber) -> bool {
         if trailer.is_delete() {
             return false;
         }
