@@ -154,7 +154,7 @@ impl<S: ReadSource> Lookup<'_, S> {
         let records = compiled.projection == Projection::Records;
         let mut run = Run::new(self, compiled, &table, Some(validator), emit);
         run.fetch = records || !covers_all || by_record;
-        run.check = !covers_all || by_record || self.options.recheck;
+        run.check = !covers_all || self.options.recheck;
         run.order_by_record = by_record;
         run.explain.index = Some(index.spec().name().to_owned());
         run.explain.access = index.spec().kind().name();

@@ -30,7 +30,11 @@ const LARGEST_WINDOW: usize = 4096;
 /// Records that are fetched at once.
 const FETCHED_AT_ONCE: usize = 64;
 /// Bytes of fetched records, with the blocks that they pin, that wait for their turn.
+#[cfg(not(test))]
 const HELD_BYTES: usize = 16 << 20;
+/// So little that tests get there.
+#[cfg(test)]
+const HELD_BYTES: usize = 1 << 20;
 /// What a fetched record pins beside itself: its block.
 const PINNED_BYTES: usize = 4 << 10;
 

@@ -277,3 +277,32 @@ fn the_receiver_may_stop() {
     let refused = lookup.run(&Query::new().eq("a", 1), |_| Ok(ControlFlow::Continue(())));
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
+
+#[test]
+fn windows_of_any_size_answer_in_order() {
+    // More than fits the first windows, and more records than wait in memory.
+    let mut collection = Collection::new(&["a", "tags[*]"]);
+    for number in 0..900_u32 {
+        let key = format!("k{:03}", number.wrapping_mul(7919) % 900);
+        collection
+            .put(&key, &format!("{{\"a\":{},\"n\":{},\"tags\":[1,{number}]}}", number % 2, number % 50));
+    }
+    for number in (0..900).step_by(3) {
+        collection.put(&format!("k{number:03}"), "{\"a\":1,\"n\":7,\"tags\":[1,2]}");
+    }
+    let view = collection.view();
+    let of = |query: Query, limit: Option<usize>| match limit {
+        Some(limit) => query.limit(limit),
+        None => query,
+    };
+    for limit in [None, Some(1), Some(63), Some(100), Some(500)] {
+        for query in [
+            Query::new().eq("a", 1),
+            Query::new().range("tags[*]", 1..=2),
+            Query::new().range("a", 0..=1).order(Order::Oldest),
+            Query::new().eq("a", 1).range("n", 1..40).order(Order::Value),
+        ] {
+            compare(&collection, &view, &of(query, limit), LookupOptions::default(), |_| true).unwrap();
+        }
+    }
+}
