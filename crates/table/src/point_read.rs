@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber, Trailer};
 
-use crate::block::{Block, Entry};
+use crate::block::{Block, Entry, Found};
 use crate::footer::IndexLevelCount;
 use crate::index_block::IndexBlock;
 use crate::table_reader::{TableReader, TopIndex};
@@ -44,17 +44,17 @@ enum State<'a> {
 
 /// A data block by its place in the index.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
-    pub(crate) top: &'a TopIndex,
-    pub(crate) partition: usize,
+struct Place<'a> {
+    top: &'a TopIndex,
+    partition: usize,
     /// The partition itself; `None` where the index has one level.
     loaded: Option<Arc<IndexBlock>>,
-    pub(crate) child: usize,
+    child: usize,
 }
 
 impl Place<'_> {
     /// The index block over the data block.
-    pub(crate) fn leaf(&self) -> &IndexBlock {
+    fn leaf(&self) -> &IndexBlock {
         self.loaded.as_deref().unwrap_or(&self.top.block)
     }
 
@@ -139,9 +139,24 @@ impl<'a> PointRead<'a> {
     fn search_entries(&mut self, sequence: SequenceNumber) -> Result<()> {
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Run { place, block, run } => {
-                match self.reader.find_in_run(&place, block, run, self.key, sequence)? {
-                    Some((block, entry)) => State::Found(block, entry),
-                    None => State::Idle,
+                let (top, leaf, child) = (place.top, place.leaf(), place.child);
+                match block.find_in_run(run, self.key, sequence) {
+                    Ok(Found::Entry(entry)) => State::Found(block, entry),
+                    Ok(Found::Absent) => State::Idle,
+                    Ok(Found::PastTheEnd) => {
+                        match self.reader.find_in_next(
+                            top,
+                            place.partition,
+                            leaf,
+                            child,
+                            self.key,
+                            sequence,
+                        )? {
+                            Some((block, entry)) => State::Found(block, entry),
+                            None => State::Idle,
+                        }
+                    }
+                    Err(malformed) => return Err(self.reader.damaged_child(leaf, child, malformed)),
                 }
             }
             other => other,

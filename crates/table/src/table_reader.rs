@@ -15,7 +15,6 @@ use crate::footer::{Footer, IndexLevelCount, read_footer};
 use crate::index_block::{IndexBlock, IndexLevel};
 use crate::meta_collector::{MetaIndex, decode_meta_index};
 use crate::options::{MAX_BLOCK_BYTES, MAX_META_BLOCK_BYTES};
-use crate::point_read::Place;
 use crate::properties::TableProperties;
 use crate::read_counters::ReadCounters;
 use crate::stored_block::{BlockHandle, FRAME_BYTES, Payload, read_block};
@@ -226,31 +225,9 @@ impl TableReader {
         }
     }
 
-    /// As [`find_below`](Self::find_below), where the data block at `place` is there and the entries `run` of it are
-    /// what [`Block::run_of_key`] answered.
-    #[inline]
-    pub(crate) fn find_in_run(
-        &self,
-        place: &Place<'_>,
-        block: Block,
-        run: (usize, usize),
-        key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<Option<(Block, Entry)>> {
-        let (leaf, child) = (place.leaf(), place.child);
-        match block.find_in_run(run, key, sequence) {
-            Ok(Found::Entry(entry)) => Ok(Some((block, entry))),
-            Ok(Found::Absent) => Ok(None),
-            Ok(Found::PastTheEnd) => {
-                self.find_in_next(place.top, place.partition, leaf, child, key, sequence)
-            }
-            Err(malformed) => Err(self.damaged_child(leaf, child, malformed)),
-        }
-    }
-
     /// The versions of a key may run on into the next block; its separator says so.
     #[cold]
-    fn find_in_next(
+    pub(crate) fn find_in_next(
         &self,
         top: &TopIndex,
         partition: usize,
@@ -289,7 +266,12 @@ impl TableReader {
 
     /// As [`damaged`](Self::damaged), for data block number `child` of `leaf`.
     #[cold]
-    fn damaged_child(&self, leaf: &IndexBlock, child: usize, malformed: Malformed) -> bolide_base::Error {
+    pub(crate) fn damaged_child(
+        &self,
+        leaf: &IndexBlock,
+        child: usize,
+        malformed: Malformed,
+    ) -> bolide_base::Error {
         self.damaged(leaf.handle(child).unwrap_or_default().offset, malformed)
     }
 

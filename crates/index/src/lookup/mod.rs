@@ -19,6 +19,7 @@
 
 mod run;
 mod settle;
+mod window;
 
 use std::cell::Cell;
 use std::ops::ControlFlow;

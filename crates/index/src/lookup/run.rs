@@ -14,7 +14,7 @@ use crate::source::ReadSource;
 use crate::top_k::TopK;
 use crate::validation::Validator;
 
-use super::settle::Window;
+use super::window::Window;
 use super::{Lookup, LookupOptions, Row, Value};
 
 /// Candidates collected in the first pass, at least.

@@ -3,7 +3,7 @@
 //! A candidate that is settled alone waits for memory a dozen times, one after the other. So candidates are
 //! collected in a window and the table is asked for all of them together. The window never is larger than the number
 //! of answers that are still wanted: whatever it holds, a lookup without it would have settled as well.
-//! Without a limit it grows up to [`LARGEST_WINDOW`]; its keys are then sorted before they are looked
+//! Without a limit it grows up to 4,096 candidates; its keys are then sorted before they are looked
 //! up, so that neighbours share blocks, and the answers are put back in order (Luo & Carey, Efficient Data
 //! Ingestion and Query Processing for LSM-Based Storage Systems, §4.1).
 //!
@@ -21,12 +21,9 @@ use crate::top_k::TopK;
 use crate::validation::Verdict;
 
 use super::run::Run;
+use super::window::{Fate, Waiting, Window};
 use super::{Row, Value};
 
-/// Candidates of a window at first, where the limit does not say less.
-pub(super) const FIRST_WINDOW: usize = 64;
-/// Candidates of a window at most.
-const LARGEST_WINDOW: usize = 4096;
 /// Records that are fetched at once.
 const FETCHED_AT_ONCE: usize = 64;
 /// Bytes of fetched records, with the blocks that they pin, that wait for their turn.
@@ -37,78 +34,6 @@ const HELD_BYTES: usize = 16 << 20;
 const HELD_BYTES: usize = 1 << 20;
 /// What a fetched record pins beside itself: its block.
 const PINNED_BYTES: usize = 4 << 10;
-
-/// Candidates that are settled together.
-pub(super) struct Window<V> {
-    candidates: Vec<Waiting>,
-    /// Their primary keys.
-    bytes: Vec<u8>,
-    /// What became of them, in their order.
-    fates: Vec<Fate<V>>,
-    /// Candidates to wait for.
-    size: usize,
-}
-
-/// A candidate of a window; its key ends at `key_end` and starts where that of the one before ends.
-#[derive(Debug, Clone, Copy)]
-struct Waiting {
-    sequence: SequenceNumber,
-    repeated: bool,
-    key_end: usize,
-}
-
-/// What is known about a candidate once its window is settled.
-enum Fate<V> {
-    /// Replaced or deleted.
-    Obsolete,
-    /// Current, with its record if records are fetched.
-    Current(Option<V>),
-    /// To be fetched when its turn comes.
-    Later,
-}
-
-impl<V> Window<V> {
-    pub(super) fn new() -> Self {
-        Self { candidates: Vec::new(), bytes: Vec::new(), fates: Vec::new(), size: FIRST_WINDOW }
-    }
-
-    fn push(&mut self, primary_key: &[u8], sequence: SequenceNumber, repeated: bool) {
-        self.bytes.extend_from_slice(primary_key);
-        self.candidates.push(Waiting { sequence, repeated, key_end: self.bytes.len() });
-    }
-
-    fn key(&self, position: usize) -> &[u8] {
-        let start = position.checked_sub(1).and_then(|before| self.candidates.get(before));
-        let start = start.map_or(0, |before| before.key_end);
-        let end = self.candidates.get(position).map_or(start, |candidate| candidate.key_end);
-        self.bytes.get(start..end).unwrap_or_default()
-    }
-
-    /// The positions in the order in which keys are looked up.
-    fn lookup_order(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.candidates.len()).collect();
-        if order.len() > FIRST_WINDOW {
-            order.sort_unstable_by(|&left, &right| self.key(left).cmp(self.key(right)));
-        }
-        order
-    }
-
-    fn set_fate(&mut self, position: usize, fate: Fate<V>) {
-        if let Some(place) = self.fates.get_mut(position) {
-            *place = fate;
-        }
-    }
-
-    /// Empties the window; the next one may be larger.
-    fn restart(&mut self) {
-        if self.candidates.len() >= self.size {
-            self.size = (2 * self.size).min(LARGEST_WINDOW);
-        }
-        self.candidates.clear();
-        self.bytes.clear();
-        self.fates.clear();
-    }
-}
 
 impl<S, F> Run<'_, S, F>
 where
@@ -185,6 +110,7 @@ where
                     sequence,
                     order_value: self.query.order_value(&self.values),
                     repeated: false,
+                    included: &[],
                 });
             }
         }
