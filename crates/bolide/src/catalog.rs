@@ -1,10 +1,11 @@
 //! What the manifest keeps about a tree: the descriptor of a collection or of an index.
 //!
 //! ```text
-//! descriptor  kind     u8       1 collection, 2 index
-//!             format   u8       1; a larger one was written by a newer version
+//! descriptor  kind     u8       1 collection, 2 index, 3 key index
+//!             format   u8       collection 1; index 1 or 2; key index 2. A larger one was written by a
+//!                               newer version
 //!             length   varint   of the fields that follow
-//!             fields   …        later versions of format 1 may append fields; readers skip them
+//!             fields   …        later versions of a format may append fields; readers skip them
 //!
 //! collection  name     bytes    varint length, then UTF-8
 //!             state    u8       0 creating, 1 live, 2 dropping
@@ -14,16 +15,30 @@
 //! index       owner    varint   tree of the collection
 //!             name     bytes
 //!             spec     bytes    the index's specification as text
-//!             state    u8       0 building, 1 ready
-//!             since    varint   sequence number of the snapshot that was back-filled: the index is
-//!                               complete for every snapshot at or after it
+//!             life     …
+//!
+//! key index   owner    varint   tree of the collection; see [`bolide_index::KeyIndex`]
+//!             life     …
+//!
+//! life        state    u8       0 building, 1 ready, 2 failed (format 2)
+//!             since    varint   the index is complete for every snapshot at or after this sequence number
+//!         from format 2 on:
+//!             replaces varint   tree of the index that this one takes the place of once it is ready, or 0
+//!             filled   u8       1 if the two fields that follow are there, else 0
+//!               key    bytes    the records up to this primary key, itself included, are back-filled
+//!               through varint  sequence number of the view that they were read from
+//!             records  varint   back-filled so far
+//!             bytes    varint   of their keys and records
+//!             entries  varint   that they have in the index
+//!             most_records, most_bytes  varint   a second that the back-fill may read; 0 for no limit
+//!             problem  bytes    why the build failed, UTF-8; empty unless it did
 //! ```
 //!
 //! Descriptors are small: names are at most 255 bytes and specifications at most [`MAX_SPEC_BYTES`].
 //! Nothing is allocated before its length was checked.
 
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
-use bolide_base::limits::MAX_NAME_BYTES;
+use bolide_base::limits::{MAX_KEY_BYTES, MAX_NAME_BYTES};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
 use crate::key::KeyFormat;
@@ -33,7 +48,13 @@ pub(crate) const MAX_SPEC_BYTES: usize = 65_536;
 
 const KIND_COLLECTION: u8 = 1;
 const KIND_INDEX: u8 = 2;
-const FORMAT: u8 = 1;
+const KIND_KEY_INDEX: u8 = 3;
+/// The only format of a collection, and the first of an index.
+const FIRST_FORMAT: u8 = 1;
+/// The format of indexes whose descriptor keeps how far their build is.
+const BUILD_FORMAT: u8 = 2;
+/// Longest text of a problem, in bytes.
+const MAX_PROBLEM_BYTES: usize = 4_096;
 
 /// What the records of a collection are.
 ///
@@ -105,6 +126,24 @@ pub enum IndexState {
     Building,
     /// Complete: queries use it.
     Ready,
+    /// A record could not be indexed, so it was given up. Writes maintain it still; queries do not use
+    /// it. Mend the record and rebuild the index, or drop it.
+    Failed,
+}
+
+impl IndexState {
+    /// The word for it in lists.
+    ///
+    /// ```
+    /// assert_eq!(bolide::IndexState::Ready.name(), "ready");
+    /// ```
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Building => "building",
+            Self::Ready => "ready",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// The descriptor of a collection.
@@ -122,8 +161,45 @@ pub(crate) struct IndexDescriptor {
     pub(crate) owner: TreeId,
     pub(crate) name: String,
     pub(crate) spec: String,
+    pub(crate) life: IndexLife,
+}
+
+/// The descriptor of the key index of a collection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyIndexDescriptor {
+    pub(crate) owner: TreeId,
+    pub(crate) life: IndexLife,
+}
+
+/// Where an index stands in its life, and how far its build is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IndexLife {
     pub(crate) state: IndexState,
     pub(crate) since: SequenceNumber,
+    /// The tree of the index that this one takes the place of once it is ready.
+    pub(crate) replaces: Option<TreeId>,
+    pub(crate) filled: Option<Filled>,
+    pub(crate) done: Done,
+    /// Records and bytes a second that the build may read; 0 for no limit.
+    pub(crate) limits: (u64, u64),
+    pub(crate) problem: String,
+}
+
+/// Up to where a back-fill has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Filled {
+    /// The last primary key whose record is done.
+    pub(crate) key: Vec<u8>,
+    /// The sequence number of the view that it was read from.
+    pub(crate) through: SequenceNumber,
+}
+
+/// What a back-fill has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Done {
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    pub(crate) entries: u64,
 }
 
 /// The descriptor of any tree.
@@ -131,6 +207,7 @@ pub(crate) struct IndexDescriptor {
 pub(crate) enum Descriptor {
     Collection(CollectionDescriptor),
     Index(IndexDescriptor),
+    KeyIndex(KeyIndexDescriptor),
 }
 
 impl CollectionDescriptor {
@@ -150,7 +227,7 @@ impl CollectionDescriptor {
             KeyFormat::Bytes => 0,
             KeyFormat::Typed => 1,
         });
-        envelope(KIND_COLLECTION, &fields)
+        envelope(KIND_COLLECTION, FIRST_FORMAT, &fields)
     }
 
     fn decode(fields: &mut Decoder<'_>) -> Option<Self> {
@@ -178,30 +255,114 @@ impl CollectionDescriptor {
 
 impl IndexDescriptor {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut fields = Vec::with_capacity(32 + self.name.len() + self.spec.len());
+        let mut fields = Vec::with_capacity(64 + self.name.len() + self.spec.len());
         put_varint(&mut fields, u64::from(self.owner));
         put_bytes(&mut fields, self.name.as_bytes());
         put_bytes(&mut fields, self.spec.as_bytes());
-        fields.push(match self.state {
-            IndexState::Building => 0,
-            IndexState::Ready => 1,
-        });
-        put_varint(&mut fields, self.since);
-        envelope(KIND_INDEX, &fields)
+        self.life.encode(&mut fields);
+        envelope(KIND_INDEX, BUILD_FORMAT, &fields)
     }
 
-    fn decode(fields: &mut Decoder<'_>) -> Option<Self> {
+    fn decode(fields: &mut Decoder<'_>, format: u8) -> Option<Self> {
         Some(Self {
             owner: TreeId::try_from(fields.varint()?).ok()?,
             name: decode_name(fields)?,
             spec: decode_text(fields, MAX_SPEC_BYTES)?,
-            state: match fields.u8()? {
-                0 => IndexState::Building,
-                1 => IndexState::Ready,
-                _ => return None,
-            },
-            since: fields.varint()?,
+            life: IndexLife::decode(fields, format)?,
         })
+    }
+}
+
+impl KeyIndexDescriptor {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut fields = Vec::with_capacity(64);
+        put_varint(&mut fields, u64::from(self.owner));
+        self.life.encode(&mut fields);
+        envelope(KIND_KEY_INDEX, BUILD_FORMAT, &fields)
+    }
+
+    fn decode(fields: &mut Decoder<'_>, format: u8) -> Option<Self> {
+        Some(Self {
+            owner: TreeId::try_from(fields.varint()?).ok()?,
+            life: IndexLife::decode(fields, format)?,
+        })
+    }
+}
+
+impl IndexLife {
+    /// Of an index that begins in `state`, complete since the first write if it is ready.
+    pub(crate) fn begins(state: IndexState) -> Self {
+        Self {
+            state,
+            since: 0,
+            replaces: None,
+            filled: None,
+            done: Done::default(),
+            limits: (0, 0),
+            problem: String::new(),
+        }
+    }
+
+    fn encode(&self, fields: &mut Vec<u8>) {
+        fields.push(match self.state {
+            IndexState::Building => 0,
+            IndexState::Ready => 1,
+            IndexState::Failed => 2,
+        });
+        put_varint(fields, self.since);
+        put_varint(fields, u64::from(self.replaces.unwrap_or(0)));
+        fields.push(u8::from(self.filled.is_some()));
+        if let Some(filled) = &self.filled {
+            put_bytes(fields, &filled.key);
+            put_varint(fields, filled.through);
+        }
+        let Done { records, bytes, entries } = self.done;
+        for number in [records, bytes, entries, self.limits.0, self.limits.1] {
+            put_varint(fields, number);
+        }
+        let whole = |end: &usize| self.problem.is_char_boundary(*end);
+        let end = (0..=self.problem.len().min(MAX_PROBLEM_BYTES)).rev().find(whole).unwrap_or(0);
+        put_bytes(fields, self.problem.get(..end).unwrap_or_default().as_bytes());
+    }
+
+    fn decode(fields: &mut Decoder<'_>, format: u8) -> Option<Self> {
+        let state = match fields.u8()? {
+            0 => IndexState::Building,
+            1 => IndexState::Ready,
+            2 if format >= BUILD_FORMAT => IndexState::Failed,
+            _ => return None,
+        };
+        let mut life = Self { since: fields.varint()?, ..Self::begins(state) };
+        if format < BUILD_FORMAT {
+            return Some(life);
+        }
+        let replaces = TreeId::try_from(fields.varint()?).ok()?;
+        life.replaces = (replaces != 0).then_some(replaces);
+        life.filled = match fields.u8()? {
+            0 => None,
+            1 => {
+                let length = fields.length(MAX_KEY_BYTES)?;
+                Some(Filled { key: fields.take(length)?.to_vec(), through: fields.varint()? })
+            }
+            _ => return None,
+        };
+        life.done = Done { records: fields.varint()?, bytes: fields.varint()?, entries: fields.varint()? };
+        life.limits = (fields.varint()?, fields.varint()?);
+        life.problem = decode_text(fields, MAX_PROBLEM_BYTES)?;
+        Some(life)
+    }
+
+    /// In words.
+    fn describe(&self) -> String {
+        let mut text = match self.state {
+            IndexState::Building => format!("building, {} records done", self.done.records),
+            IndexState::Ready => format!("ready since {}", self.since),
+            IndexState::Failed => format!("failed: {}", self.problem),
+        };
+        if let Some(tree) = self.replaces {
+            text.push_str(&format!(", to replace tree {tree}"));
+        }
+        text
     }
 }
 
@@ -217,14 +378,20 @@ impl Descriptor {
             Error::new(ErrorKind::Corruption, format!("manifest: the descriptor of tree {tree} is damaged"))
         };
         let (kind, format) = (decoder.u8().ok_or_else(damaged)?, decoder.u8().ok_or_else(damaged)?);
-        if format != FORMAT || !matches!(kind, KIND_COLLECTION | KIND_INDEX) {
+        let newest = match kind {
+            KIND_COLLECTION => FIRST_FORMAT,
+            KIND_INDEX | KIND_KEY_INDEX => BUILD_FORMAT,
+            _ => 0,
+        };
+        if !(FIRST_FORMAT..=newest).contains(&format) {
             let what = format!("tree {tree} has a descriptor of kind {kind}, format {format}");
             return Err(Error::unsupported("manifest", format!("{what}, which this version does not know")));
         }
         let mut fields = decoder.bytes().map(Decoder::new).ok_or_else(damaged)?;
         let descriptor = match kind {
             KIND_COLLECTION => CollectionDescriptor::decode(&mut fields).map(Self::Collection),
-            _ => IndexDescriptor::decode(&mut fields).map(Self::Index),
+            KIND_INDEX => IndexDescriptor::decode(&mut fields, format).map(Self::Index),
+            _ => KeyIndexDescriptor::decode(&mut fields, format).map(Self::KeyIndex),
         };
         descriptor.filter(|_| decoder.is_empty()).ok_or_else(damaged)
     }
@@ -257,11 +424,11 @@ pub fn describe_descriptor(bytes: &[u8]) -> Result<String> {
             format!("collection {:?}, {state}, records: {records}, keys: {keys}", found.name)
         }
         Descriptor::Index(found) => {
-            let state = match found.state {
-                IndexState::Building => "building".to_owned(),
-                IndexState::Ready => format!("ready since {}", found.since),
-            };
-            format!("index {:?} of tree {}, {state}: {}", found.name, found.owner, found.spec)
+            let life = found.life.describe();
+            format!("index {:?} of tree {}, {life}: {}", found.name, found.owner, found.spec)
+        }
+        Descriptor::KeyIndex(found) => {
+            format!("key index of tree {}, {}", found.owner, found.life.describe())
         }
     })
 }
@@ -287,10 +454,10 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn envelope(kind: u8, fields: &[u8]) -> Vec<u8> {
+fn envelope(kind: u8, format: u8, fields: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(fields.len() + 8);
     out.push(kind);
-    out.push(FORMAT);
+    out.push(format);
     put_bytes(&mut out, fields);
     out
 }
@@ -308,6 +475,21 @@ fn decode_text(fields: &mut Decoder<'_>, limit: usize) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn life(state: IndexState) -> IndexLife {
+        let mut life = IndexLife { since: bolide_base::MAX_SEQUENCE, ..IndexLife::begins(state) };
+        match state {
+            IndexState::Ready => {}
+            IndexState::Building => {
+                life.replaces = Some(3);
+                life.filled = Some(Filled { key: vec![0xff; MAX_KEY_BYTES], through: 12 });
+                life.done = Done { records: 1, bytes: 300, entries: u64::MAX };
+                life.limits = (0, 1 << 20);
+            }
+            IndexState::Failed => life.problem = "the record \"x\" has no end".to_owned(),
+        }
+        life
+    }
+
     fn samples() -> Vec<Descriptor> {
         let mut samples = Vec::new();
         for state in [CollectionState::Creating, CollectionState::Live, CollectionState::Dropping] {
@@ -318,13 +500,14 @@ mod tests {
                 samples.push(Descriptor::Collection(CollectionDescriptor { name, state, records, keys }));
             }
         }
-        for state in [IndexState::Building, IndexState::Ready] {
+        for state in [IndexState::Building, IndexState::Ready, IndexState::Failed] {
+            let life = life(state);
+            samples.push(Descriptor::KeyIndex(KeyIndexDescriptor { owner: 7, life: life.clone() }));
             samples.push(Descriptor::Index(IndexDescriptor {
                 owner: 7,
                 name: "é".repeat(MAX_NAME_BYTES / 2),
                 spec: "user.id:composite".to_owned(),
-                state,
-                since: bolide_base::MAX_SEQUENCE,
+                life,
             }));
         }
         samples
@@ -334,6 +517,7 @@ mod tests {
         match descriptor {
             Descriptor::Collection(collection) => collection.encode(),
             Descriptor::Index(index) => index.encode(),
+            Descriptor::KeyIndex(index) => index.encode(),
         }
     }
 
@@ -342,8 +526,8 @@ mod tests {
         for sample in samples() {
             let bytes = encode(&sample);
             assert_eq!(Descriptor::decode(3, &bytes).unwrap(), sample);
-            assert!(describe_descriptor(&bytes).unwrap().contains('"'));
-            for cut in 0..bytes.len() {
+            assert!(describe_descriptor(&bytes).unwrap().contains("index") || bytes[0] == KIND_COLLECTION);
+            for cut in (0..bytes.len()).filter(|cut| cut % 97 == 0 || cut + 64 > bytes.len()) {
                 assert!(Descriptor::decode(3, &bytes[..cut]).unwrap_err().is_corruption());
             }
             let mut longer = bytes;
@@ -356,12 +540,33 @@ mod tests {
     fn a_newer_format_is_unsupported_and_appended_fields_are_skipped() {
         let sample = &samples()[0];
         let mut newer = encode(sample);
-        newer[1] = FORMAT + 1;
+        newer[1] = FIRST_FORMAT + 1;
         assert_eq!(Descriptor::decode(3, &newer).unwrap_err().kind(), ErrorKind::Unsupported);
         let mut appended = encode(sample);
         appended[2] += 1;
         appended.push(9);
         assert_eq!(Descriptor::decode(3, &appended).unwrap(), *sample);
+    }
+
+    #[test]
+    fn the_first_format_of_an_index_is_read() {
+        let mut fields = vec![7];
+        put_bytes(&mut fields, b"by_a");
+        put_bytes(&mut fields, b"by_a=a:composite");
+        fields.extend([1, 9]);
+        let found = Descriptor::decode(3, &envelope(KIND_INDEX, FIRST_FORMAT, &fields)).unwrap();
+        let life = IndexLife { since: 9, ..IndexLife::begins(IndexState::Ready) };
+        let (name, spec) = ("by_a".to_owned(), "by_a=a:composite".to_owned());
+        assert_eq!(found, Descriptor::Index(IndexDescriptor { owner: 7, name, spec, life }));
+    }
+
+    #[test]
+    fn a_long_problem_is_cut_between_characters() {
+        let mut life = life(IndexState::Failed);
+        life.problem = "é".repeat(MAX_PROBLEM_BYTES);
+        let bytes = KeyIndexDescriptor { owner: 1, life }.encode();
+        let Descriptor::KeyIndex(found) = Descriptor::decode(1, &bytes).unwrap() else { unreachable!() };
+        assert_eq!(found.life.problem.len(), MAX_PROBLEM_BYTES);
     }
 
     #[test]

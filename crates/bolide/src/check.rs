@@ -7,7 +7,6 @@ use bolide_base::{ErrorKind, Result};
 use bolide_index::{CheckedTable, IndexCheck};
 use bolide_lsm::store::StoreVerification;
 
-use crate::catalog::IndexState;
 use crate::handle::Engine;
 use crate::schema::CollectionState;
 
@@ -108,8 +107,8 @@ pub(crate) fn check_indexes(
         }
     };
     let table = CheckedTable { tree: collection.tree, extractor };
-    for index in set.all() {
-        if index.progress.state() == IndexState::Building || !index.progress.serves(view.sequence()) {
+    for index in set.all().iter().chain(set.key_index()) {
+        if index.replaces.is_some() || !index.progress.serves(view.sequence()) {
             continue;
         }
         let mut found = IndexCheck::default();

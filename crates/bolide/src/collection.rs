@@ -1,6 +1,7 @@
 //! What a collection does: single writes, reads, iteration, its indexes.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_index::IndexSpec;
@@ -11,11 +12,13 @@ use crate::catalog::{IndexState, RecordKind};
 use crate::check::{self, CheckReport};
 use crate::handle::Collection;
 use crate::index_build;
-use crate::index_set::Index;
+use crate::index_build::options::{BuildOptions, IndexBuild};
+use crate::index_set::{Index, IndexSet};
 use crate::iterator::{Cursor, Iter};
 use crate::key::KeyFormat;
 use crate::key_range::KeyRange;
 use crate::options::IterOptions;
+use crate::progress::BuildProgress;
 use crate::schema::find_index;
 use crate::snapshot::Snapshot;
 use crate::write_batch::{WriteBatch, check_key};
@@ -230,7 +233,7 @@ impl Collection {
     /// Makes an index and fills it from the records that are there. Returns when queries can use it;
     /// other threads read and write meanwhile.
     ///
-    /// Killed on the way, the next open builds it anew: in the background where there are background
+    /// Killed on the way, the next open goes on with it: in the background where there are background
     /// threads, else before it returns.
     ///
     /// # Errors
@@ -250,7 +253,70 @@ impl Collection {
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn create_index(&self, spec: IndexSpec) -> Result<()> {
-        index_build::create(&self.handle, &self.state, spec)
+        self.create_index_with(spec, &BuildOptions::default())
+    }
+
+    /// Makes an index under settings of its own; see [`create_index`](Self::create_index) and
+    /// [`BuildOptions`].
+    ///
+    /// # Errors
+    /// As [`create_index`](Self::create_index).
+    pub fn create_index_with(&self, spec: IndexSpec, options: &BuildOptions) -> Result<()> {
+        index_build::create(&self.handle, &self.state, spec, options)
+    }
+
+    /// Makes an index that is filled in the background, and returns at once: [`IndexBuild`] tells how far
+    /// it is. Without background threads it is filled before this returns.
+    ///
+    /// Writes maintain the index from now on; queries go without it until it is filled.
+    ///
+    /// # Errors
+    /// As [`create_index`](Self::create_index), but for what the records bring: that is told by
+    /// [`IndexBuild::wait`] and [`IndexInfo::problem`], and the index stays until it is dropped or rebuilt.
+    pub fn create_index_background(&self, spec: IndexSpec, options: &BuildOptions) -> Result<IndexBuild> {
+        let index = index_build::create_in_background(&self.handle, &self.state, spec, options)?;
+        Ok(self.build_of(index))
+    }
+
+    /// Builds an index anew from the records and puts it in the place of the one of this name, which
+    /// queries use until then. It takes the space of both meanwhile. Queries of snapshots that are older
+    /// than its end go without the index.
+    ///
+    /// For an index that is damaged, failed, or full of entries that compactions have not dropped yet.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none of this name; `Conflict` if it is being rebuilt already, or was dropped
+    /// meanwhile; else as [`create_index`](Self::create_index). After an error all is as it was.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// posts.create_index("score".parse()?)?;
+    /// for score in 0..3 {
+    ///     posts.put(b"1", format!(r#"{{"score":{score}}}"#).as_bytes())?;
+    /// }
+    /// assert_eq!(posts.check_indexes()?.indexes[0].found.stale, 2);
+    /// posts.rebuild_index("score", &Default::default())?;
+    /// assert_eq!(posts.check_indexes()?.indexes[0].found.stale, 0);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn rebuild_index(&self, name: &str, options: &BuildOptions) -> Result<()> {
+        index_build::rebuild(&self.handle, &self.state, name, options)
+    }
+
+    /// As [`rebuild_index`](Self::rebuild_index), in the background; see
+    /// [`create_index_background`](Self::create_index_background).
+    ///
+    /// # Errors
+    /// As [`rebuild_index`](Self::rebuild_index), but for what the records bring.
+    pub fn rebuild_index_background(&self, name: &str, options: &BuildOptions) -> Result<IndexBuild> {
+        let index = index_build::rebuild_in_background(&self.handle, &self.state, name, options)?;
+        Ok(self.build_of(index))
+    }
+
+    fn build_of(&self, index: Arc<Index>) -> IndexBuild {
+        IndexBuild { index, runtime: self.handle.engine.components.runtime.clone() }
     }
 
     /// Drops an index. Queries that use it go on to their end.
@@ -282,7 +348,8 @@ impl Collection {
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn indexes(&self) -> Vec<IndexInfo> {
-        self.state.indexes_guard().all().iter().map(|index| IndexInfo::of(index)).collect()
+        let set = self.state.indexes_guard();
+        set.visible().map(|index| self.info_of(&set, index)).collect()
     }
 
     /// The index of this name.
@@ -298,7 +365,8 @@ impl Collection {
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn index(&self, name: &str) -> Result<IndexInfo> {
-        find_index(&self.state, name).map(|index| IndexInfo::of(&index))
+        let index = find_index(&self.state, name)?;
+        Ok(self.info_of(&self.state.indexes_guard(), &index))
     }
 
     /// Compacts the collection and its indexes down to one sorted run each, and waits for it; see
@@ -320,7 +388,8 @@ impl Collection {
         let store = &self.handle.engine.store;
         // The records first: compactions of indexes drop entries by what they find there.
         store.compact(self.state.tree)?;
-        for index in self.state.indexes().all() {
+        let set = self.state.indexes();
+        for index in set.all().iter().chain(set.key_index()) {
             match store.compact(index.tree) {
                 // Dropped meanwhile.
                 Err(error) if error.kind() == bolide_base::ErrorKind::NotFound => {}
@@ -353,6 +422,17 @@ impl Collection {
         Ok(report)
     }
 
+    fn info_of(&self, set: &IndexSet, index: &Index) -> IndexInfo {
+        let now = self.handle.engine.components.runtime.now_micros();
+        let successor = set.successor(index.tree);
+        IndexInfo {
+            spec: index.spec().clone(),
+            progress: index.progress.figures(now),
+            rebuild: successor.map(|successor| successor.progress.figures(now)),
+            problem: index.progress.problem(),
+        }
+    }
+
     fn view(&self, snapshot: Option<&Snapshot>) -> Result<ReadView> {
         self.state.check_live()?;
         Ok(match snapshot {
@@ -376,15 +456,12 @@ impl fmt::Debug for Collection {
 #[derive(Debug, Clone)]
 pub struct IndexInfo {
     spec: IndexSpec,
-    state: IndexState,
+    progress: BuildProgress,
+    rebuild: Option<BuildProgress>,
     problem: Option<bolide_base::Error>,
 }
 
 impl IndexInfo {
-    fn of(index: &Index) -> Self {
-        Self { spec: index.spec().clone(), state: index.progress.state(), problem: index.progress.problem() }
-    }
-
     /// The name, unique in its collection.
     pub fn name(&self) -> &str {
         self.spec.name()
@@ -397,10 +474,21 @@ impl IndexInfo {
 
     /// Whether queries use it.
     pub fn state(&self) -> IndexState {
-        self.state
+        self.progress.state
     }
 
-    /// Why the build that this open of the database started did not succeed.
+    /// How far its build is, or what it read.
+    pub fn progress(&self) -> &BuildProgress {
+        &self.progress
+    }
+
+    /// How far the index is that is being built to replace it; `None` where there is none.
+    pub fn rebuild(&self) -> Option<&BuildProgress> {
+        self.rebuild.as_ref()
+    }
+
+    /// Why its last build or rebuild did not succeed. One that failed for lack of space, or because the
+    /// disk did, is taken up again by the next open of the database.
     pub fn problem(&self) -> Option<&bolide_base::Error> {
         self.problem.as_ref()
     }

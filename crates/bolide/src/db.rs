@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use bolide_base::limits::MAX_COLLECTIONS;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+use bolide_index::{IndexSpec, ValidationStrategy};
 
-use crate::catalog::{CollectionDescriptor, CollectionState as Life, IndexState, check_name};
+use crate::catalog::{CollectionDescriptor, CollectionState as Life, IndexLife, IndexState, check_name};
 use crate::check::{self, CheckReport};
 use crate::components::Components;
 use crate::handle::{Collection, Engine, Handle};
@@ -208,7 +209,7 @@ impl Db {
             }
             schema.remove(name);
         }
-        for index in indexes.all() {
+        for index in indexes.all().iter().chain(indexes.key_index()) {
             engine.store.drop_tree(index.tree)?;
         }
         engine.store.drop_tree(collection.tree)
@@ -449,7 +450,7 @@ fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Res
     let indexes = create_indexes(engine, &collection, options).and_then(|indexes| {
         descriptor.state = Life::Live;
         engine.store.set_descriptor(tree, &descriptor.encode())?;
-        collection.indexes().with_indexes(indexes)
+        Ok(indexes)
     });
     match indexes {
         Ok(indexes) => collection.replace_indexes(indexes),
@@ -465,14 +466,18 @@ fn create_indexes(
     engine: &Engine,
     collection: &CollectionState,
     options: &CollectionOptions,
-) -> Result<Vec<Arc<Index>>> {
-    let create = |spec: &bolide_index::IndexSpec| {
-        let tree = index_build::new_tree(engine, collection, spec, IndexState::Ready)?;
-        let index = Index::new(spec.clone(), tree, Progress::complete_since(0))?;
+) -> Result<IndexSet> {
+    let asks = |spec: &IndexSpec| spec.validation() == ValidationStrategy::KeyIndex;
+    let keys = options.indexes.iter().any(asks);
+    let keys = keys.then(|| index_build::new_key_index(engine, collection, IndexState::Ready)).transpose()?;
+    let create = |spec: &IndexSpec| {
+        let tree = index_build::new_tree(engine, collection, spec, IndexLife::begins(IndexState::Ready))?;
+        let index = Index::new(spec.clone(), tree, Progress::complete_since(0), keys.as_deref())?;
         install_filter(&engine.store, collection.tree, &index)?;
         Ok(Arc::new(index))
     };
-    options.indexes.iter().map(create).collect()
+    let indexes = options.indexes.iter().map(create).collect::<Result<_>>()?;
+    Ok(collection.indexes().with_indexes(indexes)?.with_key_index(keys))
 }
 
 /// Checks the indexes that a new collection is to have.

@@ -300,7 +300,7 @@ impl Collection {
         let usable: Vec<&dyn SecondaryIndex<ReadView>> = set
             .all()
             .iter()
-            .filter(|index| index.progress.serves(view.sequence()))
+            .filter(|index| index.replaces.is_none() && index.progress.serves(view.sequence()))
             .map(|index| &*index.structure)
             .collect();
         let runtime = &self.handle.engine.components.runtime;
@@ -331,13 +331,17 @@ impl Collection {
 fn check_forced_index(set: &IndexSet, query: &Query, sequence: SequenceNumber) -> Result<()> {
     let Some(name) = query.forced_index() else { return Ok(()) };
     // That there is no such index at all is for the driver to say.
-    let Some(index) = set.all().iter().find(|index| index.name == name) else { return Ok(()) };
+    let Some(index) = set.visible().find(|index| index.name == name) else { return Ok(()) };
     if index.progress.serves(sequence) {
         return Ok(());
     }
     Err(match index.progress.state() {
         IndexState::Building => {
             Error::new(ErrorKind::Conflict, format!("the index {name:?} is still being built"))
+        }
+        IndexState::Failed => {
+            let what = format!("the index {name:?} could not be built: rebuild or drop it");
+            Error::new(ErrorKind::Conflict, what)
         }
         IndexState::Ready => Error::invalid_input(format!("the snapshot is older than the index {name:?}")),
     })

@@ -35,6 +35,8 @@ pub(crate) struct Engine {
     pub(crate) changing: Mutex<()>,
     /// Set when the last handle goes: builders stop.
     pub(crate) closing: AtomicBool,
+    /// Whether indexes may be built in threads of their own.
+    pub(crate) builds_in_background: bool,
 }
 
 impl Engine {
@@ -87,12 +89,11 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Stops the threads that build indexes and waits for them. What they built so far is built anew
-    /// by the next open.
+    /// Stops the threads that build indexes and waits for them. The next open goes on with what they did.
     pub(crate) fn stop_builders(&self) {
         self.engine.closing.store(true, Ordering::Release);
         for builder in std::mem::take(&mut *self.builders.lock()) {
-            // A builder that panicked left its index unpublished; the next open builds it anew.
+            // A builder that panicked left its index unpublished; the next open goes on with it.
             let _ = builder.join();
         }
     }

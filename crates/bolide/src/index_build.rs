@@ -1,117 +1,373 @@
-//! Making and dropping indexes while the collection is in use.
+//! Making, rebuilding and dropping indexes while the collection is in use.
 //!
 //! # Algorithm
-//! 1. A tree for the index is made; its descriptor says *building*.
-//! 2. Under the schema lock held for writing (no commit is on its way) the index joins the set that
-//!    writers derive entries for, and a view is taken. From here on every write either is in the view or
-//!    carries its entries itself.
-//! 3. The records of the view are read in key order, and their entries committed in batches, each entry
-//!    at the sequence number of its record. Writers go on meanwhile.
-//! 4. The log is synced, then the descriptor says *ready, complete since S*, where S is what was
+//! 1. **Hook.** A tree for the index is made; its descriptor says *building*. Then the index joins, under the
+//!    schema lock held for writing (no commit is on its way), the set that writers derive entries for.
+//! 2. **Back-fill.** The records are read in key order through a view taken after that, and their entries
+//!    committed in small batches, each entry at the sequence number of its record. After each *section*
+//!    (some megabytes, or two seconds) the log is synced, the descriptor takes down the last primary key and
+//!    the number of the view, and the next section begins with a fresh view behind that key.
+//! 3. **Barrier.** The log is synced, then the descriptor says *ready, complete since S*, where S is what was
 //!    published last: queries at S or later use the index, queries of older snapshots go without.
 //!
-//! Killed before step 4, the next open finds *building* and starts anew in a fresh tree: half of a build
-//! is never taken for a whole one, and no entry is written twice under one sequence number.
+//! Killed on the way, the next open puts the hook in before the first write, and goes on behind the key in the
+//! descriptor, with a view of its own. So a section of a running build and an attempt of a resumed one are
+//! the same thing.
 //!
-//! An index with `maintenance=synchronous` must not get an entry for a record that was replaced since
-//! the view was taken: the writer that replaced it may have deleted the entry already, and a compaction
-//! may have dropped that tombstone. So its batches look at the records again inside the commit.
+//! # Why nothing is lost, though every section reads another view
+//! Let the sections read the key ranges `R1, R2, …` at views `V1 ≤ V2 ≤ …`, all taken after the hook, and let a
+//! query read at `Q ≥ S`. Let record `r` be what `Q` sees under a key of `Ri`, written at sequence `s`.
+//! * `s ≤ Vi`: the key's newest write at `Q` is not newer than `Vi`, so it is its newest at `Vi` too. The section
+//!   read it and committed its entry at `s`, before S was published; so `Q` sees the entry.
+//! * `s > Vi`: `Vi` was taken after the hook, so the write of `r` carried its entry in its own batch.
+//!
+//! A crash loses an end of the log and nothing before it, and a write and its entry are one record of it. The
+//! descriptor speaks only of what was synced before, and records up to `Vi` stand in the log before the
+//! entries of section `i`; so all the above holds of what is found after the crash. (A descriptor whose view is
+//! newer than what the log holds was not written by this order; the build then starts over.) What was committed
+//! behind the last descriptor is committed again: at the same key and sequence number, which replaces
+//! the entry by itself.
+//!
+//! # Why nothing comes back
+//! An entry of a record that was replaced or deleted since its view was taken is *stale*, and blind kinds
+//! live with that: validation asks for the newest write of the primary key, and compactions drop it. Three
+//! kinds do not, and look at each record again inside the commit (see [`fill`]), where nothing can come between:
+//! * `maintenance=synchronous`: the writer that replaced the record has deleted the entry already, and a
+//!   compaction may have dropped that tombstone;
+//! * kinds whose keys hold no sequence number (`order=primary-key`, the key index): an old version would
+//!   come to lie above a newer one in the tree;
+//! * kinds that read their lists before they write them.
+//!
+//! If the commit finds the record current, then no newer write of its key was ever committed, so none has
+//! touched the index either; a later write finds the entry and deals with it as usual.
+//!
+//! # Rebuilding
+//! A second index of the same name, in a tree of its own, is built beside the old one and hidden from queries; its
+//! descriptor says which tree it *replaces*. Writers maintain both. The edit that says *ready* decides: before
+//! it an open goes on building, after it an open drops the old tree.
+//!
+//! # The key index
+//! Indexes with `validation=key-index` share one tree of primary keys for each collection. The first of them
+//! has it made: it joins in the same moment as the index and is filled first, under the same rules. It goes
+//! with the last.
+//!
+//! # Locks
+//! A build holds none while it reads or sleeps. Joining and leaving hold the schema lock for a swap of
+//! pointers: writers wait for the commits on their way and for nothing else. A batch holds the log for well
+//! under a millisecond.
+
+pub(crate) mod options;
+
+mod fill;
+mod pace;
 
 use std::sync::Arc;
 
 use bolide_base::limits::MAX_INDEXES_PER_COLLECTION;
-use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_index::IndexSpec;
-use bolide_lsm::{Bounds, CommitStage, Operation, ReadView, StoreBatch, SyncMode, TreeOptions};
+use bolide_base::{Error, ErrorKind, Result, TreeId};
+use bolide_index::{IndexSpec, ValidationStrategy};
+use bolide_lsm::TreeOptions;
 
-use crate::catalog::{IndexDescriptor, IndexState, MAX_SPEC_BYTES, check_name};
+use self::fill::Fill;
+use self::options::BuildOptions;
+use crate::catalog::{
+    IndexDescriptor, IndexLife, IndexState, KeyIndexDescriptor, MAX_SPEC_BYTES, check_name,
+};
 use crate::handle::{Engine, Handle};
-use crate::index_set::{BackFill, Index, check_available, install_filter};
-use crate::progress::Progress;
+use crate::index_set::{Index, IndexSet, check_available, install_filter};
+use crate::progress::{Progress, is_about_records};
 use crate::schema::{CollectionState, find_index};
 
-/// Size at which a batch of a back-fill is committed, in bytes.
-const BATCH_BYTES: usize = 256 << 10;
-
-/// Makes an index of `collection` and fills it. Returns when queries can use it.
-pub(crate) fn create(handle: &Handle, collection: &Arc<CollectionState>, spec: IndexSpec) -> Result<()> {
-    let engine = &*handle.engine;
-    let (index, view) = {
-        let _changing = engine.changing.lock();
-        engine.check_writable()?;
-        collection.check_live()?;
-        check_new_index(collection, &spec)?;
-        let tree = new_tree(engine, collection, &spec, IndexState::Building)?;
-        let index = Arc::new(Index::new(spec, tree, Progress::building())?);
-        let view = join(engine, collection, &index)?;
-        (index, view)
-    };
-    let built = fill_and_publish(engine, collection, &index, view);
-    if built.is_err() && !engine.is_closing() {
-        // A half-built index is of no use; where even that fails, the next open builds it anew.
-        let _ = remove(engine, collection, &index);
-    }
-    built
+/// A build that is about to start, of an index that writers maintain already.
+pub(crate) struct Job {
+    pub(crate) collection: Arc<CollectionState>,
+    pub(crate) index: Arc<Index>,
+    pub(crate) options: BuildOptions,
 }
 
-/// Drops an index of `collection`, also one that is being built.
+/// Makes an index of `collection` and fills it. Returns when queries can use it.
+pub(crate) fn create(
+    handle: &Handle,
+    collection: &Arc<CollectionState>,
+    spec: IndexSpec,
+    options: &BuildOptions,
+) -> Result<()> {
+    let job = add(handle, collection, spec, options)?;
+    run_or_remove(&handle.engine, &job)
+}
+
+/// Makes an index of `collection` that is filled in the background.
+pub(crate) fn create_in_background(
+    handle: &Handle,
+    collection: &Arc<CollectionState>,
+    spec: IndexSpec,
+    options: &BuildOptions,
+) -> Result<Arc<Index>> {
+    let job = add(handle, collection, spec, options)?;
+    let index = job.index.clone();
+    start(handle, vec![job])?;
+    Ok(index)
+}
+
+/// Makes an index anew beside the one that is there, and puts it in its place.
+pub(crate) fn rebuild(
+    handle: &Handle,
+    collection: &Arc<CollectionState>,
+    name: &str,
+    options: &BuildOptions,
+) -> Result<()> {
+    let job = add_beside(handle, collection, name, options)?;
+    run_or_remove(&handle.engine, &job)
+}
+
+/// As [`rebuild`], in the background.
+pub(crate) fn rebuild_in_background(
+    handle: &Handle,
+    collection: &Arc<CollectionState>,
+    name: &str,
+    options: &BuildOptions,
+) -> Result<Arc<Index>> {
+    let job = add_beside(handle, collection, name, options)?;
+    let index = job.index.clone();
+    start(handle, vec![job])?;
+    Ok(index)
+}
+
+/// Drops an index of `collection`, also one that is being built or rebuilt.
 pub(crate) fn drop_index(handle: &Handle, collection: &Arc<CollectionState>, name: &str) -> Result<()> {
     let engine = &*handle.engine;
     engine.check_writable()?;
+    let _changing = engine.changing.lock();
     collection.check_live()?;
-    let index = find_index(collection, name)?;
-    remove(engine, collection, &index)
+    find_index(collection, name)?;
+    leave(engine, collection, |index| index.name == name)
 }
 
-/// An index that an earlier process was building.
-pub(crate) struct Unfinished {
-    pub(crate) collection: Arc<CollectionState>,
-    pub(crate) index: Arc<Index>,
-}
-
-/// Builds indexes anew that an earlier process did not finish; in a thread of their own where there may
-/// be threads.
-pub(crate) fn resume(handle: &Arc<Handle>, unfinished: Vec<Unfinished>, in_background: bool) -> Result<()> {
-    let mut jobs = Vec::with_capacity(unfinished.len());
-    for Unfinished { collection, index } in unfinished {
-        jobs.push(start_anew(&handle.engine, collection, &index)?);
-    }
-    if jobs.is_empty() {
-        return Ok(());
-    }
-    let engine = handle.engine.clone();
-    let run = move || {
-        for job in jobs {
-            if let Err(problem) = fill_and_publish(&engine, &job.collection, &job.index, job.view) {
-                job.index.progress.fail(problem);
-            }
+/// Goes on with the builds of an earlier process; in a thread of their own where there may be threads.
+pub(crate) fn resume(handle: &Handle, jobs: Vec<Job>, in_background: bool) -> Result<()> {
+    for job in jobs {
+        if job.index.needs_key_index() && job.collection.indexes().key_index().is_none() {
+            let _changing = handle.engine.changing.lock();
+            let key_index = new_key_index(&handle.engine, &job.collection, IndexState::Building)?;
+            join(&handle.engine, &job.collection, None, Some(key_index))?;
         }
-    };
-    if in_background {
-        let builder = handle.engine.components.runtime.spawn("bolide-index", Box::new(run))?;
-        handle.builders.lock().push(builder);
-    } else {
-        run();
+        if in_background {
+            start(handle, vec![job])?;
+        } else {
+            // How it ended is noted in its progress.
+            let _ = run(&handle.engine, &job);
+        }
     }
     Ok(())
 }
 
-/// A build that is about to start.
-struct Job {
-    collection: Arc<CollectionState>,
-    index: Arc<Index>,
-    view: ReadView,
+/// Lets a new index join its collection.
+fn add(
+    handle: &Handle,
+    collection: &Arc<CollectionState>,
+    spec: IndexSpec,
+    options: &BuildOptions,
+) -> Result<Job> {
+    let engine = &*handle.engine;
+    let _changing = engine.changing.lock();
+    engine.check_writable()?;
+    collection.check_live()?;
+    check_new_index(collection, &spec)?;
+    add_tree(engine, collection, spec, None, options)
 }
 
-/// Gives an unfinished index a fresh tree.
-fn start_anew(engine: &Engine, collection: Arc<CollectionState>, old: &Index) -> Result<Job> {
+/// Lets an index join its collection that is to replace the one of this name.
+fn add_beside(
+    handle: &Handle,
+    collection: &Arc<CollectionState>,
+    name: &str,
+    options: &BuildOptions,
+) -> Result<Job> {
+    let engine = &*handle.engine;
     let _changing = engine.changing.lock();
-    let spec = old.spec().clone();
-    let tree = new_tree(engine, &collection, &spec, IndexState::Building)?;
-    engine.store.drop_tree(old.tree)?;
-    let index = Arc::new(Index::new(spec, tree, Progress::building())?);
-    let view = join(engine, &collection, &index)?;
-    Ok(Job { collection, index, view })
+    engine.check_writable()?;
+    collection.check_live()?;
+    let old = find_index(collection, name)?;
+    let set = collection.indexes();
+    set.extractor()?;
+    if set.all().iter().any(|index| index.replaces.is_some() && index.name == name) {
+        let what = format!("the index {name:?} is being rebuilt already");
+        return Err(Error::new(ErrorKind::Conflict, what));
+    }
+    if old.progress.state() != IndexState::Ready {
+        // Nobody reads it; its builder has nothing to do any more.
+        old.progress.cancel();
+    }
+    add_tree(engine, collection, old.spec().clone(), Some(old.tree), options)
+}
+
+fn add_tree(
+    engine: &Engine,
+    collection: &Arc<CollectionState>,
+    spec: IndexSpec,
+    replaces: Option<TreeId>,
+    options: &BuildOptions,
+) -> Result<Job> {
+    // The key index comes first and goes last: no index is ever found without it.
+    let mut key_index = None;
+    if spec.validation() == ValidationStrategy::KeyIndex && collection.indexes().key_index().is_none() {
+        key_index = Some(new_key_index(engine, collection, IndexState::Building)?);
+    }
+    let life = IndexLife { replaces, limits: options.limits(), ..IndexLife::begins(IndexState::Building) };
+    let made = new_tree(engine, collection, &spec, life).and_then(|tree| {
+        let keys = key_index.clone().or_else(|| collection.indexes().key_index().cloned());
+        let mut index = Index::new(spec, tree, Progress::building(), keys.as_deref())?;
+        index.replaces = replaces;
+        Ok(Arc::new(index))
+    });
+    let joined = made.and_then(|index| {
+        join(engine, collection, Some(index.clone()), key_index.clone())?;
+        Ok(index)
+    });
+    match joined {
+        Ok(index) => Ok(Job { collection: collection.clone(), index, options: options.clone() }),
+        Err(error) => {
+            if let Some(key_index) = key_index {
+                let _ = engine.store.drop_tree(key_index.tree);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Runs a build to its end in this thread. An index that could not be built is removed: it is of no use.
+fn run_or_remove(engine: &Engine, job: &Job) -> Result<()> {
+    let outcome = run(engine, job);
+    if outcome.is_err() && !engine.is_closing() {
+        // Where even that fails, the next open goes on with the build.
+        let _changing = engine.changing.lock();
+        let _ = leave(engine, &job.collection, |index| index.tree == job.index.tree);
+    }
+    outcome
+}
+
+/// Runs builds in a thread of their own; in this one where there may be no threads.
+fn start(handle: &Handle, jobs: Vec<Job>) -> Result<()> {
+    let engine = handle.engine.clone();
+    let run = move || {
+        for job in jobs {
+            // How it ended is noted in its progress.
+            let _ = run(&engine, &job);
+        }
+    };
+    if !handle.engine.builds_in_background {
+        run();
+        return Ok(());
+    }
+    let builder = handle.engine.components.runtime.spawn("bolide-index", Box::new(run))?;
+    let mut builders = handle.builders.lock();
+    builders.retain(|builder| !builder.is_finished());
+    builders.push(builder);
+    Ok(())
+}
+
+/// Runs a build to its end and notes how it ended.
+fn run(engine: &Engine, job: &Job) -> Result<()> {
+    let runtime = &engine.components.runtime;
+    let outcome = fill_and_publish(engine, job).map_err(|error| fill::name_end(engine, error));
+    if let Err(problem) = &outcome {
+        give_up(engine, job, problem);
+    }
+    job.index.progress.end(runtime.now_micros(), &outcome);
+    outcome
+}
+
+fn fill_and_publish(engine: &Engine, job: &Job) -> Result<()> {
+    let Job { collection, index, options } = job;
+    let now = engine.components.runtime.now_micros();
+    index.progress.begin(now, expected_records(engine, collection.tree));
+    if index.needs_key_index() {
+        fill_key_index(engine, job)?;
+    }
+    Fill::new(engine, collection, index, index, options).run()?;
+    publish(engine, collection, index, index)
+}
+
+/// Fills the key index of the collection, unless it is complete.
+fn fill_key_index(engine: &Engine, job: &Job) -> Result<()> {
+    let Job { collection, index, options } = job;
+    // Of two builds that need it the second waits for the first, or goes on where that was given up.
+    let _filling = collection.filling_keys.lock();
+    check_wanted(engine, collection, index)?;
+    let set = collection.indexes();
+    let keys = set.key_index().ok_or_else(|| Error::internal("an index lacks the key index it needs"))?;
+    if keys.progress.state() == IndexState::Ready {
+        return Ok(());
+    }
+    Fill::new(engine, collection, index, keys, options).run()?;
+    publish(engine, collection, index, keys)
+}
+
+/// Lets queries use `index`, and takes away the one that it replaces.
+fn publish(
+    engine: &Engine,
+    collection: &Arc<CollectionState>,
+    wanted: &Index,
+    index: &Arc<Index>,
+) -> Result<()> {
+    let _changing = engine.changing.lock();
+    check_wanted(engine, collection, wanted)?;
+    // The descriptor must not become durable before the entries that it speaks for.
+    engine.store.sync()?;
+    let since = engine.store.published_sequence();
+    let done = index.progress.done();
+    let life = IndexLife { since, done, ..IndexLife::begins(IndexState::Ready) };
+    engine.store.set_descriptor(index.tree, &encode_life(collection, index, life))?;
+    index.progress.publish(since);
+    let Some(old) = index.replaces else { return Ok(()) };
+    let swap = |other: &Arc<Index>| match other.tree {
+        tree if tree == old => None,
+        tree if tree == index.tree => Some(Arc::new(other.in_place())),
+        _ => Some(other.clone()),
+    };
+    {
+        let _schema = engine.schema.write();
+        let set = collection.indexes();
+        collection.replace_indexes(set.with_indexes(set.all().iter().filter_map(swap).collect())?);
+    }
+    engine.store.drop_tree(old)
+}
+
+/// Notes durably that a build failed for good; others are resumed by the next open.
+fn give_up(engine: &Engine, job: &Job, problem: &Error) {
+    let Job { collection, index, .. } = job;
+    let _changing = engine.changing.lock();
+    if check_wanted(engine, collection, index).is_err() {
+        return;
+    }
+    if let Some(old) = index.replaces {
+        // The old one stays in use; it tells of the failure.
+        let set = collection.indexes();
+        if let Some(old) = set.all().iter().find(|other| other.tree == old) {
+            old.progress.note_problem(problem.clone());
+        }
+        if is_about_records(problem) {
+            let _ = leave(engine, collection, |other| other.tree == index.tree);
+        }
+        return;
+    }
+    if is_about_records(problem) {
+        let life = IndexLife {
+            done: index.progress.done(),
+            problem: problem.to_string(),
+            ..IndexLife::begins(IndexState::Failed)
+        };
+        // Where that fails too, the next open tries again.
+        let _ = engine.store.set_descriptor(index.tree, &encode_life(collection, index, life));
+    }
+}
+
+/// About how many records `table` has: deleted and replaced ones count until they are compacted away.
+fn expected_records(engine: &Engine, table: TreeId) -> u64 {
+    let stats = engine.store.stats();
+    let Some(tree) = stats.trees.iter().find(|tree| tree.tree == table) else { return 0 };
+    let tombstones: u64 = tree.levels.iter().map(|level| level.tombstones).sum();
+    tree.entries().saturating_sub(tombstones)
 }
 
 /// Checks that `collection` can have one more index, this one.
@@ -152,120 +408,95 @@ pub(crate) fn new_tree(
     engine: &Engine,
     collection: &CollectionState,
     spec: &IndexSpec,
-    state: IndexState,
+    life: IndexLife,
 ) -> Result<TreeId> {
-    let trees = engine.store.trees();
-    let owner = trees.iter().find(|tree| tree.id == collection.tree);
-    let owner = owner.ok_or_else(|| Error::internal("a collection has no tree"))?;
-    engine
-        .store
-        .create_tree(index_tree_options(&owner.options), &descriptor(collection, spec, state, 0).encode())
-}
-
-/// Index trees are laid out and compressed as their table. No one looks for whole keys in them, so they
-/// have no Bloom filters.
-fn index_tree_options(table: &TreeOptions) -> TreeOptions {
-    let mut options = table.clone();
+    let mut options = table_options(engine, collection)?;
+    // No one looks for whole keys in it.
     options.bloom_bits_per_key = 0;
-    options
+    engine.store.create_tree(options, &descriptor(collection, spec, life).encode())
 }
 
-fn descriptor(
+/// Makes the tree of a key index.
+pub(crate) fn new_key_index(
+    engine: &Engine,
     collection: &CollectionState,
-    spec: &IndexSpec,
     state: IndexState,
-    since: SequenceNumber,
-) -> IndexDescriptor {
-    let (name, text) = (spec.name().to_owned(), spec.to_string());
-    IndexDescriptor { owner: collection.tree, name, spec: text, state, since }
+) -> Result<Arc<Index>> {
+    let life = IndexLife::begins(state);
+    let progress = Progress::of(&life);
+    let descriptor = KeyIndexDescriptor { owner: collection.tree, life };
+    let tree = engine.store.create_tree(table_options(engine, collection)?, &descriptor.encode())?;
+    Index::of_keys(tree, progress).map(Arc::new)
 }
 
-/// Lets writers derive entries for `index`, in the place of one of the same name if there is one, and
-/// takes the view that the others are read from.
-fn join(engine: &Engine, collection: &CollectionState, index: &Arc<Index>) -> Result<ReadView> {
-    install_filter(&engine.store, collection.tree, index)?;
+/// Index trees are laid out and compressed as their table.
+fn table_options(engine: &Engine, collection: &CollectionState) -> Result<TreeOptions> {
+    let trees = engine.store.trees();
+    let owner = trees.into_iter().find(|tree| tree.id == collection.tree);
+    owner.map(|tree| tree.options).ok_or_else(|| Error::internal("a collection has no tree"))
+}
+
+fn descriptor(collection: &CollectionState, spec: &IndexSpec, life: IndexLife) -> IndexDescriptor {
+    let (name, spec) = (spec.name().to_owned(), spec.to_string());
+    IndexDescriptor { owner: collection.tree, name, spec, life }
+}
+
+/// The descriptor of `index`, or of the key index, at this point of its life.
+fn encode_life(collection: &CollectionState, index: &Index, life: IndexLife) -> Vec<u8> {
+    if index.is_key_index {
+        return KeyIndexDescriptor { owner: collection.tree, life }.encode();
+    }
+    descriptor(collection, index.spec(), life).encode()
+}
+
+/// Lets writers derive entries for `index`, and for a key index if there is to be one.
+fn join(
+    engine: &Engine,
+    collection: &CollectionState,
+    index: Option<Arc<Index>>,
+    key_index: Option<Arc<Index>>,
+) -> Result<()> {
+    if let Some(index) = &index {
+        install_filter(&engine.store, collection.tree, index)?;
+    }
     let _schema = engine.schema.write();
     let set = collection.indexes();
-    let mut all: Vec<Arc<Index>> =
-        set.all().iter().filter(|other| other.name != index.name).cloned().collect();
-    all.push(index.clone());
-    collection.replace_indexes(set.with_indexes(all)?);
-    Ok(engine.read_view())
-}
-
-/// Takes `index` out of its collection and drops its tree.
-fn remove(engine: &Engine, collection: &CollectionState, index: &Arc<Index>) -> Result<()> {
-    let _changing = engine.changing.lock();
-    index.progress.cancel();
-    {
-        let _schema = engine.schema.write();
-        let set = collection.indexes();
-        let others: Vec<Arc<Index>> =
-            set.all().iter().filter(|other| !Arc::ptr_eq(other, index)).cloned().collect();
-        if others.len() == set.all().len() {
-            let what = format!("the collection {:?} has no index {:?} any more", collection.name, index.name);
-            return Err(Error::new(ErrorKind::NotFound, what));
-        }
-        collection.replace_indexes(set.with_indexes(others)?);
-    }
-    engine.store.drop_tree(index.tree)
-}
-
-fn fill_and_publish(
-    engine: &Engine,
-    collection: &Arc<CollectionState>,
-    index: &Arc<Index>,
-    view: ReadView,
-) -> Result<()> {
-    fill(engine, collection, index, &view)?;
-    drop(view);
-    let _changing = engine.changing.lock();
-    check_wanted(engine, collection, index)?;
-    // The descriptor must not become durable before the entries that it speaks for.
-    engine.store.sync()?;
-    let since = engine.store.published_sequence();
-    let ready = descriptor(collection, index.spec(), IndexState::Ready, since);
-    engine.store.set_descriptor(index.tree, &ready.encode())?;
-    index.progress.publish(since);
+    let all = set.all().iter().cloned().chain(index).collect();
+    let set = set.with_indexes(all)?;
+    let key_index = key_index.or_else(|| set.key_index().cloned());
+    collection.replace_indexes(set.with_key_index(key_index));
     Ok(())
 }
 
-/// Commits the entries of all records of `view`.
-fn fill(
-    engine: &Engine,
-    collection: &Arc<CollectionState>,
-    index: &Arc<Index>,
-    view: &ReadView,
-) -> Result<()> {
+/// Takes the indexes that `leaves` names out of their collection and drops their trees. The caller holds
+/// the lock of those who change the schema.
+fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) -> bool) -> Result<()> {
     let set = collection.indexes();
-    let mut back_fill = BackFill::new(index, set.extractor()?)?;
-    let mut records = view.cursor(collection.tree, Bounds::all())?;
-    records.seek_to_first()?;
-    let mut pending = Pending::default();
-    while records.valid() {
-        let before = pending.entries.len();
-        back_fill.add(records.key(), records.value(), records.sequence(), &mut pending.entries)?;
-        let entries = pending.entries.len() - before;
-        if entries > 0 && index.structure.needs_stage() {
-            pending.records.push(Filled {
-                key: records.key().to_vec(),
-                sequence: records.sequence(),
-                entries,
-            });
-        }
-        if pending.entries.len_bytes() >= BATCH_BYTES {
-            check_wanted(engine, collection, index)?;
-            commit(engine, collection, index, std::mem::take(&mut pending))?;
-        }
-        records.next()?;
+    let (mut gone, staying): (Vec<_>, Vec<_>) = set.all().iter().cloned().partition(|index| leaves(index));
+    gone.iter().for_each(|index| index.progress.cancel());
+    // A rebuilt index goes before the one it was to replace: after a crash in between all is as before.
+    gone.sort_by_key(|index| index.replaces.is_none());
+    let keys_stay = staying.iter().any(|index| index.needs_key_index());
+    let key_index = set.key_index().filter(|_| !keys_stay).cloned();
+    {
+        let _schema = engine.schema.write();
+        let set: IndexSet = set.with_indexes(staying)?;
+        let kept = if keys_stay { set.key_index().cloned() } else { None };
+        collection.replace_indexes(set.with_key_index(kept));
     }
-    commit(engine, collection, index, pending)
+    // From here on no commit on its way has an entry for these trees: see `crate::schema`.
+    for index in gone.iter().chain(&key_index) {
+        index.progress.cancel();
+        engine.store.drop_tree(index.tree)?;
+    }
+    Ok(())
 }
 
 /// Fails where nobody wants the index any more.
 fn check_wanted(engine: &Engine, collection: &CollectionState, index: &Index) -> Result<()> {
     if engine.is_closing() {
-        return Err(Error::new(ErrorKind::Closed, "the database is closing; its next open builds the index"));
+        let what = "the database is closing; its next open goes on building the index";
+        return Err(Error::new(ErrorKind::Closed, what));
     }
     collection.check_live()?;
     if index.progress.is_cancelled() {
@@ -273,52 +504,4 @@ fn check_wanted(engine: &Engine, collection: &CollectionState, index: &Index) ->
         return Err(Error::new(ErrorKind::Conflict, what));
     }
     Ok(())
-}
-
-/// Entries on their way into an index.
-#[derive(Default)]
-struct Pending {
-    entries: StoreBatch,
-    /// The records that the entries are of, in order; kept for synchronous indexes alone.
-    records: Vec<Filled>,
-}
-
-/// A record whose entries were added to a batch.
-struct Filled {
-    key: Vec<u8>,
-    sequence: SequenceNumber,
-    entries: usize,
-}
-
-fn commit(engine: &Engine, collection: &CollectionState, index: &Index, pending: Pending) -> Result<()> {
-    if pending.entries.is_empty() {
-        return Ok(());
-    }
-    if !index.structure.needs_stage() {
-        return engine.store.commit(pending.entries, None, SyncMode::None).map(drop);
-    }
-    let stage = StillCurrent { table: collection.tree, pending };
-    engine.store.commit(StoreBatch::new(), Some(Box::new(stage)), SyncMode::None).map(drop)
-}
-
-/// Lets the entries of those records through that were not replaced since they were read.
-struct StillCurrent {
-    table: TreeId,
-    pending: Pending,
-}
-
-impl CommitStage for StillCurrent {
-    fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
-        let table = view.tree(self.table)?;
-        let mut entries = self.pending.entries.operations();
-        for record in &self.pending.records {
-            let is_current = table.newest_sequence(&record.key)? == Some(record.sequence);
-            for placed in entries.by_ref().take(record.entries) {
-                if let (true, Operation::Entry { key, value, .. }) = (is_current, placed.operation) {
-                    batch.put_at(placed.tree, key, value, placed.sequence)?;
-                }
-            }
-        }
-        Ok(())
-    }
 }

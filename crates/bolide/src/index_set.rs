@@ -8,7 +8,7 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::standalone::composite::{CompositeIndex, NewestWrites, StaleEntryFilter, entry_origin};
 use bolide_index::{
     AttributeExtractor, AttributePlan, AttributeValues, EntryOrder, IndexKind, IndexSpec, IndexWrites,
-    IndexedRecord, JsonExtractor, Maintenance, Repair, SecondaryIndex, Slot, StagedChange,
+    IndexedRecord, JsonExtractor, KeyIndex, Maintenance, Repair, SecondaryIndex, Slot, StagedChange,
     ValidationStrategy, slots_of,
 };
 use bolide_lsm::compaction::CompactionFilter;
@@ -23,7 +23,12 @@ pub(crate) struct Index {
     pub(crate) name: String,
     pub(crate) tree: TreeId,
     pub(crate) structure: Arc<dyn SecondaryIndex<ReadView>>,
-    pub(crate) progress: Progress,
+    pub(crate) progress: Arc<Progress>,
+    /// The tree of the index of the same name that this one takes the place of once it is ready. Until then
+    /// it is hidden from everybody but writers.
+    pub(crate) replaces: Option<TreeId>,
+    /// Whether it is the key index of its collection.
+    pub(crate) is_key_index: bool,
 }
 
 /// The structure of the index that `spec` declares.
@@ -59,18 +64,61 @@ pub(crate) fn check_available(spec: &IndexSpec) -> Result<()> {
 }
 
 impl Index {
-    /// The index that `spec` declares, with its entries in `tree`.
+    /// The index that `spec` declares, with its entries in `tree`; `keys` is the key index of the
+    /// collection, if it has one.
     ///
     /// # Errors
     /// `Unsupported` for a kind that this version does not have.
-    pub(crate) fn new(spec: IndexSpec, tree: TreeId, progress: Progress) -> Result<Self> {
+    pub(crate) fn new(
+        spec: IndexSpec,
+        tree: TreeId,
+        progress: Progress,
+        _keys: Option<&Self>,
+    ) -> Result<Self> {
         let name = spec.name().to_owned();
         let structure = structure(spec, tree)?;
-        Ok(Self { name, tree, structure, progress })
+        let progress = Arc::new(progress);
+        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: false })
+    }
+
+    /// The key index of a collection, in `tree`.
+    ///
+    /// # Errors
+    /// Never, as long as its own declaration can be read.
+    pub(crate) fn of_keys(tree: TreeId, progress: Progress) -> Result<Self> {
+        let structure = Arc::new(KeyIndex::new(tree)?);
+        let name = SecondaryIndex::<ReadView>::spec(&*structure).name().to_owned();
+        let progress = Arc::new(progress);
+        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: true })
+    }
+
+    /// The same index, now in the place of the one that it was to replace.
+    pub(crate) fn in_place(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            tree: self.tree,
+            structure: self.structure.clone(),
+            progress: self.progress.clone(),
+            replaces: None,
+            is_key_index: self.is_key_index,
+        }
     }
 
     pub(crate) fn spec(&self) -> &IndexSpec {
         self.structure.spec()
+    }
+
+    /// Whether it validates by the key index of its collection.
+    pub(crate) fn needs_key_index(&self) -> bool {
+        self.spec().validation() == ValidationStrategy::KeyIndex && !self.is_key_index
+    }
+
+    /// Whether a back-fill has to make sure, inside the commit, that a record was not replaced; see
+    /// [`crate::index_build`].
+    pub(crate) fn fills_current_alone(&self) -> bool {
+        self.is_key_index
+            || self.structure.needs_stage()
+            || self.spec().entry_order() == EntryOrder::PrimaryKey
     }
 }
 
@@ -85,6 +133,10 @@ impl Index {
 /// # Errors
 /// `NotFound` where one of the trees is not there.
 pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Result<()> {
+    if index.is_key_index {
+        // It has the tombstones and deleted ranges of the records themselves.
+        return Ok(());
+    }
     let attributes = index.spec().attributes().len();
     let reader = store.tree_reader(table)?;
     if index.spec().maintenance() == Maintenance::Validation {
@@ -170,6 +222,8 @@ pub(crate) struct IndexSet {
     needs_stage: bool,
     /// Whether some index has to see the records that a batch replaces.
     needs_old_records: bool,
+    /// The tree of primary keys and sequence numbers alone, if some index validates by it.
+    key_index: Option<Arc<Index>>,
 }
 
 /// Memory that extraction uses again and again.
@@ -207,12 +261,40 @@ impl IndexSet {
             RecordKind::Json => Some(Arc::new(JsonExtractor) as Arc<dyn AttributeExtractor>),
             RecordKind::Bytes => extractor,
         };
-        Ok(Self { records, extractor, plan, indexes, slots, needs_stage, needs_old_records })
+        Ok(Self { records, extractor, plan, indexes, slots, needs_stage, needs_old_records, key_index: None })
     }
 
     /// The same collection with other indexes.
     pub(crate) fn with_indexes(&self, indexes: Vec<Arc<Index>>) -> Result<Self> {
-        Self::new(self.records, self.extractor.clone(), indexes)
+        let set = Self::new(self.records, self.extractor.clone(), indexes)?;
+        Ok(set.with_key_index(self.key_index.clone()))
+    }
+
+    /// The same collection with this key index, or without one.
+    pub(crate) fn with_key_index(mut self, key_index: Option<Arc<Index>>) -> Self {
+        self.key_index = key_index;
+        self
+    }
+
+    /// The key index of the collection, if it has one.
+    pub(crate) fn key_index(&self) -> Option<&Arc<Index>> {
+        self.key_index.as_ref()
+    }
+
+    /// The tree of the key index.
+    #[inline]
+    pub(crate) fn key_tree(&self) -> Option<TreeId> {
+        self.key_index.as_ref().map(|index| index.tree)
+    }
+
+    /// The indexes that a user knows of: those that are being rebuilt show once.
+    pub(crate) fn visible(&self) -> impl Iterator<Item = &Arc<Index>> {
+        self.indexes.iter().filter(|index| index.replaces.is_none())
+    }
+
+    /// The index that is being built to replace the one in `tree`.
+    pub(crate) fn successor(&self, tree: TreeId) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|index| index.replaces == Some(tree))
     }
 
     pub(crate) fn all(&self) -> &[Arc<Index>] {
@@ -408,23 +490,36 @@ impl IndexWrites for StagedWrites<'_> {
 }
 
 /// Writes the entries of one index for records that are there already.
-pub(crate) struct BackFill<'i> {
-    index: &'i Index,
-    extractor: &'i dyn AttributeExtractor,
+pub(crate) struct BackFill {
+    index: Arc<Index>,
+    extractor: Arc<dyn AttributeExtractor>,
     plan: AttributePlan,
     slots: Vec<Slot>,
     values: AttributeValues,
     key: Vec<u8>,
 }
 
-impl<'i> BackFill<'i> {
-    pub(crate) fn new(index: &'i Index, extractor: &'i dyn AttributeExtractor) -> Result<Self> {
+impl BackFill {
+    /// For `index`, over the records of the collection that `set` is of.
+    ///
+    /// # Errors
+    /// As [`IndexSet::extractor`].
+    pub(crate) fn new(index: &Arc<Index>, set: &IndexSet) -> Result<Self> {
+        set.extractor()?;
+        let extractor = set.extractor.clone().unwrap_or_else(|| Arc::new(JsonExtractor));
         let plan = AttributePlan::new(index.spec().paths().cloned());
         let slots = slots_of(index.spec(), &plan)?;
-        Ok(Self { index, extractor, plan, slots, values: AttributeValues::new(), key: Vec::new() })
+        let (values, key) = (AttributeValues::new(), Vec::new());
+        Ok(Self { index: index.clone(), extractor, plan, slots, values, key })
     }
 
-    /// Adds the entries of a record that was written at `sequence`.
+    /// Whether the index writes its lists at a number of the commit, of which a back-fill has none of its
+    /// own.
+    pub(crate) fn takes_a_number(&self) -> bool {
+        self.index.spec().kind() == IndexKind::Eager
+    }
+
+    /// Adds the entries of a record that was written at `sequence`, as a write of it would.
     ///
     /// # Errors
     /// As [`IndexSet::derive`], naming the record.
@@ -435,7 +530,11 @@ impl<'i> BackFill<'i> {
         sequence: SequenceNumber,
         batch: &mut StoreBatch,
     ) -> Result<()> {
-        self.extractor.extract(record, &self.plan, &mut self.values).map_err(|error| named(error, key))?;
+        if !self.index.is_key_index {
+            self.extractor
+                .extract(record, &self.plan, &mut self.values)
+                .map_err(|error| named(error, key))?;
+        }
         let record = IndexedRecord {
             primary_key: key,
             sequence: Some(sequence),
@@ -444,6 +543,36 @@ impl<'i> BackFill<'i> {
         };
         let mut out = StagedWrites { batch, sequence, key: Vec::new() };
         self.index.structure.derive(&record, &mut self.key, &mut out).map_err(|error| named(error, key))
+    }
+
+    /// Adds, inside a commit, what the index itself has to read first, for records that `view` shows.
+    ///
+    /// # Errors
+    /// As [`IndexSet::stage`].
+    pub(crate) fn stage(
+        &mut self,
+        records: &[(&[u8], &[u8], SequenceNumber)],
+        view: &ReadView,
+        batch: &mut StoreBatch,
+    ) -> Result<()> {
+        if !self.index.structure.needs_stage() {
+            return Ok(());
+        }
+        let extract = |&(key, record, _): &(&[u8], &[u8], SequenceNumber)| {
+            let mut values = AttributeValues::new();
+            self.extractor.extract(record, &self.plan, &mut values).map_err(|error| named(error, key))?;
+            Ok(values)
+        };
+        let values: Vec<AttributeValues> = records.iter().map(extract).collect::<Result<_>>()?;
+        let first = batch.first_sequence();
+        let change = |(&(primary_key, _, sequence), values)| StagedChange {
+            sequence: first,
+            old: None,
+            new: Some(IndexedRecord { primary_key, sequence: Some(sequence), values, slots: &self.slots }),
+        };
+        let changes: Vec<StagedChange<'_>> = records.iter().zip(&values).map(change).collect();
+        let mut out = StagedWrites { batch, sequence: first, key: Vec::new() };
+        self.index.structure.stage(&changes, view, &mut self.key, &mut out)
     }
 }
 

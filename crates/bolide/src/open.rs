@@ -4,7 +4,9 @@
 //! * A collection that was being created or dropped when the process ended is dropped, with its
 //!   indexes.
 //! * An index whose collection is gone is dropped.
-//! * An index that was being built is built anew, in a fresh tree; queries do not use it until then.
+//! * The building of an index goes on where it was; queries do not use it until it is done. One that was to
+//!   replace another of its name is dropped or takes its place, as its descriptor says.
+//! * A key index that no index uses is dropped.
 //!
 //! A read-only open leaves all that as it is and does not show it.
 
@@ -15,17 +17,19 @@ use std::sync::atomic::AtomicBool;
 
 use bolide_base::limits::{MAX_COLLECTIONS, MAX_INDEXES_PER_COLLECTION};
 use bolide_base::{Error, Result, TreeId};
-use bolide_index::IndexSpec;
+use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::{Store, StoreComponents, StoreOptions, TreeInfo};
 use bolide_table::BlockCache;
 use parking_lot::{Mutex, RwLock};
 
 use crate::catalog::{
     CollectionDescriptor, CollectionState as Life, Descriptor, IndexDescriptor, IndexState,
+    KeyIndexDescriptor,
 };
 use crate::components::Components;
 use crate::handle::{Engine, Handle};
-use crate::index_build::{self, Unfinished};
+use crate::index_build::options::BuildOptions;
+use crate::index_build::{self, Job};
 use crate::index_set::{Index, IndexSet, install_filter};
 use crate::options::Options;
 use crate::progress::Progress;
@@ -65,6 +69,7 @@ pub(crate) fn open(
         schema: RwLock::new(schema),
         changing: Mutex::new(()),
         closing: AtomicBool::new(false),
+        builds_in_background: options.background_threads > 0,
     });
     let handle = Arc::new(Handle { engine, builders: Mutex::new(Vec::new()) });
     if !read_only {
@@ -96,14 +101,19 @@ fn store_options(path: &Path, options: &Options, read_only: bool) -> StoreOption
 struct Catalog {
     collections: BTreeMap<TreeId, CollectionDescriptor>,
     indexes: BTreeMap<TreeId, IndexDescriptor>,
+    key_indexes: BTreeMap<TreeId, KeyIndexDescriptor>,
     /// Trees of collections and indexes that never came to be, or were on their way out.
     leftover: Vec<TreeId>,
 }
 
 impl Catalog {
     fn read(trees: Vec<TreeInfo>) -> Result<Self> {
-        let mut catalog =
-            Self { collections: BTreeMap::new(), indexes: BTreeMap::new(), leftover: Vec::new() };
+        let mut catalog = Self {
+            collections: BTreeMap::new(),
+            indexes: BTreeMap::new(),
+            key_indexes: BTreeMap::new(),
+            leftover: Vec::new(),
+        };
         for tree in trees {
             match Descriptor::decode(tree.id, &tree.descriptor)? {
                 Descriptor::Collection(found) if found.state == Life::Live => {
@@ -113,34 +123,77 @@ impl Catalog {
                 Descriptor::Index(found) => {
                     catalog.indexes.insert(tree.id, found);
                 }
+                Descriptor::KeyIndex(found) => {
+                    catalog.key_indexes.insert(tree.id, found);
+                }
             }
         }
         catalog.sort_out_indexes();
+        catalog.sort_out_key_indexes()?;
         catalog.check()?;
         Ok(catalog)
     }
 
-    /// Sets aside indexes without a collection, and of two of one name the one that is to be replaced:
-    /// a build that starts anew makes its tree before it drops the old one.
+    /// Sets aside indexes without a collection, and of several of one name those that were replaced or
+    /// given up: the newest that is ready stays, and with it the newest that is to replace it.
     fn sort_out_indexes(&mut self) {
-        let mut kept: BTreeMap<(TreeId, String), TreeId> = BTreeMap::new();
+        let mut by_name: BTreeMap<(TreeId, &str), Vec<TreeId>> = BTreeMap::new();
         for (&tree, index) in &self.indexes {
-            if !self.collections.contains_key(&index.owner) {
-                self.leftover.push(tree);
-                continue;
-            }
-            let place = kept.entry((index.owner, index.name.clone())).or_insert(tree);
-            let is_ready =
-                |tree: &TreeId| self.indexes.get(tree).map(|index| index.state) == Some(IndexState::Ready);
-            if *place != tree {
-                let goes = if is_ready(place) { tree } else { std::mem::replace(place, tree) };
-                self.leftover.push(goes);
+            by_name.entry((index.owner, &index.name)).or_default().push(tree);
+        }
+        let mut first = Vec::new();
+        for ((owner, _), trees) in by_name {
+            let is_ready = |tree: &TreeId| {
+                self.indexes.get(tree).is_some_and(|index| index.life.state == IndexState::Ready)
+            };
+            let ready = trees.iter().copied().rev().find(is_ready);
+            let newest = trees.last().copied();
+            let replaces_ready =
+                |tree: &TreeId| self.indexes.get(tree).is_some_and(|index| index.life.replaces == ready);
+            let stays = |tree: TreeId| match ready {
+                _ if !self.collections.contains_key(&owner) => false,
+                Some(ready) => tree == ready || (Some(tree) == newest && replaces_ready(&tree)),
+                None => Some(tree) == newest,
+            };
+            self.leftover.extend(trees.iter().copied().filter(|&tree| !stays(tree)));
+            first.extend(newest.filter(|_| ready.is_none()));
+        }
+        // What was to be replaced is gone: these are the first of their names.
+        for tree in first {
+            if let Some(index) = self.indexes.get_mut(&tree) {
+                index.life.replaces = None;
             }
         }
         // Indexes go before their collections: a crash in between leaves no index without one.
         self.leftover.sort_unstable_by_key(|tree| !self.indexes.contains_key(tree));
         for tree in &self.leftover {
             self.indexes.remove(tree);
+        }
+    }
+
+    /// Sets aside key indexes that no index uses: they are made before the first and dropped after the last.
+    fn sort_out_key_indexes(&mut self) -> Result<()> {
+        let mut users: BTreeMap<TreeId, usize> = BTreeMap::new();
+        for index in self.indexes.values() {
+            let uses = index.spec.parse::<IndexSpec>().map(|spec| spec.validation());
+            if uses.is_ok_and(|validation| validation == ValidationStrategy::KeyIndex) {
+                *users.entry(index.owner).or_default() += 1;
+            }
+        }
+        let unused = |(_, found): &(&TreeId, &KeyIndexDescriptor)| !users.contains_key(&found.owner);
+        let unused: Vec<TreeId> = self.key_indexes.iter().filter(unused).map(|(&tree, _)| tree).collect();
+        for tree in unused {
+            self.key_indexes.remove(&tree);
+            self.leftover.insert(0, tree);
+        }
+        let mut owners: Vec<TreeId> = self.key_indexes.values().map(|found| found.owner).collect();
+        owners.sort_unstable();
+        match owners.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => {
+                let what = format!("the collection in tree {} has two key indexes", pair[0]);
+                Err(Error::corruption("manifest", 0, what))
+            }
+            None => Ok(()),
         }
     }
 
@@ -164,33 +217,41 @@ impl Catalog {
     }
 }
 
-fn build_schema(id: u64, catalog: &Catalog, components: &Components) -> Result<(Schema, Vec<Unfinished>)> {
+fn build_schema(id: u64, catalog: &Catalog, components: &Components) -> Result<(Schema, Vec<Job>)> {
     let mut schema = Schema::new();
     let mut unfinished = Vec::new();
     for (&tree, found) in &catalog.collections {
+        let mut key_index = None;
+        for (&key_tree, descriptor) in catalog.key_indexes.iter().filter(|(_, keys)| keys.owner == tree) {
+            key_index = Some(Arc::new(Index::of_keys(key_tree, Progress::of(&descriptor.life))?));
+        }
         let mut indexes = Vec::new();
         for (&index_tree, descriptor) in catalog.indexes.iter().filter(|(_, index)| index.owner == tree) {
-            indexes.push(open_index(index_tree, descriptor)?);
+            indexes.push(open_index(index_tree, descriptor, key_index.as_deref())?);
         }
         let extractor = components.extractors.get(&found.name).cloned();
-        let set = IndexSet::new(found.records, extractor, indexes.clone())?;
+        let set = IndexSet::new(found.records, extractor, indexes.clone())?.with_key_index(key_index);
         let collection = Arc::new(CollectionState::new(id, tree, found.clone(), set));
-        let building = indexes.into_iter().filter(|index| index.progress.state() == IndexState::Building);
-        unfinished.extend(building.map(|index| Unfinished { collection: collection.clone(), index }));
+        for index in indexes {
+            let limits = catalog.indexes.get(&index.tree).map_or((0, 0), |found| found.life.limits);
+            if index.progress.state() == IndexState::Building {
+                let options = BuildOptions::resumed(limits);
+                unfinished.push(Job { collection: collection.clone(), index, options });
+            }
+        }
         schema.insert(found.name.clone(), collection);
     }
     Ok((schema, unfinished))
 }
 
-fn open_index(tree: TreeId, descriptor: &IndexDescriptor) -> Result<Arc<Index>> {
+fn open_index(tree: TreeId, descriptor: &IndexDescriptor, keys: Option<&Index>) -> Result<Arc<Index>> {
     let of = |error: Error| {
         error.context(format_args!("manifest: the index {:?} in tree {tree}", descriptor.name))
     };
     let spec: IndexSpec = descriptor.spec.parse().map_err(of)?;
     let spec = spec.with_name(descriptor.name.clone()).map_err(of)?;
-    let progress = match descriptor.state {
-        IndexState::Building => Progress::building(),
-        IndexState::Ready => Progress::complete_since(descriptor.since),
-    };
-    Index::new(spec, tree, progress).map(Arc::new).map_err(of)
+    let progress = Progress::of(&descriptor.life);
+    let mut index = Index::new(spec, tree, progress, keys).map_err(of)?;
+    index.replaces = descriptor.life.replaces;
+    Ok(Arc::new(index))
 }

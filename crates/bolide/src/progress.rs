@@ -1,11 +1,12 @@
 //! How far the making of an index is, shared by its builder, writers and queries.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use bolide_base::{Error, SequenceNumber};
-use parking_lot::Mutex;
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+use parking_lot::{Condvar, Mutex};
 
-use crate::catalog::IndexState;
+use crate::catalog::{Done, Filled, IndexLife, IndexState};
 
 /// How far the making of an index is.
 #[derive(Debug)]
@@ -14,25 +15,67 @@ pub(crate) struct Progress {
     complete_since: AtomicU64,
     /// Set when the index is dropped: a builder stops.
     cancelled: AtomicBool,
-    /// Why the last attempt to build it failed.
-    problem: Mutex<Option<Error>>,
+    records: AtomicU64,
+    bytes: AtomicU64,
+    entries: AtomicU64,
+    /// About how many records there are to read in all.
+    expected_records: AtomicU64,
+    /// What was done before this open of the database.
+    before: Done,
+    attempt: Mutex<Attempt>,
+    ended: Condvar,
+}
+
+/// One attempt to build an index, of which an open of the database makes at most one.
+#[derive(Debug, Default)]
+struct Attempt {
+    /// Up to where an earlier attempt came.
+    filled: Option<Filled>,
+    started_micros: Option<u64>,
+    ended_micros: Option<u64>,
+    /// Why it failed.
+    problem: Option<Error>,
+    /// The problem is one of the records: trying again would not help.
+    given_up: bool,
 }
 
 impl Progress {
-    pub(crate) fn building() -> Self {
-        Self::complete_since(u64::MAX)
+    /// Of an index as its descriptor describes it.
+    pub(crate) fn of(life: &IndexLife) -> Self {
+        let is_ready = life.state == IndexState::Ready;
+        let attempt = Attempt {
+            filled: life.filled.clone(),
+            problem: (life.state == IndexState::Failed)
+                .then(|| Error::new(ErrorKind::InvalidInput, life.problem.clone())),
+            given_up: life.state == IndexState::Failed,
+            ..Attempt::default()
+        };
+        Self {
+            complete_since: AtomicU64::new(if is_ready { life.since } else { u64::MAX }),
+            cancelled: AtomicBool::new(false),
+            records: AtomicU64::new(life.done.records),
+            bytes: AtomicU64::new(life.done.bytes),
+            entries: AtomicU64::new(life.done.entries),
+            expected_records: AtomicU64::new(life.done.records),
+            before: life.done,
+            attempt: Mutex::new(attempt),
+            ended: Condvar::new(),
+        }
     }
 
+    /// Of an index that is about to be built.
+    pub(crate) fn building() -> Self {
+        Self::of(&IndexLife::begins(IndexState::Building))
+    }
+
+    /// Of an index that is complete for every view at or after `sequence`.
     pub(crate) fn complete_since(sequence: SequenceNumber) -> Self {
-        Self {
-            complete_since: AtomicU64::new(sequence),
-            cancelled: AtomicBool::new(false),
-            problem: Mutex::new(None),
-        }
+        Self::of(&IndexLife { since: sequence, ..IndexLife::begins(IndexState::Ready) })
     }
 
     pub(crate) fn state(&self) -> IndexState {
         match self.complete_since.load(Ordering::Acquire) {
+            u64::MAX if self.attempt.lock().given_up => IndexState::Failed,
             u64::MAX => IndexState::Building,
             _ => IndexState::Ready,
         }
@@ -44,8 +87,9 @@ impl Progress {
         self.complete_since.load(Ordering::Acquire) <= sequence
     }
 
+    /// Lets queries use the index.
     pub(crate) fn publish(&self, since: SequenceNumber) {
-        *self.problem.lock() = None;
+        self.attempt.lock().problem = None;
         self.complete_since.store(since, Ordering::Release);
     }
 
@@ -57,11 +101,147 @@ impl Progress {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    pub(crate) fn fail(&self, problem: Error) {
-        *self.problem.lock() = Some(problem);
+    /// Up to where an earlier attempt came.
+    pub(crate) fn filled(&self) -> Option<Filled> {
+        self.attempt.lock().filled.clone()
+    }
+
+    /// An attempt begins, which will read about so many records in all.
+    pub(crate) fn begin(&self, now_micros: u64, expected_records: u64) {
+        let mut attempt = self.attempt.lock();
+        attempt.started_micros = Some(now_micros);
+        attempt.ended_micros = None;
+        self.expected_records.store(expected_records, Ordering::Relaxed);
+    }
+
+    /// Counts what was just committed; the result is the sum.
+    pub(crate) fn count(&self, more: Done) -> Done {
+        let add = |sum: &AtomicU64, more: u64| sum.fetch_add(more, Ordering::Relaxed) + more;
+        Done {
+            records: add(&self.records, more.records),
+            bytes: add(&self.bytes, more.bytes),
+            entries: add(&self.entries, more.entries),
+        }
+    }
+
+    /// Counts from nothing again.
+    pub(crate) fn start_over(&self) {
+        for sum in [&self.records, &self.bytes, &self.entries] {
+            sum.store(0, Ordering::Relaxed);
+        }
+        self.attempt.lock().filled = None;
+    }
+
+    /// What was done, in this open of the database and before.
+    pub(crate) fn done(&self) -> Done {
+        Done {
+            records: self.records.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            entries: self.entries.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The attempt ended, well or not.
+    pub(crate) fn end(&self, now_micros: u64, outcome: &Result<()>) {
+        let mut attempt = self.attempt.lock();
+        attempt.ended_micros = Some(now_micros);
+        attempt.problem = outcome.as_ref().err().cloned();
+        attempt.given_up |= attempt.problem.as_ref().is_some_and(is_about_records);
+        drop(attempt);
+        self.ended.notify_all();
+    }
+
+    /// Notes why an attempt on another index that was to replace this one failed.
+    pub(crate) fn note_problem(&self, problem: Error) {
+        self.attempt.lock().problem = Some(problem);
+    }
+
+    /// Waits until the attempt has ended. The result is what came of it.
+    pub(crate) fn wait(&self) -> Result<()> {
+        let mut attempt = self.attempt.lock();
+        while attempt.ended_micros.is_none() {
+            self.ended.wait(&mut attempt);
+        }
+        attempt.problem.clone().map_or(Ok(()), Err)
     }
 
     pub(crate) fn problem(&self) -> Option<Error> {
-        self.problem.lock().clone()
+        self.attempt.lock().problem.clone()
     }
+
+    /// How far it is, for people.
+    pub(crate) fn figures(&self, now_micros: u64) -> BuildProgress {
+        let state = self.state();
+        let (done, attempt) = (self.done(), self.attempt.lock());
+        let elapsed = attempt
+            .started_micros
+            .map_or(0, |started| attempt.ended_micros.unwrap_or(now_micros).saturating_sub(started));
+        let expected = self.expected_records.load(Ordering::Relaxed).max(done.records);
+        BuildProgress {
+            state,
+            records: done.records,
+            expected_records: if state == IndexState::Ready { done.records } else { expected },
+            bytes: done.bytes,
+            entries: done.entries,
+            elapsed: Duration::from_micros(elapsed),
+            records_before: self.before.records,
+            bytes_before: self.before.bytes,
+        }
+    }
+}
+
+/// Whether a build failed because of what is in the records, so that trying again does not help.
+pub(crate) fn is_about_records(problem: &Error) -> bool {
+    matches!(problem.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded)
+}
+
+/// How far the building of an index is: what [`IndexBuild::progress`](crate::IndexBuild::progress) and
+/// [`IndexInfo::progress`](crate::IndexInfo::progress) say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BuildProgress {
+    /// Whether queries use it yet.
+    pub state: IndexState,
+    /// Records that were read and whose entries are in the index, those of earlier opens of the database
+    /// included. Records written since the build began are not among them: they bring their entries.
+    pub records: u64,
+    /// About how many records there are to read in all: replaced versions count too until a compaction
+    /// drops them, so this may be too large.
+    pub expected_records: u64,
+    /// Bytes of the keys and records that were read.
+    pub bytes: u64,
+    /// Entries that were added for them.
+    pub entries: u64,
+    /// Time since this open of the database began to build it, or that it took.
+    pub elapsed: Duration,
+    /// Records among [`records`](Self::records) that an earlier open of the database read.
+    pub records_before: u64,
+    /// Bytes among [`bytes`](Self::bytes) that an earlier open of the database read.
+    pub bytes_before: u64,
+}
+
+impl BuildProgress {
+    /// The share that is done, from 0 to 1; 1 for an index that is ready.
+    pub fn share(&self) -> f64 {
+        match (self.state, self.expected_records) {
+            (IndexState::Ready, _) => 1.0,
+            (_, 0) => 0.0,
+            (_, expected) => (self.records as f64 / expected as f64).min(1.0),
+        }
+    }
+
+    /// Records read a second, in this open of the database; 0 before it began.
+    pub fn records_per_second(&self) -> f64 {
+        per_second(self.records.saturating_sub(self.records_before), self.elapsed)
+    }
+
+    /// Bytes of records read a second, in this open of the database; 0 before it began.
+    pub fn bytes_per_second(&self) -> f64 {
+        per_second(self.bytes.saturating_sub(self.bytes_before), self.elapsed)
+    }
+}
+
+fn per_second(count: u64, elapsed: Duration) -> f64 {
+    let seconds = elapsed.as_secs_f64();
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }

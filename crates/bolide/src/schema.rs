@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use bolide_base::{Error, ErrorKind, Result, TreeId};
+use parking_lot::Mutex;
 
 use crate::catalog::{CollectionDescriptor, RecordKind};
 use crate::index_set::{Index, IndexSet};
@@ -35,6 +36,8 @@ pub(crate) struct CollectionState {
     /// Swapped only under the schema lock held for writing.
     indexes: ArcSwap<IndexSet>,
     dropped: AtomicBool,
+    /// Held by the build that fills the key index.
+    pub(crate) filling_keys: Mutex<()>,
 }
 
 impl CollectionState {
@@ -47,6 +50,7 @@ impl CollectionState {
             keys: from.keys,
             indexes: ArcSwap::from_pointee(indexes),
             dropped: AtomicBool::new(false),
+            filling_keys: Mutex::new(()),
         }
     }
 
@@ -95,8 +99,8 @@ impl fmt::Debug for CollectionState {
 /// The index of this name, or an error that says which there are.
 pub(crate) fn find_index(collection: &CollectionState, name: &str) -> Result<Arc<Index>> {
     let indexes = collection.indexes_guard();
-    indexes.all().iter().find(|index| index.name == name).cloned().ok_or_else(|| {
-        let names: Vec<&str> = indexes.all().iter().map(|index| index.name.as_str()).collect();
+    indexes.visible().find(|index| index.name == name).cloned().ok_or_else(|| {
+        let names: Vec<&str> = indexes.visible().map(|index| index.name.as_str()).collect();
         let there_is = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let what = format!("the collection {:?} has no index {name:?}; it has: {there_is}", collection.name);
         Error::new(ErrorKind::NotFound, what)

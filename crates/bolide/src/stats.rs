@@ -163,8 +163,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
         table: TreeFigures::of(&store, collection.tree),
         indexes: collection
             .indexes_guard()
-            .all()
-            .iter()
+            .visible()
             .map(|index| IndexStats {
                 name: index.name.clone(),
                 spec: index.spec().to_string(),

@@ -175,23 +175,49 @@ impl WriteBatch {
             self.store.truncate(mark);
             return Err(error);
         }
+        if let Some(tree) = self.key_tree(position)
+            && let Err(error) = self.store.put_derived(tree, key, &[], None)
+        {
+            self.store.truncate(mark);
+            return Err(error);
+        }
         self.writes += 1;
         Ok(())
     }
 
     fn delete_in(&mut self, collection: &Arc<CollectionState>, key: &[u8]) -> Result<()> {
         check_key(key)?;
-        self.part(collection);
+        let position = self.part(collection);
+        let mark = self.store.mark();
         self.store.delete(collection.tree, key)?;
+        if let Some(tree) = self.key_tree(position)
+            && let Err(error) = self.store.delete_derived(tree, key)
+        {
+            self.store.truncate(mark);
+            return Err(error);
+        }
         self.writes += 1;
         Ok(())
     }
 
     fn delete_range_in(&mut self, collection: &Arc<CollectionState>, start: &[u8], end: &[u8]) -> Result<()> {
-        self.part(collection);
+        let position = self.part(collection);
+        let mark = self.store.mark();
         self.store.delete_range(collection.tree, start, end)?;
+        if let Some(tree) = self.key_tree(position)
+            && let Err(error) = self.store.delete_range_derived(tree, start, end)
+        {
+            self.store.truncate(mark);
+            return Err(error);
+        }
         self.writes += 1;
         Ok(())
+    }
+
+    /// The key index that the entries of this part are derived for, which has an entry for every write.
+    #[inline]
+    fn key_tree(&self, position: usize) -> Option<TreeId> {
+        self.parts.get(position)?.indexes.key_tree()
     }
 
     /// The position of the collection among the parts; notes it where it is new.

@@ -52,4 +52,4 @@ pub use secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChan
 pub use source::{EntryCursor, ReadSource, TreeSource};
 pub use spec::{EntryOrder, IndexKind, IndexSpec, Maintenance, Repair, Split, ValidationStrategy};
 pub use standalone::composite::CompositeIndex;
-pub use validation::{Validator, Verdict};
+pub use validation::{KeyIndex, Validator, Verdict};

@@ -3,15 +3,17 @@
 //! A candidate is current at a view if the write it stems from is the newest write of its primary key
 //! that the view sees, and no range tombstone covers it.
 
+mod key_index;
 mod maintained;
 mod primary;
 
 use std::fmt;
 
-use bolide_base::{Result, SequenceNumber};
+use bolide_base::{Result, SequenceNumber, TreeId};
 
 use crate::source::TreeSource;
 
+pub use key_index::{KeyIndex, KeyIndexValidator};
 pub use maintained::MaintainedValidator;
 pub use primary::PrimaryValidator;
 
@@ -32,8 +34,13 @@ pub trait Validator<T: TreeSource>: Send + Sync + fmt::Debug {
     /// The name shown by explain.
     fn name(&self) -> &'static str;
 
-    /// Whether `primary_key`, as written at `sequence`, is current in `table`, the collection's tree at the
-    /// view of the query.
+    /// The tree that [`verdict`](Self::verdict) is to be given; `None` for the collection's own.
+    fn tree(&self) -> Option<TreeId> {
+        None
+    }
+
+    /// Whether `primary_key`, as written at `sequence`, is current in `table`: the collection's tree, or
+    /// [`tree`](Self::tree), at the view of the query.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files below.

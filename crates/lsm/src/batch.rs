@@ -236,6 +236,23 @@ impl StoreBatch {
         self.push_derived(EntryKind::Delete, tree, key, None, None)
     }
 
+    /// Deletes all keys of `tree` in `start..end` on behalf of the operation before it, whose sequence number
+    /// it shares.
+    ///
+    /// # Errors
+    /// As [`delete_range`](Self::delete_range) and [`put_derived`](Self::put_derived).
+    pub fn delete_range_derived(&mut self, tree: TreeId, start: &[u8], end: &[u8]) -> Result<()> {
+        if start >= end {
+            return Err(Error::invalid_input("the start of a range to delete must be below its end"));
+        }
+        if self.sequences == 0 {
+            return Err(Error::internal("a derived write has no operation before it"));
+        }
+        check_key(end)?;
+        self.may_delete_ranges = true;
+        self.push(RANGE_DELETE, None, tree, start, Some(end)).map(drop)
+    }
+
     /// Puts an entry with a sequence number of the past (a back-fill), or, while the batch is staged,
     /// with the number of one of its operations.
     ///

@@ -1,13 +1,14 @@
 //! The whole store as it was at one sequence number.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bolide_base::{Result, SequenceNumber, TreeId};
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_table::ValueRef;
 
 use super::StoreInner;
 use super::estimate::RangeEstimate;
-use super::tree::TreeState;
+use super::tree::{Tree, TreeState};
 use crate::cursor::{Bounds, Source, VersionsCursor, VisibleCursor};
 use crate::memtable::Visibility;
 
@@ -20,18 +21,22 @@ pub struct ReadView {
     store: Arc<StoreInner>,
     sequence: SequenceNumber,
     registered: bool,
+    /// The trees there were when it was made: it reads them to its end, also those dropped since.
+    trees: Arc<BTreeMap<TreeId, Arc<Tree>>>,
 }
 
 impl ReadView {
     pub(super) fn latest(store: Arc<StoreInner>) -> Self {
         let sequence = store.snapshots.register();
-        Self { store, sequence, registered: true }
+        let trees = store.trees.load_full();
+        Self { store, sequence, registered: true, trees }
     }
 
     /// A view for the length of one commit, at a number that is not published yet: versions at or
     /// above the published number are not compacted away, so it needs no registration.
     pub(super) fn unregistered(store: Arc<StoreInner>, sequence: SequenceNumber) -> Self {
-        Self { store, sequence, registered: false }
+        let trees = store.trees.load_full();
+        Self { store, sequence, registered: false, trees }
     }
 
     /// Writes up to this number are seen, later ones are not.
@@ -44,7 +49,7 @@ impl ReadView {
     /// # Errors
     /// `NotFound` if there is no such tree; `Corruption` or `Io` from reading an sstable.
     pub fn get(&self, tree: TreeId, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
-        self.store.tree(tree)?.state_guard().get(key, self.sequence)
+        self.find(tree)?.state_guard().get(key, self.sequence)
     }
 
     /// The sequence number of the write that set `key` in `tree`; `None` if the key is absent, deleted
@@ -53,7 +58,7 @@ impl ReadView {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn newest_sequence(&self, tree: TreeId, key: &[u8]) -> Result<Option<SequenceNumber>> {
-        self.store.tree(tree)?.state_guard().newest_sequence(key, self.sequence)
+        self.find(tree)?.state_guard().newest_sequence(key, self.sequence)
     }
 
     /// True if a range tombstone of `tree` that this view sees covers `key` as written at `sequence`.
@@ -82,7 +87,13 @@ impl ReadView {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn tree(&self, tree: TreeId) -> Result<TreeView> {
-        Ok(TreeView { state: self.store.tree(tree)?.state(), sequence: self.sequence, view: self.clone() })
+        Ok(TreeView { state: self.find(tree)?.state(), sequence: self.sequence, view: self.clone() })
+    }
+
+    fn find(&self, tree: TreeId) -> Result<&Arc<Tree>> {
+        self.trees
+            .get(&tree)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no tree {tree} (any more)")))
     }
 }
 
@@ -91,7 +102,12 @@ impl Clone for ReadView {
         if self.registered {
             self.store.snapshots.register_again(self.sequence);
         }
-        Self { store: self.store.clone(), sequence: self.sequence, registered: self.registered }
+        Self {
+            store: self.store.clone(),
+            sequence: self.sequence,
+            registered: self.registered,
+            trees: self.trees.clone(),
+        }
     }
 }
 

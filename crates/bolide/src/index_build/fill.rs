@@ -1,0 +1,240 @@
+//! The back-fill: entries for the records that are there already; see the argument in [`super`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_lsm::{Bounds, CommitStage, ReadView, StoreBatch, SyncMode};
+
+use super::options::BuildOptions;
+use super::pace::Pace;
+use super::{check_wanted, encode_life};
+use crate::catalog::{Done, Filled, IndexLife, IndexState};
+use crate::handle::Engine;
+use crate::index_set::{BackFill, Index, IndexSet};
+use crate::schema::CollectionState;
+
+/// Size at which a batch of blind entries is committed, in bytes. A writer may have to wait for one batch
+/// to go into the log and the memtable, so it is small: well under a millisecond.
+const BATCH_BYTES: usize = 32 << 10;
+/// Records whose entries are committed together where each is looked at again inside the commit.
+const STAGED_RECORDS: usize = 64;
+/// Size of their keys and records at which they are committed all the same.
+const STAGED_BYTES: usize = 256 << 10;
+/// Progress is made durable at least so often.
+const CHECKPOINT_MICROS: u64 = 2_000_000;
+
+/// A back-fill of one index.
+pub(super) struct Fill<'f> {
+    pub(super) engine: &'f Engine,
+    pub(super) collection: &'f CollectionState,
+    /// The index whose build this is a part of: it ends when nobody wants that any more.
+    pub(super) wanted: &'f Index,
+    /// The index to fill: the same, or the key index that it needs.
+    pub(super) index: &'f Arc<Index>,
+    pub(super) options: &'f BuildOptions,
+    pub(super) pace: Pace,
+}
+
+impl<'f> Fill<'f> {
+    pub(super) fn new(
+        engine: &'f Engine,
+        collection: &'f CollectionState,
+        wanted: &'f Index,
+        index: &'f Arc<Index>,
+        options: &'f BuildOptions,
+    ) -> Self {
+        let pace = Pace::new(options, &*engine.components.runtime);
+        Self { engine, collection, wanted, index, options, pace }
+    }
+
+    /// Commits the entries of all records that an earlier attempt has not done.
+    pub(super) fn run(mut self) -> Result<()> {
+        let progress = &self.index.progress;
+        let mut filled = progress.filled();
+        // The log was synced before that view's progress was written, so it must be there in full.
+        if filled.as_ref().is_some_and(|filled| filled.through > self.engine.store.published_sequence()) {
+            progress.start_over();
+            filled = None;
+        }
+        let set = self.collection.indexes();
+        while let Some(next) = self.fill_section(&set, filled.take())? {
+            self.checkpoint(&next)?;
+            filled = Some(next);
+        }
+        Ok(())
+    }
+
+    /// Commits the entries of records behind `behind`, as a view shows them that is taken now. The result is
+    /// how far it came; `None` at the end.
+    fn fill_section(&mut self, set: &Arc<IndexSet>, behind: Option<Filled>) -> Result<Option<Filled>> {
+        let engine = self.engine;
+        let view = engine.read_view();
+        let lower = behind.map(|filled| [filled.key.as_slice(), &[0]].concat());
+        let bounds = lower.map_or_else(Bounds::all, |lower| Bounds::of(lower.as_slice()..));
+        let mut records = view.cursor(self.collection.tree, bounds)?;
+        records.seek_to_first()?;
+        let deadline = engine.components.runtime.now_micros() + CHECKPOINT_MICROS;
+        let mut batches = Batches::new(self.collection.tree, self.index, set, self.pace.stride())?;
+        let mut read = 0_u64;
+        while records.valid() {
+            let full = batches.add(records.key(), records.value(), records.sequence())?;
+            if full {
+                let done = self.commit(&mut batches)?;
+                read += done.bytes;
+                let here = || Filled { key: records.key().to_vec(), through: view.sequence() };
+                let rested = self.rest(done);
+                if rested.is_err() && engine.is_closing() {
+                    // The next open goes on here; where that cannot be noted, a little before.
+                    let _ = self.checkpoint(&here());
+                }
+                rested?;
+                let now = engine.components.runtime.now_micros();
+                if read >= self.options.checkpoint_bytes || now >= deadline {
+                    return Ok(Some(here()));
+                }
+            }
+            records.next()?;
+        }
+        self.commit(&mut batches)?;
+        Ok(None)
+    }
+
+    /// Commits what waits and counts it.
+    fn commit(&self, batches: &mut Batches<'_>) -> Result<Done> {
+        let (engine, collection, wanted) = (self.engine, self.collection, self.wanted);
+        let still_wanted = || check_wanted(engine, collection, wanted);
+        still_wanted()?;
+        // Where the index is dropped right here, the store says that its tree is gone.
+        let done = batches.commit(engine).map_err(|error| still_wanted().err().unwrap_or(error))?;
+        self.index.progress.count(done);
+        Ok(done)
+    }
+
+    /// Keeps to the pace after `done`.
+    fn rest(&mut self, done: Done) -> Result<()> {
+        let (engine, collection, wanted) = (self.engine, self.collection, self.wanted);
+        self.pace.keep(done, &*engine.components.runtime, || check_wanted(engine, collection, wanted))
+    }
+
+    /// Makes the progress durable.
+    fn checkpoint(&self, filled: &Filled) -> Result<()> {
+        // What the descriptor speaks of must not be lost behind it.
+        self.engine.store.sync()?;
+        let life = IndexLife {
+            replaces: self.index.replaces,
+            filled: Some(filled.clone()),
+            done: self.index.progress.done(),
+            limits: self.options.limits(),
+            ..IndexLife::begins(IndexState::Building)
+        };
+        let bytes = encode_life(self.collection, self.index, life);
+        let written = self.engine.store.set_descriptor(self.index.tree, &bytes);
+        written
+            .map_err(|error| check_wanted(self.engine, self.collection, self.wanted).err().unwrap_or(error))
+    }
+}
+
+/// Records that were read and whose entries are not committed yet.
+struct Batches<'i> {
+    table: TreeId,
+    index: &'i Arc<Index>,
+    set: &'i Arc<IndexSet>,
+    back_fill: BackFill,
+    /// Blind entries.
+    entries: StoreBatch,
+    /// Records whose entries are derived inside the commit.
+    records: Vec<ReadRecord>,
+    /// What waits, without its entries.
+    done: Done,
+    /// Most records and bytes of them that may wait.
+    stride: (u64, u64),
+}
+
+/// A record as the view showed it.
+struct ReadRecord {
+    key: Vec<u8>,
+    record: Vec<u8>,
+    sequence: SequenceNumber,
+}
+
+impl<'i> Batches<'i> {
+    fn new(table: TreeId, index: &'i Arc<Index>, set: &'i Arc<IndexSet>, stride: (u64, u64)) -> Result<Self> {
+        let back_fill = BackFill::new(index, set)?;
+        let (entries, records) = (StoreBatch::new(), Vec::new());
+        Ok(Self { table, index, set, back_fill, entries, records, done: Done::default(), stride })
+    }
+
+    /// Adds a record; true where enough wait for a commit.
+    fn add(&mut self, key: &[u8], record: &[u8], sequence: SequenceNumber) -> Result<bool> {
+        self.done.records += 1;
+        self.done.bytes += (key.len() + record.len()) as u64;
+        let strides = self.done.records >= self.stride.0 || self.done.bytes >= self.stride.1;
+        if self.index.fills_current_alone() {
+            self.records.push(ReadRecord { key: key.to_vec(), record: record.to_vec(), sequence });
+            let is_full = self.records.len() >= STAGED_RECORDS || self.done.bytes >= STAGED_BYTES as u64;
+            return Ok(is_full || strides);
+        }
+        self.back_fill.add(key, record, sequence, &mut self.entries)?;
+        // Records without the attribute count too, or a build over them would not keep its pace.
+        Ok(strides || self.entries.len_bytes() >= BATCH_BYTES || self.done.bytes >= 32 * BATCH_BYTES as u64)
+    }
+
+    /// Commits everything that waits.
+    fn commit(&mut self, engine: &Engine) -> Result<Done> {
+        let mut done = std::mem::take(&mut self.done);
+        if !self.records.is_empty() {
+            let entries = Arc::new(AtomicU64::new(0));
+            let back_fill = BackFill::new(self.index, self.set)?;
+            let mut batch = StoreBatch::new();
+            if back_fill.takes_a_number() {
+                // No entry has this key: it only takes the number that the lists are written at.
+                batch.delete(self.index.tree, &[])?;
+            }
+            let records = std::mem::take(&mut self.records);
+            let stage = StillCurrent { table: self.table, back_fill, records, entries: entries.clone() };
+            engine.store.commit(batch, Some(Box::new(stage)), SyncMode::None)?;
+            done.entries = entries.load(Ordering::Relaxed);
+        }
+        if !self.entries.is_empty() {
+            let entries = std::mem::take(&mut self.entries);
+            done.entries += entries.len() as u64;
+            engine.store.commit(entries, None, SyncMode::None)?;
+        }
+        Ok(done)
+    }
+}
+
+/// Adds the entries of those records that were not replaced since they were read.
+struct StillCurrent {
+    table: TreeId,
+    back_fill: BackFill,
+    records: Vec<ReadRecord>,
+    /// How many entries were added.
+    entries: Arc<AtomicU64>,
+}
+
+impl CommitStage for StillCurrent {
+    fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
+        let table = view.tree(self.table)?;
+        let before = batch.len() as u64;
+        let mut current = Vec::with_capacity(self.records.len());
+        for ReadRecord { key, record, sequence } in &self.records {
+            if table.newest_sequence(key)? == Some(*sequence) {
+                self.back_fill.add(key, record, *sequence, batch)?;
+                current.push((key.as_slice(), record.as_slice(), *sequence));
+            }
+        }
+        self.back_fill.stage(&current, view, batch)?;
+        self.entries.store(batch.len() as u64 - before, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Why a build ended: of a store that is closing or gone, that it goes on later.
+pub(super) fn name_end(engine: &Engine, error: Error) -> Error {
+    if engine.is_closing() && error.kind() != ErrorKind::Closed {
+        return Error::new(ErrorKind::Closed, format!("the database is closing: {error}"));
+    }
+    error
+}

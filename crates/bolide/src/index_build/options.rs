@@ -1,0 +1,131 @@
+//! How an index is to be built, and the handle on a build in the background.
+
+use std::sync::Arc;
+
+use bolide_base::Result;
+use bolide_storage::Runtime;
+
+use crate::index_set::Index;
+use crate::progress::BuildProgress;
+
+/// Settings of the building of one index.
+///
+/// ```
+/// use bolide::{BuildOptions, Components, Db, Options};
+/// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+/// let posts = db.create_collection("posts", Default::default())?;
+/// let gently = BuildOptions::default().bytes_per_second(4 << 20);
+/// posts.create_index_with("score".parse()?, &gently)?;
+/// # Ok::<(), bolide::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BuildOptions {
+    /// See [`records_per_second`](Self::records_per_second()).
+    pub records_per_second: Option<u64>,
+    /// See [`bytes_per_second`](Self::bytes_per_second()).
+    pub bytes_per_second: Option<u64>,
+    /// See [`checkpoint_bytes`](Self::checkpoint_bytes()).
+    pub checkpoint_bytes: u64,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self { records_per_second: None, bytes_per_second: None, checkpoint_bytes: 8 << 20 }
+    }
+}
+
+impl BuildOptions {
+    /// Reads at most so many records a second, at least one. Default: as fast as it goes. A build that
+    /// a later open resumes keeps the limit. Set one where a build must leave the disk and the processor
+    /// to others; writers are never made to wait for a build, but share both with it.
+    ///
+    /// ```
+    /// let options = bolide::BuildOptions::default().records_per_second(10_000);
+    /// assert_eq!(options.records_per_second, Some(10_000));
+    /// ```
+    #[must_use]
+    pub fn records_per_second(mut self, records: u64) -> Self {
+        self.records_per_second = Some(records.max(1));
+        self
+    }
+
+    /// Reads at most so many bytes of keys and records a second, at least one. Default: as fast as it
+    /// goes; see [`records_per_second`](Self::records_per_second()).
+    ///
+    /// ```
+    /// let options = bolide::BuildOptions::default().bytes_per_second(1 << 20);
+    /// assert_eq!(options.bytes_per_second, Some(1 << 20));
+    /// ```
+    #[must_use]
+    pub fn bytes_per_second(mut self, bytes: u64) -> Self {
+        self.bytes_per_second = Some(bytes.max(1));
+        self
+    }
+
+    /// Makes its progress durable whenever it has read so many bytes, and at least every two seconds:
+    /// what it did since is done again after a crash. Default: 8 MiB. Each costs a sync of the log and
+    /// one of the manifest.
+    ///
+    /// ```
+    /// assert_eq!(bolide::BuildOptions::default().checkpoint_bytes(1 << 20).checkpoint_bytes, 1 << 20);
+    /// ```
+    #[must_use]
+    pub fn checkpoint_bytes(mut self, bytes: u64) -> Self {
+        self.checkpoint_bytes = bytes;
+        self
+    }
+
+    /// The limits as a descriptor keeps them.
+    pub(crate) fn limits(&self) -> (u64, u64) {
+        (self.records_per_second.unwrap_or(0), self.bytes_per_second.unwrap_or(0))
+    }
+
+    /// The settings of a build that is resumed under these limits.
+    pub(crate) fn resumed((records, bytes): (u64, u64)) -> Self {
+        let limit = |limit: u64| (limit > 0).then_some(limit);
+        Self { records_per_second: limit(records), bytes_per_second: limit(bytes), ..Self::default() }
+    }
+}
+
+/// An index that is being built in the background. Dropping this lets the build go on.
+///
+/// It does not keep the database open: when the last handle of that goes, the build stops, and the next
+/// open goes on with it.
+///
+/// ```
+/// use bolide::{BuildOptions, Components, Db, IndexState, Options};
+/// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+/// let posts = db.create_collection("posts", Default::default())?;
+/// posts.put(b"1", br#"{"score":3}"#)?;
+/// let build = posts.create_index_background("score".parse()?, &BuildOptions::default())?;
+/// build.wait()?;
+/// assert_eq!((build.progress().state, build.progress().records), (IndexState::Ready, 1));
+/// # Ok::<(), bolide::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct IndexBuild {
+    pub(crate) index: Arc<Index>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+}
+
+impl IndexBuild {
+    /// The name of the index.
+    pub fn name(&self) -> &str {
+        &self.index.name
+    }
+
+    /// How far it is. Costs a short lock.
+    pub fn progress(&self) -> BuildProgress {
+        self.index.progress.figures(self.runtime.now_micros())
+    }
+
+    /// Waits until queries can use the index.
+    ///
+    /// # Errors
+    /// Why the build failed; `Conflict` where the index was dropped meanwhile; `Closed` where the database
+    /// was closed: its next open goes on.
+    pub fn wait(&self) -> Result<()> {
+        self.index.progress.wait()
+    }
+}

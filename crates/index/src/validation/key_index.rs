@@ -1,0 +1,134 @@
+//! Validation by a tree of primary keys alone.
+//!
+//! ```text
+//! key      primary key
+//! value    empty: the entry's own sequence number is what is asked for
+//! ```
+//!
+//! The primary key index of Luo and Carey, to which Perseid §2.2 compares its validation: a tree beside the
+//! table that has the keys and the sequence numbers of its writes and not their records, so that it is small
+//! and its blocks stay in memory. It costs one more small write a record.
+//!
+//! Every write to the table has its twin in this tree, in the same batch and under the same sequence number: a
+//! put an empty put, a delete a delete, a deleted range a deleted range. So at every view the tree shows the
+//! same keys at the same sequence numbers as the table, and needs no rules of its own for deletes, snapshots or
+//! crashes.
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+
+use super::{Validator, Verdict};
+use crate::access::Access;
+use crate::candidate::CandidateCursor;
+use crate::check::{CheckedTable, IndexCheck};
+use crate::query::{CompiledQuery, Order};
+use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
+use crate::source::{EntryCursor, ReadSource, TreeSource};
+use crate::spec::IndexSpec;
+
+/// Compares with the newest sequence number of the primary key in a [`KeyIndex`].
+#[derive(Debug, Clone, Copy)]
+pub struct KeyIndexValidator {
+    tree: TreeId,
+}
+
+impl KeyIndexValidator {
+    /// Asks the key index in `tree`.
+    pub fn new(tree: TreeId) -> Self {
+        Self { tree }
+    }
+}
+
+impl<T: TreeSource> Validator<T> for KeyIndexValidator {
+    fn name(&self) -> &'static str {
+        "key-index"
+    }
+
+    fn tree(&self) -> Option<TreeId> {
+        Some(self.tree)
+    }
+
+    fn verdict(&self, keys: &T, primary_key: &[u8], sequence: SequenceNumber) -> Result<Verdict> {
+        Ok(match keys.newest_sequence(primary_key)? {
+            Some(newest) if newest == sequence => Verdict::Current,
+            _ => Verdict::Obsolete,
+        })
+    }
+}
+
+/// The tree of primary keys of a collection, as what is filled, checked and dropped like an index. No
+/// query chooses it.
+#[derive(Debug)]
+pub struct KeyIndex {
+    spec: IndexSpec,
+    tree: [TreeId; 1],
+    validator: super::PrimaryValidator,
+}
+
+impl KeyIndex {
+    /// The key index in `tree`.
+    ///
+    /// # Errors
+    /// Never, as long as its own name can be read as a specification.
+    pub fn new(tree: TreeId) -> Result<Self> {
+        // The attribute is never looked for: the name is for messages.
+        let spec = "(keys)=key".parse()?;
+        Ok(Self { spec, tree: [tree], validator: super::PrimaryValidator })
+    }
+
+    /// Compares in one direction: the entries of `left` that `right` has not, at the same sequence number.
+    fn count_missing<T: TreeSource>(left: &T, right: &T, mut found: impl FnMut(&[u8], bool)) -> Result<()> {
+        let mut entries = left.cursor(&[], None)?;
+        entries.seek_to_first()?;
+        while entries.valid() {
+            let is_there = right.newest_sequence(entries.key())? == Some(entries.sequence());
+            found(entries.key(), is_there);
+            entries.next()?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: ReadSource> SecondaryIndex<S> for KeyIndex {
+    fn spec(&self) -> &IndexSpec {
+        &self.spec
+    }
+
+    fn trees(&self) -> &[TreeId] {
+        &self.tree
+    }
+
+    fn derive(&self, record: &IndexedRecord<'_>, _: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
+        out.put(self.tree[0], record.primary_key, &[], None)
+    }
+
+    fn access(&self, _: &CompiledQuery<'_>) -> Option<Access> {
+        None
+    }
+
+    fn candidates<'v>(&'v self, _: &'v Access, _: Order, _: &'v S) -> Result<Box<dyn CandidateCursor + 'v>> {
+        Err(bolide_base::Error::internal("a key index serves no query"))
+    }
+
+    fn validator(&self) -> &dyn Validator<S::Tree> {
+        &self.validator
+    }
+
+    fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {
+        let (table, keys) = (view.tree(table.tree)?, view.tree(self.tree[0])?);
+        Self::count_missing(&table, &keys, |key, is_there| {
+            report.records += 1;
+            if !is_there {
+                report.missing += 1;
+                report.describe(|| format!("the key index lacks the key {}", key.escape_ascii()));
+            }
+        })?;
+        Self::count_missing(&keys, &table, |key, is_there| {
+            report.entries += 1;
+            if !is_there {
+                report.wrong += 1;
+                let key = key.escape_ascii();
+                report.describe(|| format!("the key index has an old sequence number of the key {key}"));
+            }
+        })
+    }
+}
