@@ -365,6 +365,14 @@ mod tests {
                 outcome.map_err(|error| error.kind()).err(),
                 (over == 1).then_some(ErrorKind::LimitExceeded)
             );
+            let included: Vec<String> = (0..MAX_INCLUDED + over).map(|number| format!("b{number}")).collect();
+            let outcome = format!("a:composite:include={}", included.join("|")).parse::<IndexSpec>();
+            assert_eq!(
+                outcome.map_err(|error| error.kind()).err(),
+                (over == 1).then_some(ErrorKind::LimitExceeded)
+            );
+            let bits = format!("a:embedded:bloom_bits={}", MAX_BLOOM_BITS as usize + over);
+            assert_eq!(bits.parse::<IndexSpec>().is_ok(), over == 0);
         }
     }
 

@@ -4,7 +4,8 @@
 //! number, in two collections. Whatever the threads do, a snapshot, an iteration and a question to an
 //! index must see each group with one number throughout, complete, and a reader that saw number `n` in
 //! a group must never see a smaller one later. Meanwhile another thread flushes, compacts, and creates
-//! and drops an index.
+//! and drops an index, and one cuts the power on copies of the disk: what a copy recovers to must be whole
+//! and hold what was synced, also in the midst of a build or a drop.
 //!
 //! Threads are real, so a seed does not repeat a run: it only chooses the setup and the load.
 
@@ -12,10 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use bolide::{Collection, CollectionOptions, Db, IterOptions, Query, SyncMode, WriteBatch, WriteOptions};
-use bolide_storage::{MemVfs, SimRng};
+use bolide::{Collection, Db, IterOptions, Query, SyncMode, WriteBatch, WriteOptions};
+use bolide_storage::{CrashMode, SimRng, SimVfs};
 use serde_json::{Value, json};
 
+use crate::kinds;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
 
@@ -28,11 +30,13 @@ pub struct ConcurrentOptions {
     pub readers: usize,
     /// Batches that each writer writes.
     pub batches: u64,
+    /// Power cuts on the way, each on a copy of the disk.
+    pub cuts: u64,
 }
 
 impl Default for ConcurrentOptions {
     fn default() -> Self {
-        Self { writers: 3, readers: 3, batches: 400 }
+        Self { writers: 3, readers: 3, batches: 400, cuts: 4 }
     }
 }
 
@@ -53,6 +57,14 @@ struct Arena {
     checks: AtomicU64,
     /// One writer at a time in a group, so that the numbers in it only grow.
     groups: [Mutex<()>; GROUPS as usize],
+    /// The number that each group had at least when its last synced write was acknowledged.
+    safe: [AtomicU64; GROUPS as usize],
+    /// The disk below.
+    disk: SimVfs,
+    setup: Setup,
+    cuts: AtomicU64,
+    /// The kind of the index that comes and goes.
+    kind: &'static str,
 }
 
 /// Runs writers, readers and a janitor side by side.
@@ -60,7 +72,7 @@ pub fn check(seed: u64, options: ConcurrentOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
     let setup = Setup { threads: 2, ..Setup::random(&mut rng) };
     let told = |what: String| format!("{setup}: {what}");
-    let arena = Arena::open(seed, setup).map_err(|error| told(format!("{error:?}")))?;
+    let arena = Arena::open(seed, setup, &mut rng).map_err(|error| told(format!("{error:?}")))?;
     let arena = &arena;
     let mut rngs: Vec<SimRng> = (0..options.writers + options.readers).map(|_| rng.fork()).collect();
     let mut outcomes: Vec<Outcome> = Vec::new();
@@ -70,6 +82,7 @@ pub fn check(seed: u64, options: ConcurrentOptions) -> Outcome<Counts> {
             rngs.into_iter().map(|rng| scope.spawn(move || arena.write(rng, options.batches))).collect();
         let mut others: Vec<_> = readers.map(|rng| scope.spawn(move || arena.read(rng))).collect();
         others.push(scope.spawn(move || arena.disturb(SimRng::new(seed))));
+        others.push(scope.spawn(move || arena.cut_off(options.cuts, SimRng::new(!seed))));
         let join = |handle: thread::ScopedJoinHandle<'_, Outcome>| {
             handle.join().unwrap_or_else(|panic| Err(crate::seeds::words(&*panic)))
         };
@@ -83,17 +96,19 @@ pub fn check(seed: u64, options: ConcurrentOptions) -> Outcome<Counts> {
     counts.add("runs");
     counts.add_many("batches", arena.next.load(Ordering::Acquire) - 1);
     counts.add_many("views checked", arena.checks.load(Ordering::Acquire));
+    counts.add_many("power cuts", arena.cuts.load(Ordering::Acquire));
     Ok(counts)
 }
 
 impl Arena {
-    fn open(seed: u64, setup: Setup) -> bolide::Result<Self> {
-        let db = setup.open(Arc::new(MemVfs::new()), seed)?;
-        let options = |spec: &str| -> bolide::Result<CollectionOptions> {
-            Ok(setup.collection_options().index(spec.parse()?))
+    fn open(seed: u64, setup: Setup, rng: &mut SimRng) -> bolide::Result<Self> {
+        let disk = SimVfs::new(seed);
+        let db = setup.open(Arc::new(disk.clone()), seed)?;
+        let mut create = |name: &str| -> bolide::Result<Collection> {
+            let spec = format!("group=g:{}", kinds::any(rng)).parse()?;
+            db.create_collection(name, setup.collection_options().index(spec))
         };
-        let left = db.create_collection("left", options("group=g:composite")?)?;
-        let right = db.create_collection("right", options("group=g:composite:maintenance=synchronous")?)?;
+        let (left, right) = (create("left")?, create("right")?);
         let arena = Self {
             db,
             left,
@@ -102,8 +117,13 @@ impl Arena {
             done: AtomicBool::new(false),
             checks: AtomicU64::new(0),
             groups: Default::default(),
+            safe: Default::default(),
+            disk,
+            setup,
+            cuts: AtomicU64::new(0),
+            kind: kinds::any(rng),
         };
-        (0..GROUPS).try_for_each(|group| arena.rewrite(group, SyncMode::None))?;
+        (0..GROUPS).try_for_each(|group| arena.rewrite(group, SyncMode::Always))?;
         Ok(arena)
     }
 
@@ -120,7 +140,11 @@ impl Arena {
             batch.put(&self.left, &key(group, member), record.as_bytes())?;
             batch.put(&self.right, &key(group, member), record.as_bytes())?;
         }
-        self.db.write_with(batch, &WriteOptions::default().sync(sync)).map(drop)
+        self.db.write_with(batch, &WriteOptions::default().sync(sync))?;
+        if sync == SyncMode::Always {
+            self.safe[group as usize].fetch_max(number, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     fn write(&self, mut rng: SimRng, batches: u64) -> Outcome {
@@ -194,7 +218,7 @@ impl Arena {
             match rng.below(6) {
                 0 => self.db.compact(),
                 1 if has_index => self.left.drop_index("number").map(|()| has_index = false),
-                1 => "number=v:composite"
+                1 => format!("number=v:{}", self.kind)
                     .parse()
                     .and_then(|spec| self.left.create_index(spec))
                     .map(|()| has_index = true),
@@ -202,6 +226,51 @@ impl Arena {
             }
             .map_err(|error| format!("flush, compact, index: {error:?}"))?;
             thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Cuts the power at moments that nobody chose, on copies of the disk: each group is there whole, as new
+    /// as its last synced write or newer, and all indexes agree, also one that was being made or dropped.
+    fn cut_off(&self, cuts: u64, mut rng: SimRng) -> Outcome {
+        for _ in 0..cuts {
+            let wait = rng.below(40);
+            let due = self.next.load(Ordering::Acquire) + wait;
+            while self.next.load(Ordering::Acquire) < due && !self.done.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            let safe = self.safe.each_ref().map(|number| number.load(Ordering::Acquire));
+            let disk = self.disk.clone_disk();
+            let mode = rng.pick(&CrashMode::EACH).copied().unwrap_or(CrashMode::Random);
+            let told = |what: String| format!("after a power cut ({mode:?}): {what}");
+            self.recover(&disk.crash_with_seed(mode, rng.next_u64()), safe, rng.next_u64()).map_err(told)?;
+            self.cuts.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn recover(&self, disk: &SimVfs, safe: [u64; GROUPS as usize], seed: u64) -> Outcome {
+        let failed = |error: bolide::Error| format!("{error:?}");
+        let setup = Setup { threads: 0, ..self.setup };
+        let db = setup.open(Arc::new(disk.clone()), seed).map_err(failed)?;
+        let report = db.check(true).map_err(failed)?;
+        if !report.problems().is_empty() {
+            return Err(format!("check: {:?}", report.problems()));
+        }
+        let (left, right) = (db.collection("left"), db.collection("right"));
+        let (left, right) = (left.map_err(failed)?, right.map_err(failed)?);
+        for group in 0..GROUPS {
+            let number = self.ask(&left, group)?;
+            if self.ask(&right, group)? != number || number < safe[group as usize] {
+                return Err(format!("group {group} has {number}, {} was safe", safe[group as usize]));
+            }
+            if !left.indexes().iter().any(|index| index.name() == "number") {
+                continue;
+            }
+            let found = left.find(&Query::new().eq("v", number).using_index("number")).map_err(failed)?;
+            if found.len() as u64 != MEMBERS {
+                return Err(format!("the index that was made knows {} records of {number}", found.len()));
+            }
         }
         Ok(())
     }

@@ -10,17 +10,20 @@ use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 2] = ["composite", "composite:maintenance=synchronous"];
+pub const BUILT: [&str; 4] = [
+    "composite",
+    "composite:maintenance=synchronous",
+    "composite:include=pad",
+    "composite:include=pad,maintenance=synchronous",
+];
 
 /// Kinds and options that take part as soon as they are not refused.
-pub const ANNOUNCED: [&str; 21] = [
+pub const ANNOUNCED: [&str; 19] = [
     "composite:order=primary-key",
     "composite:order=primary-key,maintenance=synchronous",
     "composite:validation=get-lite",
     "composite:validation=key-index",
     "composite:repair=primary-compaction",
-    "composite:include=pad",
-    "composite:include=pad,maintenance=synchronous",
     "lazy",
     "lazy:maintenance=synchronous",
     "lazy:validation=get-lite",

@@ -23,7 +23,7 @@ faults       an error at every I/O call          --steps N (30)   --stride N (1)
 flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
 kinds        one history with every kind of index --steps N (150)
-threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)
+threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)  --cuts N (4)
 conformance  the cases that every kind must pass  --kind TEXT (all; a specification behind its attributes)
 steps        prints the steps of a crash history  --steps N (60)
 
@@ -133,12 +133,13 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
             }))
         }
         "threads" => {
-            options.knows(&["writers", "readers", "batches"])?;
+            options.knows(&["writers", "readers", "batches", "cuts"])?;
             let defaults = ConcurrentOptions::default();
             let concurrent = ConcurrentOptions {
                 writers: options.number("writers", defaults.writers as u64)? as usize,
                 readers: options.number("readers", defaults.readers as u64)? as usize,
                 batches: options.number("batches", defaults.batches)?,
+                cuts: options.number("cuts", defaults.cuts)?,
             };
             Some(run.run(|seed| concurrent::check(seed, concurrent)))
         }
