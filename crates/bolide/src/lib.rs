@@ -77,6 +77,7 @@
 //! A full disk ([`ErrorKind::NoSpace`]) changes nothing: free space and write again.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod catalog;
 mod check;
 mod collection;
@@ -100,6 +101,8 @@ mod write_batch;
 
 pub use bolide_base::limits;
 pub use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
+/// Which index suits an attribute.
+pub use bolide_index::advisor;
 pub use bolide_index::{
     AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, Explain, IndexCheck,
     IndexKind, IndexSpec, JsonExtractor, Maintenance, Order, Predicate, Projection, Query, Slot, Value,

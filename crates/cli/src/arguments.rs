@@ -297,6 +297,7 @@ pub(crate) enum IndexVerb {
     Add(IndexAdd),
     Drop(IndexDrop),
     List(IndexList),
+    Advise(IndexAdvise),
 }
 
 /// Add an index; the records that exist are indexed now
@@ -326,6 +327,49 @@ pub(crate) struct IndexDrop {
     pub(crate) collection: String,
     /// Name of the index
     pub(crate) name: String,
+}
+
+/// Advise an index for an attribute, with the measured reasons
+///
+/// Reads the whole collection and walks the decision tree of LevelDB++ (Figure 2).
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  bolide index advise ./db posts subreddit
+  bolide index advise ./db posts created_ms --writes 90 --reads 2")]
+pub(crate) struct IndexAdvise {
+    /// Directory of the database
+    pub(crate) db: PathBuf,
+    /// Collection
+    pub(crate) collection: String,
+    /// Path of the attribute
+    pub(crate) attribute: String,
+    /// Lookups by the attribute, in percent of all reads
+    #[arg(long, default_value_t = 50.0, value_parser = percent)]
+    pub(crate) reads: f64,
+    /// Writes, in percent of all operations
+    #[arg(long, default_value_t = 50.0, value_parser = percent)]
+    pub(crate) writes: f64,
+    /// Answers that a lookup wants, newest first
+    #[arg(long, default_value_t = 10, value_name = "K")]
+    pub(crate) top: usize,
+    /// Lookups want all answers
+    #[arg(long, conflicts_with = "top")]
+    pub(crate) all: bool,
+    /// Lookups ask for keys alone
+    #[arg(long)]
+    pub(crate) keys_only: bool,
+    /// Space counts more than time
+    #[arg(long)]
+    pub(crate) space_is_scarce: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// A number from 0 to 100.
+fn percent(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("it must lie between 0 and 100".to_owned()) }
 }
 
 /// List indexes

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod advisor;
 pub mod attribute;
 pub mod attribute_plan;
 pub mod candidate;

@@ -11,6 +11,7 @@ pub(super) fn run(verb: &IndexVerb) -> Result<(), Failure> {
         IndexVerb::Add(arguments) => add(arguments),
         IndexVerb::Drop(arguments) => remove(arguments),
         IndexVerb::List(arguments) => list(arguments),
+        IndexVerb::Advise(arguments) => super::advise::run(arguments),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One file for each verb, or for a few that belong together.
 
+mod advise;
 mod check;
 mod compact;
 mod database;

@@ -1,5 +1,6 @@
 //! Runs the program as its users do: every verb, every form of input, every exit status.
 
+mod advise;
 mod demo;
 mod find;
 mod import;
