@@ -86,7 +86,8 @@ enum Command {
     ///
     /// Example: `bolide-bench figure leveldbpp-8 leveldbpp-10 --out figures`
     Figure {
-        /// Names of figures; `list` prints them, `all` makes every one
+        /// Names of figures; `list` prints them, `all` makes every one, `page` prints those made before as
+        /// one page of Markdown
         #[arg(required = true)]
         names: Vec<String>,
         /// Where NAME.svg, NAME.json and NAME.md are written
@@ -153,6 +154,7 @@ fn run(command: Command) -> Result<()> {
             figures::list();
             Ok(())
         }
+        Command::Figure { names, out, .. } if names == ["page"] => figures::page(&out, "figures"),
         Command::Figure { names, out, scale } => figures::run(&names, &scale, &out),
     }
 }

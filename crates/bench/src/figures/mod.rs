@@ -58,6 +58,29 @@ pub fn list() {
     }
 }
 
+/// Prints a page of all figures whose JSON is in `out`, in the order of [`list`], with links to their
+/// charts below `charts`.
+///
+/// # Errors
+/// Where a file does not read, and where there is none.
+pub fn page(out: &Path, charts: &str) -> Result<()> {
+    let mut found = false;
+    for figure in all() {
+        let file = out.join(format!("{}.json", figure.name));
+        let bytes = match std::fs::read(&file) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(format!("{}: {error}", file.display()).into()),
+        };
+        let report: FigureReport =
+            serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", file.display()))?;
+        found = true;
+        println!("{}", report.markdown());
+        println!("![{}]({charts}/{}.svg)\n", report.title, report.name);
+    }
+    if found { Ok(()) } else { Err(format!("{} holds no figures", out.display()).into()) }
+}
+
 /// Makes the figures with these names (`all`: every one) and writes `NAME.svg`, `NAME.json` and `NAME.md`
 /// into `out`.
 ///
