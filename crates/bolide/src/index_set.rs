@@ -39,7 +39,7 @@ fn structure(spec: IndexSpec, tree: TreeId) -> Result<Arc<dyn SecondaryIndex<Rea
     let unavailable = |what: &str| {
         Err(Error::new(ErrorKind::Unsupported, format!("{what} is not available in this version")))
     };
-    if spec.validation() != ValidationStrategy::Primary {
+    if spec.validation() == ValidationStrategy::KeyIndex {
         return unavailable("the option `validation`");
     }
     if spec.repair() != Repair::IndexCompaction {

@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::{Arc, RwLock};
 
 use bolide_base::{Result, SequenceNumber, TreeId};
+use bolide_lsm::store::Lite;
 
 use crate::attribute::Value;
 use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
@@ -118,6 +119,15 @@ impl TreeSource for ModelTree {
 
     fn newest_sequence(&self, key: &[u8]) -> Result<Option<SequenceNumber>> {
         Ok(self.get(key)?.map(|(sequence, _)| sequence))
+    }
+
+    /// Knows half of all writes, as if the others were in sstables.
+    fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite {
+        match self.newest_sequence(key) {
+            _ if written % 2 == 1 => Lite::Unknown,
+            Ok(Some(newest)) if newest == written => Lite::Current,
+            _ => Lite::Obsolete,
+        }
     }
 
     fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool {

@@ -6,6 +6,7 @@
 use std::ops::Deref;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
+use bolide_lsm::store::Lite;
 
 /// All trees at one sequence number.
 pub trait ReadSource: Send + Sync {
@@ -66,6 +67,9 @@ pub trait TreeSource {
         }
         Ok(())
     }
+
+    /// Whether the write of `key` at `written` is current, as far as memory says: no I/O.
+    fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite;
 
     /// True if a range tombstone covers `key` as written at `sequence`. No I/O.
     fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool;

@@ -2,6 +2,7 @@
 
 use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_lsm::cursor::Source;
+use bolide_lsm::store::Lite;
 use bolide_lsm::{Bounds, ReadView, TreeView, VisibleCursor};
 use bolide_table::ValueRef;
 
@@ -39,6 +40,10 @@ impl TreeSource for TreeView {
 
     fn newest_sequences(&self, keys: &[&[u8]], out: &mut Vec<Option<SequenceNumber>>) -> Result<()> {
         TreeView::newest_sequences(self, keys, out)
+    }
+
+    fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite {
+        TreeView::get_lite(self, key, written)
     }
 
     #[inline]

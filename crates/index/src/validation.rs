@@ -3,6 +3,7 @@
 //! A candidate is current at a view if the write it stems from is the newest write of its primary key
 //! that the view sees, and no range tombstone covers it.
 
+mod get_lite;
 mod key_index;
 mod maintained;
 mod primary;
@@ -12,7 +13,9 @@ use std::fmt;
 use bolide_base::{Result, SequenceNumber, TreeId};
 
 use crate::source::TreeSource;
+use crate::spec::{IndexSpec, Maintenance, ValidationStrategy};
 
+pub use get_lite::GetLiteValidator;
 pub use key_index::{KeyIndex, KeyIndexValidator};
 pub use maintained::MaintainedValidator;
 pub use primary::PrimaryValidator;
@@ -67,5 +70,15 @@ pub trait Validator<T: TreeSource>: Send + Sync + fmt::Debug {
     /// True if a verdict costs next to nothing, so that candidates need not wait for each other.
     fn is_immediate(&self) -> bool {
         false
+    }
+}
+
+/// The validator of an index with this specification: none where its entries are maintained, else the one that it
+/// names. One that names the key index, which is a tree, has it from whoever knows that tree.
+pub fn validator_for<'v, T: TreeSource + 'v>(spec: &IndexSpec) -> &'v dyn Validator<T> {
+    match (spec.maintenance(), spec.validation()) {
+        (Maintenance::Synchronous, _) => &MaintainedValidator,
+        (_, ValidationStrategy::GetLite) => &GetLiteValidator,
+        (_, ValidationStrategy::Primary | ValidationStrategy::KeyIndex) => &PrimaryValidator,
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bolide_base::{ErrorKind, Result, TreeId};
 use bolide_lsm::compaction::CompactionFilter;
+use bolide_lsm::store::Lite;
 use bolide_lsm::{Bounds, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
 use bolide_storage::{MemVfs, SystemRuntime};
 use bolide_table::BlockCache;
@@ -95,6 +96,27 @@ fn random_writes_flushes_and_reopenings_agree_with_a_map() {
     }
 }
 
+/// What memory says of any write of a key is what a read says, or nothing.
+fn check_lite(view: &ReadView, tree: TreeId, seed: &mut Seed) -> [u64; 3] {
+    let view = view.tree(tree).unwrap();
+    let mut said = [0; 3];
+    for _ in 0..200 {
+        let key = format!("key{:05}", seed.next(3_000)).into_bytes();
+        let newest = view.newest_sequence(&key).unwrap();
+        for written in newest.into_iter().chain([1 + seed.next(view.sequence().max(1)), view.sequence() + 1])
+        {
+            let lite = view.get_lite(&key, written);
+            said[lite as usize] += 1;
+            match lite {
+                Lite::Current => assert_eq!(newest, Some(written)),
+                Lite::Obsolete => assert_ne!(newest, Some(written)),
+                Lite::Unknown => {}
+            }
+        }
+    }
+    said
+}
+
 /// Reads of many keys answer as reads of each.
 fn check_many(view: &ReadView, tree: TreeId, model: &Model, seed: &mut Seed) {
     let view = view.tree(tree).unwrap();
@@ -122,6 +144,7 @@ fn random_life(threads: usize, layout: bolide_lsm::Layout) {
     let trees = [(); 2].map(|()| store.create_tree(tree_options.clone(), b"").unwrap());
     let mut models = [Model::new(), Model::new()];
     let mut views: Vec<(ReadView, [Model; 2])> = Vec::new();
+    let mut lite = [0; 3];
     for round in 0..6_000 {
         let mut batch = StoreBatch::new();
         for _ in 0..1 + seed.next(3) {
@@ -147,6 +170,8 @@ fn random_life(threads: usize, layout: bolide_lsm::Layout) {
                 for (tree, model) in trees.iter().zip(models) {
                     assert_eq!(&entries(view, *tree), model, "threads {threads}, {layout:?}, round {round}");
                     check_many(view, *tree, model, &mut seed);
+                    let said = check_lite(view, *tree, &mut seed);
+                    lite.iter_mut().zip(said).for_each(|(all, said)| *all += said);
                 }
             }
         }
@@ -154,6 +179,7 @@ fn random_life(threads: usize, layout: bolide_lsm::Layout) {
         let found = store.get_latest(trees[0], &key).unwrap().map(|(_, value)| value.to_vec());
         assert_eq!(found.as_ref(), models[0].get(&key), "threads {threads}, {layout:?}, round {round}");
     }
+    assert!(lite.iter().all(|&said| said > 20), "{lite:?}");
     let mut damaged = Vec::new();
     store.verify(|_, error| damaged.push(error));
     assert!(damaged.is_empty(), "{damaged:?}");

@@ -5,8 +5,10 @@ use super::*;
 use crate::model::{Answer, Collection, Write, by_hand};
 use crate::query::Order;
 
-const SPECS: [&str; 6] = [
+const SPECS: [&str; 8] = [
     "a",
+    "a_lite=a:composite:validation=get-lite",
+    "tags_lite=tags[*]:composite:validation=get-lite",
     "a_sync=a:composite:maintenance=synchronous",
     "a+b",
     "b+a:composite:maintenance=synchronous",

@@ -57,7 +57,7 @@ use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedC
 use crate::source::{EntryCursor, ReadSource, TreeSource};
 use crate::spec::{IndexSpec, Maintenance};
 use crate::standalone::covering;
-use crate::validation::{MaintainedValidator, PrimaryValidator, Validator};
+use crate::validation::{Validator, validator_for};
 use cursor::{CompositeCursor, Walk};
 use entry_key::EntryKey;
 
@@ -338,7 +338,7 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
-        if self.is_synchronous() { &MaintainedValidator } else { &PrimaryValidator }
+        validator_for(&self.spec)
     }
 
     fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {

@@ -6,7 +6,7 @@
 //! | `log` | segments of the log and their rotation |
 //! | `tree` | one tree's current memtables and version |
 //! | `read_view`, `snapshots` | consistent reads, and which versions they need |
-//! | `batch_read` | many point reads at once |
+//! | `batch_read`, `get_lite` | many point reads at once; what memory alone says |
 //! | `tree_reader` | looking into a tree from a compaction filter |
 //! | `flush`, `compact` | memtables to sstables, sstables to sstables |
 //! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
@@ -23,6 +23,7 @@ mod commit;
 mod compact;
 mod estimate;
 mod flush;
+mod get_lite;
 mod log;
 mod obsolete_files;
 mod open;
@@ -51,6 +52,7 @@ use parking_lot::{Condvar, Mutex};
 
 pub use self::commit::CommitStage;
 pub use self::estimate::RangeEstimate;
+pub use self::get_lite::Lite;
 pub use self::read_view::{ReadView, TreeView};
 pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
 pub use self::tree_reader::TreeReader;

@@ -134,6 +134,10 @@ impl TreeView {
         self.sequence
     }
 
+    pub(super) fn state(&self) -> &TreeState {
+        &self.state
+    }
+
     /// The read view that this is a part of.
     pub fn view(&self) -> &ReadView {
         &self.view
