@@ -7,8 +7,10 @@
 //!    committed in small batches, each entry at the sequence number of its record. After each *section*
 //!    (some megabytes, or two seconds) the log is synced, the descriptor takes down the last primary key and
 //!    the number of the view, and the next section begins with a fresh view behind that key.
-//! 3. **Barrier.** The log is synced, then the descriptor says *ready, complete since S*, where S is what was
-//!    published last: queries at S or later use the index, queries of older snapshots go without.
+//! 3. **Barrier.** One more write, that changes nothing, takes a sequence number. The log is synced, then the
+//!    descriptor says *ready, complete since S*, where S is what was published last: queries at S or later use
+//!    the index, queries of older snapshots go without. Entries of the back-fill take no numbers of their own,
+//!    so without that write a view could have the number S and miss the entries, or the tree itself.
 //!
 //! Killed on the way, the next open puts the hook in before the first write, and goes on behind the key in the
 //! descriptor, with a view of its own. So a section of a running build and an attempt of a resumed one are
@@ -66,7 +68,7 @@ use std::sync::Arc;
 use bolide_base::limits::MAX_INDEXES_PER_COLLECTION;
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 use bolide_index::{IndexSpec, ValidationStrategy};
-use bolide_lsm::TreeOptions;
+use bolide_lsm::{StoreBatch, SyncMode, TreeOptions};
 
 use self::fill::Fill;
 use self::options::BuildOptions;
@@ -312,6 +314,11 @@ fn publish(
 ) -> Result<()> {
     let _changing = engine.changing.lock();
     check_wanted(engine, collection, wanted)?;
+    // A write of its own, of a key that no entry has: views that were taken while entries came in must not
+    // have the number that the index is complete since.
+    let mut barrier = StoreBatch::new();
+    barrier.delete(index.tree, b"")?;
+    engine.store.commit(barrier, None, SyncMode::None)?;
     // The descriptor must not become durable before the entries that it speaks for.
     engine.store.sync()?;
     let since = engine.store.published_sequence();

@@ -462,6 +462,20 @@ fn a_snapshot_older_than_an_index_goes_without_it() {
 }
 
 #[test]
+fn a_snapshot_with_nothing_written_between_it_and_an_index_goes_without_it() {
+    let db = tiny_db();
+    let one = db.create_collection("one", tiny_collection()).unwrap();
+    one.put(b"1", br#"{"a":1}"#).unwrap();
+    let old = db.snapshot();
+    one.create_index("a".parse().unwrap()).unwrap();
+    let query = Query::new().eq("a", 1);
+    let answers = one.find_at(&old, &query).unwrap();
+    assert_eq!((answers.len(), answers.explain().is_full_scan()), (1, true));
+    let answers = one.find(&query).unwrap();
+    assert_eq!((answers.len(), answers.explain().is_full_scan()), (1, false));
+}
+
+#[test]
 fn stale_entries_leave_with_a_compaction_unless_a_snapshot_wants_them() {
     let db = tiny_db();
     let one = db.create_collection("one", tiny_collection().index("a".parse().unwrap())).unwrap();
