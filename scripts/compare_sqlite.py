@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Imports real data through the `bolide` program and compares its answers with SQLite's.
 
-    scripts/compare_sqlite.py [--rows 100000] [--questions 200] [--seed N] [--data DIR] [--keep]
+    scripts/compare_sqlite.py [--rows 100000] [--questions 200] [--kinds composite,lazy] [--seed N] [--data DIR] [--keep]
 
 The data sets `posts`, `vehicles` and `outage_ops` (a change stream) are read from DIR (default: shared/data beside
 the repository); without them the script says so and ends with status 0. BOLIDE names the program (default: built in
 release mode). Both stores get the same rows; then some rows are put once more and some are deleted; then random
-questions are asked: equality, range, both, in all orders, with and without a limit, as records, keys and counts,
-before and after a compaction. Any difference ends the script with status 1 and prints the question.
+questions are asked: equality, range, up to three of them joined by AND, in all orders, with and without a limit, as
+records, keys and counts, before and after a compaction. Any difference ends the script with status 1 and prints the
+question.
+
+KINDS are kinds of index, each with at most one option (`eager:split=off`). Each gets a database of its own in which all
+indexes are of it; with several, one more database has them in turn. All are asked the same questions. A kind that the
+program does not have in this version is left out, and the script says so.
 """
 import argparse
 import atexit
@@ -26,18 +31,21 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATASETS = {
     "posts": {
         "key": "id",
-        "indexes": ["subreddit", "domain", "score:composite:maintenance=synchronous", "created_ms", "flair", "is_self"],
+        "indexes": ["subreddit", "domain", "score", "created_ms", "flair", "is_self"],
+        "synchronous": ["score"],
         "asked": ["subreddit", "domain", "score", "created_ms", "flair", "is_self", "comments"],
     },
     "vehicles": {
         "key": "id",
-        "indexes": ["vehicle:composite:maintenance=synchronous", "route", "speed", "headsign"],
+        "indexes": ["vehicle", "route", "speed", "headsign"],
+        "synchronous": ["vehicle"],
         "asked": ["vehicle", "route", "speed", "headsign", "lat"],
     },
     "outage_ops": {
         "key": "id",
         "op": "op",
-        "indexes": ["region", "status:composite:maintenance=synchronous", "customers", "etor_ms"],
+        "indexes": ["region", "status", "customers", "etor_ms"],
+        "synchronous": ["status"],
         "asked": ["region", "status", "customers", "etor_ms", "hazard"],
     },
 }
@@ -54,11 +62,22 @@ class Difference(Exception):
     pass
 
 
+def specifications(shape, kinds):
+    """The indexes of a data set, with these kinds in turn."""
+    specs = []
+    for number, attribute in enumerate(shape["indexes"]):
+        kind = kinds[number % len(kinds)]
+        if attribute in shape["synchronous"] and kind in ("composite", "lazy", "eager"):
+            kind += ":maintenance=synchronous"
+        specs.append(f"{attribute}:{kind}")
+    return specs
+
+
 class Comparison:
-    def __init__(self, bolide, name, source, rows, seed, folder):
+    def __init__(self, bolide, name, source, rows, seed, folder, databases):
         self.bolide, self.name, self.shape = bolide, name, DATASETS[name]
         self.rng = random.Random(f"{seed}/{name}")
-        self.db = folder / name
+        self.databases = {folder / name / word: kinds for word, kinds in databases.items()}
         self.lines = read_lines(source, rows)
         self.sqlite = sqlite3.connect(":memory:")
         columns = "".join(f", k_{a} TEXT, v_{a}" for a in self.shape["asked"])
@@ -76,15 +95,16 @@ class Comparison:
 
     def load(self, lines):
         """The same lines into both stores, in order."""
-        options = [f"--index={spec}" for spec in self.shape["indexes"]] if self.imports == 0 else []
-        if "op" in self.shape:
-            options += ["--op-field", self.shape["op"]]
-        self.imports += 1
         text = "".join(lines)
-        out = self.run("import", self.db, self.name, "-", "--key", self.shape["key"], *options, stdin=text)
-        summary = json.loads(out)
-        if summary["rows"] != len(lines) or summary["bad_rows"] != 0:
-            raise Difference(f"{self.name}: {len(lines)} rows given, import says {out}")
+        for db, kinds in self.databases.items():
+            options = [f"--index={spec}" for spec in specifications(self.shape, kinds)] if self.imports == 0 else []
+            if "op" in self.shape:
+                options += ["--op-field", self.shape["op"]]
+            out = self.run("import", db, self.name, "-", "--key", self.shape["key"], *options, stdin=text)
+            summary = json.loads(out)
+            if summary["rows"] != len(lines) or summary["bad_rows"] != 0:
+                raise Difference(f"{self.name}: {len(lines)} rows given, import says {out}")
+        self.imports += 1
         asked = self.shape["asked"]
         insert = f"INSERT OR REPLACE INTO r VALUES (?, ?, ?{', ?, ?' * len(asked)})"
         for line in lines:
@@ -107,7 +127,8 @@ class Comparison:
         self.load(self.rng.sample(self.lines, min(len(self.lines) // 20, 2000)))
         keys = [key for (key,) in self.sqlite.execute("SELECT key FROM r ORDER BY key")]
         for key in self.rng.sample(keys, min(len(keys) // 4, 25)):
-            self.run("delete", self.db, self.name, key)
+            for db in self.databases:
+                self.run("delete", db, self.name, key)
             self.sqlite.execute("DELETE FROM r WHERE key = ?", (key,))
 
     def any_value(self, attribute, classes):
@@ -147,7 +168,7 @@ class Comparison:
         return ["--range", f"{attribute}={text(low)}..{text(high)}"], condition, values, attribute
 
     def question(self):
-        predicates = [p for p in (self.predicate() for _ in range(self.rng.choice([1, 1, 2]))) if p]
+        predicates = [p for p in (self.predicate() for _ in range(self.rng.choice([1, 1, 2, 2, 3]))) if p]
         if not predicates:
             return
         options = [option for p in predicates for option in p[0]]
@@ -168,9 +189,17 @@ class Comparison:
             expected = expected[:limit]
         form = self.rng.choice(["records", "records", "keys", "count"])
         options += ["--order", order]
+        indexed = [p[3] for p in predicates if p[3] in self.shape["indexes"]]
+        if indexed and self.rng.random() < 0.4:
+            options += ["--index", self.rng.choice(indexed)]
         options += {"records": [], "keys": ["--keys-only"], "count": ["--count"]}[form]
-        out = self.run("find", self.db, self.name, *options, "--format", "ndjson")
-        told = f"bolide find {self.db} {self.name} {' '.join(options)}"
+        for db in self.databases:
+            self.compare(db, options, form, order, matching, expected)
+
+    def compare(self, db, options, form, order, matching, expected):
+        """Asks one database, and compares its answer with the expected rows."""
+        out = self.run("find", db, self.name, *options, "--format", "ndjson")
+        told = f"bolide find {db} {self.name} {' '.join(options)}"
         if form == "count":
             if json.loads(out) != {"count": len(expected)}:
                 raise Difference(f"{told}\nSQLite counts {len(expected)}, bolide says {out}")
@@ -203,6 +232,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000, help="rows of each data set (0: all)")
     parser.add_argument("--questions", type=int, default=200, help="questions to each data set")
+    parser.add_argument("--kinds", default="composite", help="kinds of index, separated by commas")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--data", type=pathlib.Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--keep", action="store_true", help="leave the databases behind")
@@ -228,21 +258,47 @@ def main():
     else:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     rows = arguments.rows or sys.maxsize
+    kinds = available(bolide, folder, arguments.kinds.split(","))
+    if not kinds:
+        return 0
+    databases = {kind.replace(":", "-"): [kind] for kind in kinds}
+    if len(kinds) > 1:
+        databases["mixed"] = kinds
     for name, source in sources.items():
-        one = Comparison(bolide, name, source, rows, arguments.seed, folder)
+        one = Comparison(bolide, name, source, rows, arguments.seed, folder, databases)
         try:
             one.load(one.lines)
             one.churn()
             for number in range(arguments.questions):
                 if number == arguments.questions // 3:
-                    one.run("compact", one.db)
+                    for db in one.databases:
+                        one.run("compact", db)
                 one.question()
-            one.run("check", one.db, "--deep")
+            for db in one.databases:
+                one.run("check", db, "--deep")
         except Difference as difference:
             print(f"DIFFERENT (seed {arguments.seed}, data set {name}): {difference}")
             return 1
-        print(f"{name}: {len(one.lines)} rows, {arguments.questions} questions, no difference")
+        if not arguments.keep:
+            shutil.rmtree(folder / name, ignore_errors=True)
+        words = ", ".join(databases)
+        print(f"{name}: {len(one.lines)} rows, {arguments.questions} questions to {words}: no difference", flush=True)
     return 0
+
+
+def available(bolide, folder, kinds):
+    """Those of the kinds that the program has."""
+    found = []
+    for kind in kinds:
+        probe = [bolide, "import", folder / "probe", f"probe{len(found)}", "-", "--key", "id", f"--index=a:{kind}"]
+        done = subprocess.run(probe, input='{"id":1}\n', capture_output=True, text=True)
+        if "is not available in this version" in done.stderr:
+            print(f"left out: {done.stderr.strip()}")
+        elif done.returncode != 0:
+            sys.exit(f"index kind {kind}: {done.stderr.strip()}")
+        else:
+            found.append(kind)
+    return found
 
 
 if __name__ == "__main__":
