@@ -1,8 +1,10 @@
 //! How an index can serve a query: which part of its keys to read, and what that settles.
 
+use bolide_base::SequenceNumber;
+
 use crate::attribute;
 use crate::path::AttributePath;
-use crate::query::CompiledQuery;
+use crate::query::{CompiledQuery, Order};
 
 /// The part of an index over certain attributes that holds all matches of a query.
 ///
@@ -22,6 +24,15 @@ pub struct Access {
     pub(crate) fixed: usize,
     /// Which attribute of the index is the one that value orders go by, if its range bounds the access.
     pub(crate) order_attribute: Option<usize>,
+    /// Bytes of `low` and `end` that the fixed attributes take.
+    pub(crate) prefix_len: usize,
+    /// Predicates on attributes that the entries include, each with its place among these.
+    pub(crate) included: Vec<(usize, usize)>,
+    /// The included attribute that value orders go by.
+    pub(crate) order_included: Option<usize>,
+    /// The answers start behind the candidate with this sequence number: those that come before it in the
+    /// order need not be proposed. Only for an access to one secondary key in an order of recency.
+    pub(crate) resume: Option<SequenceNumber>,
 }
 
 impl Access {
@@ -35,6 +46,10 @@ impl Access {
             covered: Vec::new(),
             fixed: 0,
             order_attribute: None,
+            prefix_len: 0,
+            included: Vec::new(),
+            order_included: None,
+            resume: None,
         };
         let mut range = None;
         for (position, attribute) in attributes.iter().enumerate() {
@@ -57,6 +72,7 @@ impl Access {
             }
             break;
         }
+        access.prefix_len = access.low.len();
         access.end.clone_from(&access.low);
         match range {
             Some(range) => {
@@ -72,6 +88,44 @@ impl Access {
         Some(access)
     }
 
+    /// Notes which further predicates of `query` the entries of an index that includes `included` settle.
+    pub(crate) fn add_included(&mut self, included: &[AttributePath], query: &CompiledQuery<'_>) {
+        for (number, predicate) in query.predicates.iter().enumerate() {
+            if self.covered.contains(&number) {
+                continue;
+            }
+            if let Some(position) = included.iter().position(|path| path == predicate.path) {
+                self.included.push((number, position));
+                if query.order_predicate == Some(number) && self.order_attribute.is_none() {
+                    self.order_included = Some(position);
+                }
+            }
+        }
+    }
+
+    /// True if the key or the entry settles predicate number `predicate`.
+    pub(crate) fn settles(&self, predicate: usize) -> bool {
+        self.covered.contains(&predicate) || self.included.iter().any(|(number, _)| *number == predicate)
+    }
+
+    /// Leaves out what comes before `value` and `sequence` in `order`, where the keys tell.
+    pub(crate) fn resume_at(&mut self, order: Order, value: &[u8], sequence: SequenceNumber) {
+        match order {
+            Order::Newest | Order::Oldest if self.point => self.resume = Some(sequence),
+            Order::Value | Order::ValueDescending if self.order_attribute.is_some() => {
+                let mut at = self.low.get(..self.prefix_len).unwrap_or_default().to_vec();
+                at.extend_from_slice(value);
+                if order == Order::Value {
+                    self.low = at.max(std::mem::take(&mut self.low));
+                } else {
+                    attribute::make_successor(&mut at);
+                    self.end = at.min(std::mem::take(&mut self.end));
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Sorts plans by how much they narrow: equalities first, then a range, then neither.
     pub(crate) fn rank(&self) -> (bool, usize, usize) {
         (self.point, self.fixed, self.covered.len())
@@ -81,7 +135,7 @@ impl Access {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query::{Order, Query};
+    use crate::query::Query;
 
     fn plan(attributes: &[&str], query: Query) -> Option<Access> {
         let attributes: Vec<AttributePath> = attributes.iter().map(|path| path.parse().unwrap()).collect();

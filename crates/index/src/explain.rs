@@ -2,12 +2,50 @@
 
 use std::fmt;
 
+use bolide_table::ReadCounters;
+
+use crate::cursor_token::CursorToken;
+
+/// A way to answer a query that was considered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Alternative {
+    /// The indexes, intersected if there are several; none for a scan.
+    pub indexes: Vec<String>,
+    /// About how many candidates they have within the query's bounds; of a scan, the records.
+    pub candidates: u64,
+    /// What it was estimated to take, in nanoseconds.
+    pub estimated_nanos: u64,
+    /// True for the one that was chosen.
+    pub chosen: bool,
+}
+
+impl fmt::Display for Alternative {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.indexes[..] {
+            [] => write!(f, "scan")?,
+            indexes => write!(f, "{}", indexes.join(" and "))?,
+        }
+        let micros = self.estimated_nanos as f64 / 1000.0;
+        write!(f, ": about {} candidates, {micros:.0} µs", self.candidates)?;
+        if self.chosen { f.write_str(", chosen") } else { Ok(()) }
+    }
+}
+
 /// What the lookup driver did for one query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explain {
-    /// The index used; `None` for a scan of the table.
+    /// The index used; `None` for a scan of the table. Of several intersected, the one that leads.
     pub index: Option<String>,
+    /// Further indexes, whose candidates are intersected with those of the first.
+    pub intersected: Vec<String>,
+    /// True where the table was scanned although an index could have served: the scan was cheaper.
+    pub scans_by_choice: bool,
+    /// The ways to answer that were considered, the chosen one first, then by cost. Only with a clock.
+    pub alternatives: Vec<Alternative>,
+    /// The predicates that entries of the index settled by what they include, as written.
+    pub included: Vec<String>,
     /// Its kind, or `scan`.
     pub access: &'static str,
     /// How candidates were validated where the record was not fetched.
@@ -28,7 +66,7 @@ pub struct Explain {
     pub obsolete: u64,
     /// Candidates that the validator could not judge, so that the table was asked.
     pub unknown: u64,
-    /// Current records that did not satisfy all predicates.
+    /// Records that did not satisfy all predicates, told by themselves or by what an entry includes.
     pub mismatched: u64,
     /// Records fetched from the table by key.
     pub records_fetched: u64,
@@ -36,7 +74,14 @@ pub struct Explain {
     pub record_bytes: u64,
     /// Answers.
     pub answers: u64,
-    /// Nanoseconds spent reading the index, or scanning. Measured only with a clock, as the next three.
+    /// Where a further query may go on: set where answers may follow that were not given, because of the
+    /// limit or because the receiver stopped.
+    pub next: Option<CursorToken>,
+    /// What the thread read from sstables for the query.
+    pub reads: ReadCounters,
+    /// Nanoseconds spent choosing the plan. Measured only with a clock, as the next four.
+    pub plan_nanos: u64,
+    /// Nanoseconds spent reading the index, or scanning.
     pub candidates_nanos: u64,
     /// Nanoseconds spent validating candidates without their records.
     pub validate_nanos: u64,
@@ -47,7 +92,7 @@ pub struct Explain {
 }
 
 impl Explain {
-    /// True if no index served the query.
+    /// True if the whole table was read, because no index serves the query or because that was cheaper.
     pub fn is_full_scan(&self) -> bool {
         self.index.is_none()
     }
@@ -58,15 +103,28 @@ impl fmt::Display for Explain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.index {
             Some(index) => {
-                writeln!(f, "index         {index} ({}, validation: {})", self.access, self.validation)?
+                write!(f, "index         {index}")?;
+                for other in &self.intersected {
+                    write!(f, " and {other}")?;
+                }
+                writeln!(f, " ({}, validation: {})", self.access, self.validation)?;
+            }
+            None if self.scans_by_choice => {
+                writeln!(f, "index         none: a scan of the table is cheaper")?
             }
             None => writeln!(f, "index         none: the whole table is scanned")?,
         }
-        for predicate in &self.covered {
-            writeln!(f, "by index      {predicate}")?;
+        for alternative in &self.alternatives {
+            writeln!(f, "considered    {alternative}")?;
         }
-        for predicate in &self.filtered {
-            writeln!(f, "by record     {predicate}")?;
+        for (what, predicates) in [
+            ("by index     ", &self.covered),
+            ("by entry     ", &self.included),
+            ("by record    ", &self.filtered),
+        ] {
+            for predicate in predicates {
+                writeln!(f, "{what} {predicate}")?;
+            }
         }
         let how = if self.streamed { "in the order of the index" } else { "collected and sorted" };
         writeln!(f, "answers       {} {how}, {} pass(es)", self.answers, self.passes)?;
@@ -76,10 +134,23 @@ impl fmt::Display for Explain {
             self.candidates, self.current, self.obsolete, self.unknown, self.mismatched
         )?;
         writeln!(f, "records       {} fetched, {} bytes", self.records_fetched, self.record_bytes)?;
+        let reads = &self.reads;
+        writeln!(
+            f,
+            "blocks        {} read from files, {} bytes; {} found in the cache",
+            reads.blocks_read, reads.bytes_read, reads.blocks_cached
+        )?;
+        writeln!(
+            f,
+            "filters       {} Bloom checks, {} negative; {} zone map checks, {} negative",
+            reads.bloom_checks, reads.bloom_negatives, reads.zone_checks, reads.zone_negatives
+        )?;
+        writeln!(f, "skipped       {} sstables by sequence range", reads.tables_skipped)?;
         let micros = |nanos: u64| nanos as f64 / 1000.0;
         writeln!(
             f,
-            "time          candidates {:.1} µs, validate {:.1} µs, fetch {:.1} µs, check {:.1} µs",
+            "time          plan {:.1} µs, candidates {:.1} µs, validate {:.1} µs, fetch {:.1} µs, check {:.1} µs",
+            micros(self.plan_nanos),
             micros(self.candidates_nanos),
             micros(self.validate_nanos),
             micros(self.fetch_nanos),

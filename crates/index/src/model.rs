@@ -354,6 +354,7 @@ impl Collection {
                 key: String::from_utf8(row.primary_key.to_vec()).unwrap(),
                 sequence: row.sequence,
                 record: row.record.map(|record| String::from_utf8(record).unwrap()),
+                values: row.values.to_vec(),
             });
             Ok(std::ops::ControlFlow::Continue(()))
         })?;
@@ -373,6 +374,7 @@ pub(crate) struct Answer {
     pub(crate) key: String,
     pub(crate) sequence: SequenceNumber,
     pub(crate) record: Option<String>,
+    pub(crate) values: Vec<Vec<Value>>,
 }
 
 /// All answers to `query` in order, found by parsing every record and comparing values, with nothing of
@@ -404,11 +406,29 @@ pub(crate) fn by_hand(view: &ModelView, query: &Query) -> Vec<Answer> {
         Order::Value => left.0.cmp(&right.0).then(right.1.cmp(&left.1)),
         Order::ValueDescending => right.0.cmp(&left.0).then(right.1.cmp(&left.1)),
     });
+    if let Some(limit) = query.answer_limit_per_value() {
+        // Within one value the order is that of recency, so the first ones are those that count.
+        let mut counts: Vec<(Option<Value>, usize)> = Vec::new();
+        found.retain(|(value, ..)| {
+            let known = counts.iter().position(|(known, _)| known == value);
+            let at = known.unwrap_or_else(|| {
+                counts.push((value.clone(), 0));
+                counts.len() - 1
+            });
+            counts[at].1 += 1;
+            counts[at].1 <= limit
+        });
+    }
     found.truncate(query.answer_limit().unwrap_or(usize::MAX));
     let text = |bytes| String::from_utf8(bytes).unwrap();
     found
         .into_iter()
-        .map(|(_, sequence, key, record)| Answer { key: text(key), sequence, record: Some(text(record)) })
+        .map(|(_, sequence, key, record)| Answer {
+            key: text(key),
+            sequence,
+            record: Some(text(record)),
+            values: Vec::new(),
+        })
         .collect()
 }
 
@@ -448,6 +468,19 @@ pub(crate) fn find_values(json: &serde_json::Value, steps: &[Step], out: &mut Ve
             }
         }
     }
+}
+
+/// The values that a record has at the selected paths, distinct and ascending.
+pub(crate) fn selected_by_hand(record: &str, query: &Query) -> Vec<Vec<Value>> {
+    let json: serde_json::Value = serde_json::from_str(record).unwrap();
+    let values = |path: &crate::path::AttributePath| {
+        let mut values = Vec::new();
+        find_values(&json, path.steps(), &mut values);
+        values.sort();
+        values.dedup();
+        values
+    };
+    query.selected().iter().map(values).collect()
 }
 
 /// The distinct keys of answers.

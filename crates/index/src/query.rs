@@ -2,10 +2,12 @@
 
 use std::cell::OnceCell;
 
+use bolide_base::checksum::hash_key;
 use bolide_base::{Error, Result};
 
 use crate::attribute::Value;
 use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::cursor_token::CursorToken;
 use crate::path::AttributePath;
 use crate::predicate::{EncodedRange, Predicate, ValueRange};
 
@@ -67,6 +69,8 @@ pub enum Projection {
     Keys,
     /// Nothing: the answers are counted.
     Count,
+    /// Primary key, sequence number and the values of some attributes; see [`Query::select`].
+    Values,
 }
 
 /// Which records to find: all predicates hold.
@@ -88,6 +92,9 @@ pub struct Query {
     limit: Option<usize>,
     projection: Projection,
     index: Option<String>,
+    limit_per_value: Option<usize>,
+    after: Option<CursorToken>,
+    select: Vec<AttributePath>,
     problem: Option<Error>,
 }
 
@@ -145,6 +152,66 @@ impl Query {
         self
     }
 
+    /// At most `limit` answers of one value: of each value of the attribute of the query's first range the
+    /// newest ones, or with [`Order::Oldest`] the oldest ones. [`limit`](Self::limit) holds beside it, for
+    /// all answers together. A record with several values in the range stands at the smallest of them,
+    /// with [`Order::ValueDescending`] at the largest. Default: no such limit.
+    ///
+    /// ```
+    /// use bolide_index::{Order, Query};
+    /// let query = Query::new().range("score", 10..).order(Order::Value).limit_per_value(3).limit(100);
+    /// assert!(query.check().is_ok());
+    /// assert!(Query::new().eq("user", "x").limit_per_value(3).check().is_err());
+    /// ```
+    #[must_use]
+    pub fn limit_per_value(mut self, limit: usize) -> Self {
+        self.limit_per_value = Some(limit);
+        self
+    }
+
+    /// Only the answers behind those that were given before: `token` is the
+    /// [`next`](crate::Explain::next) of the same query, whose limit alone may differ. See
+    /// [`cursor_token`](crate::cursor_token) for what it promises.
+    #[must_use]
+    pub fn after(mut self, token: CursorToken) -> Self {
+        self.after = Some(token);
+        self
+    }
+
+    /// Answers with the values at these paths instead of records, in [`Row::values`](crate::Row::values). Where
+    /// an index includes all of them and has nothing to validate, the table is not touched.
+    ///
+    /// The values are what the attribute is: those that a path finds, numbers by value, the elements of an
+    /// array distinct and ascending, none for an absent attribute. So they are the same whether they come
+    /// from an index or from the record.
+    ///
+    /// ```
+    /// use bolide_index::{Projection, Query};
+    /// let query = Query::new().eq("subreddit", "rust").select(["title", "score"]);
+    /// assert_eq!(query.projection(), Projection::Values);
+    /// assert!(Query::new().select(["a..b"]).check().is_err());
+    /// ```
+    #[must_use]
+    pub fn select<'p>(mut self, paths: impl IntoIterator<Item = &'p str>) -> Self {
+        self.projection = Projection::Values;
+        for path in paths {
+            match path.parse() {
+                Ok(_) if self.select.len() == MAX_PREDICATES => {
+                    let problem = Error::limit_exceeded(
+                        "the number of selected attributes of a query",
+                        MAX_PREDICATES as u64 + 1,
+                        MAX_PREDICATES as u64,
+                    );
+                    self.problem = self.problem.or(Some(problem));
+                    break;
+                }
+                Ok(path) => self.select.push(path),
+                Err(problem) => self.problem = self.problem.or(Some(problem)),
+            }
+        }
+        self
+    }
+
     /// Answers without records.
     #[must_use]
     pub fn keys_only(mut self) -> Self {
@@ -186,6 +253,31 @@ impl Query {
         self.projection
     }
 
+    /// Most answers of one value.
+    pub fn answer_limit_per_value(&self) -> Option<usize> {
+        self.limit_per_value
+    }
+
+    /// Where it goes on.
+    pub fn token(&self) -> Option<&CursorToken> {
+        self.after.as_ref()
+    }
+
+    /// The attributes whose values it asks for.
+    pub fn selected(&self) -> &[AttributePath] {
+        &self.select
+    }
+
+    /// What a token of this query carries, so that it is not taken for one of another: a hash of
+    /// predicates, order and limit per value.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut text = format!("{}\n{:?}\n", self.order.name(), self.limit_per_value);
+        for predicate in &self.predicates {
+            text.push_str(&format!("{predicate}\n"));
+        }
+        hash_key(text.as_bytes())
+    }
+
     /// The name of the index to use.
     pub fn forced_index(&self) -> Option<&str> {
         self.index.as_deref()
@@ -198,7 +290,16 @@ impl Query {
     pub fn check(&self) -> Result<()> {
         match &self.problem {
             Some(problem) => Err(problem.clone()),
-            None => Ok(()),
+            None if self.limit_per_value.is_some() && self.predicates.iter().all(Predicate::is_equal) => {
+                Err(Error::invalid_input("a limit per value needs a range: it counts the values in it"))
+            }
+            None => match &self.after {
+                Some(token) if token.query != self.fingerprint() => Err(Error::invalid_input(
+                    "the cursor token is of another query: predicates, order and limit per value must be the \
+                     same",
+                )),
+                _ => Ok(()),
+            },
         }
     }
 }
@@ -212,8 +313,14 @@ pub struct CompiledQuery<'q> {
     pub(crate) order: Order,
     pub(crate) limit: usize,
     pub(crate) projection: Projection,
-    /// The predicate whose values give the value orders.
+    /// The predicate by whose values answers stand in value orders, and are counted for a limit per
+    /// value.
     pub(crate) order_predicate: Option<usize>,
+    pub(crate) limit_per_value: usize,
+    pub(crate) after: Option<&'q CursorToken>,
+    /// Slots of the selected attributes.
+    pub(crate) select: Vec<Slot>,
+    selected: &'q [AttributePath],
 }
 
 #[derive(Debug, Clone)]
@@ -242,11 +349,21 @@ impl<'q> CompiledQuery<'q> {
             let (is_equal, range) = (predicate.is_equal(), predicate.encoded_range());
             predicates.push(CompiledPredicate { path, slot, is_equal, range });
         }
+        let mut paths: Vec<&AttributePath> = Vec::new();
+        for path in predicates.iter().map(|predicate| predicate.path).chain(&query.select) {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        let slot = |path: &AttributePath| paths.iter().position(|known| *known == path).unwrap_or_default();
+        let select = query.select.iter().map(slot).collect();
         let order_predicate = match query.order {
             Order::Value | Order::ValueDescending => {
                 predicates.iter().position(|predicate| !predicate.is_equal)
             }
-            Order::Newest | Order::Oldest => None,
+            Order::Newest | Order::Oldest => {
+                query.limit_per_value.and_then(|_| predicates.iter().position(|one| !one.is_equal))
+            }
         };
         // Where all values are equal, only recency is left to order by.
         let order = match (query.order, order_predicate) {
@@ -260,6 +377,10 @@ impl<'q> CompiledQuery<'q> {
             limit: query.limit.unwrap_or(usize::MAX),
             projection: query.projection,
             order_predicate,
+            limit_per_value: query.limit_per_value.unwrap_or(usize::MAX),
+            after: query.after.as_ref(),
+            select,
+            selected: &query.select,
         })
     }
 
@@ -271,8 +392,35 @@ impl<'q> CompiledQuery<'q> {
     /// What to take from a record to check the predicates.
     pub(crate) fn plan(&self) -> &AttributePlan {
         self.plan.get_or_init(|| {
-            AttributePlan::new(self.predicates.iter().map(|predicate| predicate.path.clone()))
+            let paths = self.predicates.iter().map(|predicate| predicate.path).chain(self.selected);
+            AttributePlan::new(paths.cloned())
         })
+    }
+
+    /// The selected attributes.
+    pub(crate) fn selected(&self) -> &'q [AttributePath] {
+        self.selected
+    }
+
+    /// True if answers stand in the order of their values.
+    pub(crate) fn by_value(&self) -> bool {
+        matches!(self.order, Order::Value | Order::ValueDescending)
+    }
+
+    /// The value of a candidate decides what becomes of it, beyond its place in the order.
+    pub(crate) fn counts_values(&self) -> bool {
+        self.limit_per_value < usize::MAX
+    }
+
+    /// The same query without the predicates whose number `leave_out` takes, and the numbers of those that
+    /// stay.
+    pub(crate) fn without(&self, leave_out: impl Fn(usize) -> bool) -> (Self, Vec<usize>) {
+        let stay: Vec<usize> = (0..self.predicates.len()).filter(|number| !leave_out(*number)).collect();
+        let mut rest = self.clone();
+        rest.predicates = stay.iter().filter_map(|number| self.predicates.get(*number).cloned()).collect();
+        rest.order_predicate =
+            self.order_predicate.and_then(|number| stay.iter().position(|stays| *stays == number));
+        (rest, stay)
     }
 
     /// True if the values of a record satisfy all predicates.
@@ -282,14 +430,15 @@ impl<'q> CompiledQuery<'q> {
             .all(|predicate| values.values(predicate.slot).any(|value| predicate.range.contains(value)))
     }
 
-    /// The value by which a record stands in a value order; empty in the other orders.
+    /// The value by which a record stands in a value order or is counted for a limit per value; empty where
+    /// neither is asked for.
     pub(crate) fn order_value<'v>(&self, values: &'v AttributeValues) -> &'v [u8] {
         let Some(predicate) = self.order_predicate.and_then(|at| self.predicates.get(at)) else {
             return &[];
         };
         // Values come in ascending order.
         let mut within = values.values(predicate.slot).filter(|value| predicate.range.contains(value));
-        let value = if self.order == Order::Value { within.next() } else { within.last() };
+        let value = if self.order == Order::ValueDescending { within.last() } else { within.next() };
         value.unwrap_or_default()
     }
 }

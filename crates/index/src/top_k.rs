@@ -33,14 +33,15 @@ pub(crate) struct TopK {
     cut: Option<(Vec<u8>, SequenceNumber)>,
 }
 
-/// A candidate whose bytes lie in [`TopK::bytes`]: the value, then the key.
+/// A candidate whose bytes lie in [`TopK::bytes`]: the value, the key, then what its entry includes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Collected {
-    pub(crate) sequence: SequenceNumber,
-    pub(crate) repeated: bool,
+struct Collected {
+    sequence: SequenceNumber,
+    repeated: bool,
     start: u32,
     value_len: u32,
     key_len: u32,
+    included_len: u32,
 }
 
 impl Collected {
@@ -53,10 +54,19 @@ impl Collected {
         let start = self.value().end;
         start..start + self.key_len as usize
     }
+
+    fn included(&self) -> Range<usize> {
+        let start = self.key().end;
+        start..start + self.included_len as usize
+    }
 }
 
 /// Compares ranks; `Less` comes first in the answer.
-fn compare(order: Order, left: (&[u8], SequenceNumber), right: (&[u8], SequenceNumber)) -> Ordering {
+pub(crate) fn compare(
+    order: Order,
+    left: (&[u8], SequenceNumber),
+    right: (&[u8], SequenceNumber),
+) -> Ordering {
     match order {
         Order::Newest => right.1.cmp(&left.1),
         Order::Oldest => left.1.cmp(&right.1),
@@ -82,6 +92,11 @@ impl TopK {
         }
     }
 
+    /// Leaves out all candidates up to this rank, as if they had left.
+    pub(crate) fn start_behind(&mut self, value: &[u8], sequence: SequenceNumber) {
+        self.after = Some((value.to_vec(), sequence));
+    }
+
     /// Takes `candidate`, unless it has left before or lies behind the cut.
     #[inline]
     pub(crate) fn push(&mut self, candidate: &Candidate<'_>) {
@@ -102,9 +117,11 @@ impl TopK {
             start: self.bytes.len() as u32,
             value_len: candidate.order_value.len() as u32,
             key_len: candidate.primary_key.len() as u32,
+            included_len: candidate.included.len() as u32,
         });
         self.bytes.extend_from_slice(candidate.order_value);
         self.bytes.extend_from_slice(candidate.primary_key);
+        self.bytes.extend_from_slice(candidate.included);
         self.sorted = false;
         if self.collected.len() >= 2 * self.capacity || self.bytes.len() > self.capacity_bytes {
             self.shrink();
@@ -128,7 +145,7 @@ impl TopK {
         self.capacity = self.capacity.saturating_mul(4).min(most).max(1);
     }
 
-    /// Hands the candidates to `visit` in order, as `(candidate, value, key)`, and forgets them: all of them, or in
+    /// Hands the candidates to `visit` in order, and forgets them: all of them, or in
     /// [`Order::Newest`] those at or above `bound`. Stops early where `visit` says false.
     ///
     /// # Errors
@@ -136,7 +153,7 @@ impl TopK {
     pub(crate) fn drain<E>(
         &mut self,
         bound: SequenceNumber,
-        mut visit: impl FnMut(&Collected, &[u8], &[u8]) -> Result<bool, E>,
+        mut visit: impl FnMut(&Candidate<'_>) -> Result<bool, E>,
     ) -> Result<bool, E> {
         self.sort();
         let end = match self.order {
@@ -144,8 +161,14 @@ impl TopK {
             _ => self.collected.len(),
         };
         for candidate in &self.collected[..end] {
-            let (value, key) = (&self.bytes[candidate.value()], &self.bytes[candidate.key()]);
-            if !visit(candidate, value, key)? {
+            let candidate = Candidate {
+                primary_key: &self.bytes[candidate.key()],
+                sequence: candidate.sequence,
+                order_value: &self.bytes[candidate.value()],
+                repeated: candidate.repeated,
+                included: &self.bytes[candidate.included()],
+            };
+            if !visit(&candidate)? {
                 return Ok(false);
             }
         }
@@ -190,13 +213,13 @@ impl TopK {
             return;
         }
         let live: usize =
-            self.collected.iter().map(|candidate| candidate.key().end - candidate.start as usize).sum();
+            self.collected.iter().map(|candidate| candidate.included().end - candidate.start as usize).sum();
         if live * 2 > self.bytes.len() {
             return;
         }
         let mut packed = Vec::with_capacity(live);
         for candidate in &mut self.collected {
-            let bytes = candidate.value().start..candidate.key().end;
+            let bytes = candidate.value().start..candidate.included().end;
             candidate.start = packed.len() as u32;
             packed.extend_from_slice(&self.bytes[bytes]);
         }
@@ -229,9 +252,9 @@ mod tests {
                 });
             }
             let more = top
-                .drain(0, |candidate, value, key| {
-                    assert_eq!(key, candidate.sequence.to_be_bytes());
-                    out.push((value.first().copied().unwrap_or(0), candidate.sequence));
+                .drain(0, |candidate| {
+                    assert_eq!(candidate.primary_key, candidate.sequence.to_be_bytes());
+                    out.push((candidate.order_value.first().copied().unwrap_or(0), candidate.sequence));
                     Ok::<bool, Infallible>(out.len() < limit)
                 })
                 .unwrap_or_else(|never| match never {});
@@ -282,7 +305,7 @@ mod tests {
         }
         let left = |top: &mut TopK, bound| {
             let mut out = Vec::new();
-            top.drain(bound, |candidate, _, _| {
+            top.drain(bound, |candidate| {
                 out.push(candidate.sequence);
                 Ok::<bool, Infallible>(true)
             })

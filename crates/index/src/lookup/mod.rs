@@ -1,8 +1,9 @@
 //! The one lookup driver: it turns the candidates of whatever index into exact answers.
 //!
-//! 1. **Choose** an index: the one that the query names, else the one whose keys its predicates narrow most,
-//!    equalities before ranges. Without any, the table is scanned.
-//! 2. **Candidates** stream from the index. Where they come in the order of the query they are passed on
+//! 1. **Choose** a plan by its estimated cost: one index, several intersected, or a scan of the table; an index
+//!    that the query names is obeyed.
+//! 2. **Candidates** stream from the index or the intersection. Predicates on attributes that the entries
+//!    include are checked on these. Where they come in the order of the query they are passed on
 //!    one by one; else they are collected in a bounded memory, sorted, and, should more
 //!    have come than fit, read again from behind the last answer. In newest-first order a candidate is passed
 //!    on as soon as the cursor's sequence bound says that nothing newer can come.
@@ -10,6 +11,7 @@
 //!    and fetches: the candidate is current if the record has its sequence number. Else the index's
 //!    validator decides, and where it cannot, the table.
 //! 4. **Check** all predicates on the fetched record.
+//! 5. **Count** what one value may have of answers, and leave out what lies before the query's token.
 //!
 //! The limit counts settled answers only, so K answers are the first K of all matches, never fewer because
 //! some candidates were obsolete. A write is answered once, however many of its values match: writes
@@ -17,6 +19,11 @@
 //!
 //! Nothing is allocated per candidate.
 
+mod covered;
+mod give;
+mod intersect;
+mod per_value;
+mod plan;
 mod run;
 mod settle;
 mod window;
@@ -26,14 +33,21 @@ use std::ops::ControlFlow;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
-use crate::access::Access;
+use bolide_table::ReadCounters;
+
+use crate::attribute::Value as Selected;
+use crate::candidate::CandidateCursor;
+use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::query::{CompiledQuery, Projection, Query};
+use crate::query::{CompiledQuery, Query};
 use crate::scan::ScanCursor;
 use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
+use crate::spec::Maintenance;
 
+use self::intersect::{FilteredCursor, MergeCursor, SequenceSet};
+use self::plan::{Leg, Plan};
 use self::run::Run;
 
 /// Settings of a lookup.
@@ -47,13 +61,26 @@ pub struct LookupOptions<'a> {
     /// costs one extraction a record, and turns damage to an index into a missing answer instead of a
     /// wrong one.
     pub recheck: bool,
+    /// The caller keeps the view: it is a snapshot. Tokens of the query then belong to it. Default: false, the view
+    /// is the latest state.
+    pub held: bool,
     /// A clock in nanoseconds, to measure the stages with. Default: none.
     pub clock: Option<&'a dyn Fn() -> u64>,
+    /// Which plan to take, whatever it costs.
+    #[cfg(test)]
+    pub(crate) forced_plan: plan::ForcedPlan,
 }
 
 impl Default for LookupOptions<'_> {
     fn default() -> Self {
-        Self { collect_bytes: 32 << 20, recheck: true, clock: None }
+        Self {
+            collect_bytes: 32 << 20,
+            recheck: true,
+            held: false,
+            clock: None,
+            #[cfg(test)]
+            forced_plan: plan::ForcedPlan::default(),
+        }
     }
 }
 
@@ -67,6 +94,8 @@ pub struct Row<'r, V> {
     pub sequence: SequenceNumber,
     /// The record, if the query asks for records.
     pub record: Option<V>,
+    /// The selected values, path by path, for [`Query::select`]; else empty.
+    pub values: &'r [Vec<Selected>],
 }
 
 /// What is asked: a collection at a view, with its indexes.
@@ -105,72 +134,116 @@ impl<S: ReadSource> Lookup<'_, S> {
                 "the records of this collection have no attributes: it needs an extractor",
             ));
         }
-        match self.choose(query, &compiled)? {
-            Some((index, access)) => self.run_index(index, &access, query, &compiled, emit),
-            None => self.run_scan(query, &compiled, emit),
-        }
+        self.check_token(&compiled)?;
+        let start = self.options.clock.map_or(0, |clock| clock());
+        let before = ReadCounters::of_this_thread();
+        let mut plan = self.plan(query, &compiled, self.options.clock.is_some())?;
+        let planned = self.options.clock.map_or(0, |clock| clock());
+        let (by_choice, alternatives) = (plan.scans_by_choice, std::mem::take(&mut plan.alternatives));
+        let mut explain = match &plan.legs[..] {
+            [] => self.run_scan(query, &compiled, emit)?,
+            _ => self.run_index(plan, query, &compiled, emit)?,
+        };
+        (explain.scans_by_choice, explain.alternatives) = (by_choice, alternatives);
+        explain.plan_nanos = planned - start;
+        explain.reads = ReadCounters::of_this_thread() - before;
+        Ok(explain)
     }
 
-    /// The index to use for `query` and how it serves it; `None` for a scan.
-    fn choose(
-        &self,
-        query: &Query,
-        compiled: &CompiledQuery<'_>,
-    ) -> Result<Option<(&dyn SecondaryIndex<S>, Access)>> {
-        if let Some(name) = query.forced_index() {
-            let index = self.indexes.iter().find(|index| index.spec().name() == name).ok_or_else(|| {
-                Error::new(ErrorKind::NotFound, format!("the collection has no index named {name:?}"))
-            })?;
-            let access = index.access(compiled).ok_or_else(|| {
-                Error::invalid_input(format!(
-                    "index {name} cannot serve this query: no predicate is on `{}`",
-                    index.spec().attributes_text()
-                ))
-            })?;
-            return Ok(Some((*index, access)));
+    /// A token of a snapshot goes on at that snapshot alone.
+    fn check_token(&self, compiled: &CompiledQuery<'_>) -> Result<()> {
+        let Some(snapshot) = compiled.after.and_then(CursorToken::snapshot) else {
+            return Ok(());
+        };
+        if self.options.held && snapshot == self.view.sequence() {
+            return Ok(());
         }
-        let mut best: Option<(&dyn SecondaryIndex<S>, Access)> = None;
-        for index in self.indexes {
-            if let Some(access) = index.access(compiled)
-                && best.as_ref().is_none_or(|(_, other)| access.rank() > other.rank())
-            {
-                best = Some((*index, access));
-            }
-        }
-        Ok(best)
+        Err(Error::new(
+            ErrorKind::Expired,
+            "the cursor token belongs to a snapshot that was not passed with it: what it saw may be gone",
+        ))
     }
 
     fn run_index(
         &self,
-        index: &dyn SecondaryIndex<S>,
-        access: &Access,
+        mut plan: Plan<'_, S>,
         query: &Query,
         compiled: &CompiledQuery<'_>,
         emit: impl FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
         let table = self.view.tree(self.table)?;
-        let validator = index.validator();
-        let covers_all = access.covered.len() == compiled.predicates.len();
-        let by_record = compiled.order_predicate.is_some() && access.order_attribute.is_none();
-        let records = compiled.projection == Projection::Records;
+        let mut read = 0;
+        let set = if compiled.limit == 0 { None } else { self.prepare(&mut plan, compiled, &mut read)? };
+        let Some((lead, others)) = plan.legs.split_first_mut() else {
+            return Err(Error::internal("a plan has no index"));
+        };
+        if let (Some(token), false) = (compiled.after, compiled.counts_values() && !compiled.by_value()) {
+            lead.access.resume_at(compiled.order, &token.value, token.sequence);
+        }
+        let (lead, others) = (&*lead, &*others);
+        let synchronous = |leg: &&Leg<'_, S>| leg.index.spec().maintenance() == Maintenance::Synchronous;
+        let validator =
+            others.iter().find(synchronous).filter(|_| !synchronous(&lead)).unwrap_or(lead).index.validator();
         let mut run = Run::new(self, compiled, &table, Some(validator), emit);
-        run.fetch = records || !covers_all || by_record;
-        run.check = !covers_all || self.options.recheck;
-        run.order_by_record = by_record;
-        run.explain.index = Some(index.spec().name().to_owned());
-        run.explain.access = index.spec().kind().name();
+        run.read_through(lead, others, self.options.recheck);
         run.explain.validation = if run.fetch { "record" } else { validator.name() };
+        run.explain.candidates = read;
         if self.options.clock.is_some() {
-            for (position, predicate) in query.predicates().iter().enumerate() {
-                let covered = access.covered.contains(&position);
-                let list = if covered { &mut run.explain.covered } else { &mut run.explain.filtered };
-                list.push(predicate.to_string());
+            describe_predicates(query, lead, others, &mut run.explain);
+        }
+        let empty = |leg: &Leg<'_, S>| leg.access.low >= leg.access.end;
+        let nothing =
+            empty(lead) || others.iter().any(empty) || set.as_ref().is_some_and(SequenceSet::is_empty);
+        if !nothing && compiled.limit > 0 {
+            run.drive(|| {
+                let cursor = lead.index.candidates(&lead.access, compiled.order, self.view)?;
+                if let Some(set) = &set {
+                    return Ok(Box::new(FilteredCursor::new(cursor, set)) as Box<dyn CandidateCursor + '_>);
+                }
+                if others.is_empty() {
+                    return Ok(cursor);
+                }
+                let mut cursors = Vec::with_capacity(others.len());
+                for leg in others {
+                    cursors.push(leg.index.candidates(&leg.access, compiled.order, self.view)?);
+                }
+                Ok(Box::new(MergeCursor::new(cursor, cursors)))
+            })?;
+        }
+        Ok(run.finish(query, self))
+    }
+
+    /// Reads the indexes that do not lead into a set, where the plan does not merge them. One whose set does
+    /// not fit leaves the plan: its predicates are then checked on records.
+    fn prepare(
+        &self,
+        plan: &mut Plan<'_, S>,
+        compiled: &CompiledQuery<'_>,
+        read: &mut u64,
+    ) -> Result<Option<SequenceSet>> {
+        if plan.merge || plan.legs.len() < 2 {
+            return Ok(None);
+        }
+        // A narrow set first: what follows is kept only as far as it is in it.
+        let mut others = plan.legs.split_off(1);
+        others.sort_by(|left, right| left.entries.total_cmp(&right.entries));
+        let mut set: Option<SequenceSet> = None;
+        for leg in others {
+            if leg.access.low >= leg.access.end {
+                plan.legs.push(leg);
+                return Ok(Some(SequenceSet::default()));
+            }
+            let bytes = self.options.collect_bytes;
+            let collected = {
+                let mut cursor = leg.index.candidates(&leg.access, compiled.order, self.view)?;
+                SequenceSet::collect(&mut *cursor, set.as_ref(), bytes, read)?
+            };
+            if let Some(collected) = collected {
+                set = Some(collected);
+                plan.legs.push(leg);
             }
         }
-        if access.low < access.end && compiled.limit > 0 {
-            run.drive(|| index.candidates(access, compiled.order, self.view))?;
-        }
-        Ok(run.explain)
+        Ok(set)
     }
 
     fn run_scan(
@@ -183,8 +256,7 @@ impl<S: ReadSource> Lookup<'_, S> {
         let extractor = self.extractor.filter(|_| !compiled.predicates.is_empty());
         let mismatched = Cell::new(0);
         let mut run = Run::new(self, compiled, &table, None, emit);
-        run.fetch = compiled.projection == Projection::Records;
-        run.settled = true;
+        run.read_table();
         run.explain.access = "scan";
         run.explain.validation = "none";
         run.explain.filtered = query.predicates().iter().map(ToString::to_string).collect();
@@ -197,9 +269,31 @@ impl<S: ReadSource> Lookup<'_, S> {
         run.explain.mismatched = mismatched.get();
         run.explain.current = run.explain.candidates;
         run.explain.candidates += mismatched.get();
-        Ok(run.explain)
+        Ok(run.finish(query, self))
     }
 }
 
+/// Notes which predicates are settled where, as written.
+fn describe_predicates<S: ReadSource>(
+    query: &Query,
+    lead: &Leg<'_, S>,
+    others: &[Leg<'_, S>],
+    explain: &mut Explain,
+) {
+    for (number, predicate) in query.predicates().iter().enumerate() {
+        let covers = |leg: &Leg<'_, S>| leg.access.covered.contains(&number);
+        let list = if covers(lead) || others.iter().any(covers) {
+            &mut explain.covered
+        } else if lead.access.settles(number) {
+            &mut explain.included
+        } else {
+            &mut explain.filtered
+        };
+        list.push(predicate.to_string());
+    }
+}
+
+#[cfg(test)]
+mod plan_tests;
 #[cfg(test)]
 mod tests;

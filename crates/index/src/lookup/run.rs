@@ -5,15 +5,20 @@ use std::ops::ControlFlow;
 
 use bolide_base::{Result, SequenceNumber};
 
+use crate::attribute::Value as Selected;
 use crate::attribute_plan::AttributeValues;
-use crate::candidate::CandidateCursor;
+use crate::candidate::{Candidate, CandidateCursor};
+use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::query::{CompiledQuery, Order, Projection};
+use crate::query::{CompiledQuery, Order, Projection, Query};
 use crate::source::ReadSource;
 use crate::top_k::TopK;
 use crate::validation::Validator;
 
+use super::covered::{Covered, EntrySays};
+use super::per_value::PerValue;
+use super::plan::Leg;
 use super::window::Window;
 use super::{Lookup, LookupOptions, Row, Value};
 
@@ -41,6 +46,19 @@ pub(super) struct Run<'r, S: ReadSource, F> {
     pub(super) values: AttributeValues,
     /// Candidates that are settled together.
     pub(super) window: Window<Value<S>>,
+    /// What is taken from the entries of the index.
+    pub(super) covered: Covered<'r>,
+    /// The cursor knows the value of each candidate that orders and limits go by.
+    pub(super) knows_value: bool,
+    pub(super) per_value: Option<PerValue>,
+    /// The value of the candidate at hand, where it matters.
+    pub(super) value: Vec<u8>,
+    /// The selected values of the answer at hand.
+    pub(super) selected: Vec<Vec<Selected>>,
+    /// The rank of the last answer.
+    pub(super) last: Option<(Vec<u8>, SequenceNumber)>,
+    /// Answers may follow that were not given.
+    pub(super) stopped: bool,
     pub(super) explain: Explain,
 }
 
@@ -70,8 +88,67 @@ where
             answered: HashSet::new(),
             values: AttributeValues::new(),
             window: Window::new(),
+            covered: Covered::default(),
+            knows_value: true,
+            per_value: query.counts_values().then(|| {
+                // Counting takes candidates as they come.
+                let grouped = query.by_value() && query.projection != Projection::Count;
+                PerValue::new(query.limit_per_value, grouped)
+            }),
+            value: Vec::new(),
+            selected: Vec::new(),
+            last: None,
+            stopped: false,
             explain: Explain::default(),
         }
+    }
+
+    /// Prepares for the candidates of `lead`, which `others` filter.
+    pub(super) fn read_through(&mut self, lead: &Leg<'_, S>, others: &[Leg<'_, S>], recheck: bool) {
+        let query = self.query;
+        let spec = lead.index.spec();
+        self.covered = Covered::new(query, &lead.access, spec.included());
+        self.knows_value = query.order_predicate.is_none()
+            || lead.access.order_attribute.is_some()
+            || lead.access.order_included.is_some();
+        self.order_by_record = query.by_value() && !self.knows_value;
+        let by_key = |number: usize| {
+            lead.access.covered.contains(&number)
+                || others.iter().any(|leg| leg.access.covered.contains(&number))
+        };
+        let all = 0..query.predicates.len();
+        let unsettled = all.clone().any(|number| !by_key(number) && !lead.access.settles(number));
+        self.fetch = unsettled
+            || !self.knows_value
+            || match query.projection {
+                Projection::Records => true,
+                Projection::Values => !self.covered.selects(),
+                Projection::Keys | Projection::Count => false,
+            };
+        self.check = recheck
+            || !all.clone().all(by_key)
+            || query.order_predicate.is_some()
+            || query.projection == Projection::Values;
+        self.explain.index = Some(spec.name().to_owned());
+        self.explain.intersected = others.iter().map(|leg| leg.index.spec().name().to_owned()).collect();
+        self.explain.access = spec.kind().name();
+    }
+
+    /// Prepares for a scan, whose candidates are current and match.
+    pub(super) fn read_table(&mut self) {
+        self.fetch = matches!(self.query.projection, Projection::Records | Projection::Values);
+        self.check = self.query.projection == Projection::Values;
+        self.settled = true;
+    }
+
+    /// What it did, with a token to go on with.
+    pub(super) fn finish(self, query: &Query, lookup: &Lookup<'_, S>) -> Explain {
+        let mut explain = self.explain;
+        if let (true, Some((value, sequence))) = (self.stopped, self.last) {
+            let snapshot = lookup.options.held.then(|| lookup.view.sequence());
+            explain.next = Some(CursorToken { query: query.fingerprint(), snapshot, sequence, value });
+        }
+        explain
     }
 
     pub(super) fn drive<'c>(
@@ -100,7 +177,11 @@ where
                 return self.answer_window().map(drop);
             };
             self.explain.candidates += 1;
-            if !self.offer(candidate.primary_key, candidate.sequence, candidate.repeated)? {
+            let order_value = match self.covered.order_value(candidate.included) {
+                Some(value) => value,
+                None => candidate.order_value,
+            };
+            if !self.offer(&Candidate { order_value, ..candidate })? {
                 return Ok(());
             }
         }
@@ -114,6 +195,10 @@ where
     ) -> Result<()> {
         let capacity = self.query.limit.saturating_mul(2).max(FIRST_CAPACITY);
         let mut top = TopK::new(self.query.order, capacity, self.options.collect_bytes);
+        // Where values are counted, those before the token count too.
+        if let (Some(token), None) = (self.query.after, &self.per_value) {
+            top.start_behind(&token.value, token.sequence);
+        }
         loop {
             self.explain.passes += 1;
             if !self.collect_pass(&mut *cursor, &mut top)? || !top.dropped() {
@@ -135,11 +220,7 @@ where
                 break;
             };
             self.explain.candidates += 1;
-            if self.order_by_record {
-                self.offer_by_record(&candidate, top)?;
-            } else {
-                top.push(&candidate);
-            }
+            self.collect_one(&candidate, top)?;
             if self.query.order == Order::Newest && cursor.sequence_bound() < bound {
                 bound = cursor.sequence_bound();
                 if top.any_final(bound) && !self.drain(top, bound)? {
@@ -147,21 +228,37 @@ where
                 }
             }
         }
-        if self.order_by_record {
+        if self.window.waits() {
             self.collect_window(top)?;
         }
         self.drain(top, 0)
+    }
+
+    /// Collects a candidate under its value.
+    fn collect_one(&mut self, candidate: &Candidate<'_>, top: &mut TopK) -> Result<()> {
+        let says = self.covered.check(candidate.included);
+        if says == EntrySays::Fails {
+            self.explain.mismatched += 1;
+            return Ok(());
+        }
+        if self.order_by_record || (says == EntrySays::Nothing && self.query.by_value()) {
+            return self.offer_by_record(candidate, top);
+        }
+        let order_value = self.covered.order_value(candidate.included).unwrap_or(candidate.order_value);
+        let included = if self.covered.is_used() { candidate.included } else { &[] };
+        top.push(&Candidate { order_value, included, ..*candidate });
+        Ok(())
     }
 
     fn drain(&mut self, top: &mut TopK, bound: SequenceNumber) -> Result<bool> {
         let before = (self.settled, self.check, self.fetch);
         if self.order_by_record {
             // What was collected was settled for its value: only records are still to be fetched.
-            (self.settled, self.check, self.fetch) =
-                (true, false, self.query.projection == Projection::Records);
+            let values = self.query.projection == Projection::Values;
+            let records = self.query.projection == Projection::Records;
+            (self.settled, self.check, self.fetch) = (true, values, records || values);
         }
-        let more =
-            top.drain(bound, |candidate, _, key| self.offer(key, candidate.sequence, candidate.repeated));
+        let more = top.drain(bound, |candidate| self.offer(candidate));
         let more = match more {
             Ok(true) => self.answer_window(),
             other => other,

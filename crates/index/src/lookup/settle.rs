@@ -15,13 +15,13 @@ use std::ops::ControlFlow;
 use bolide_base::{Result, SequenceNumber};
 
 use crate::candidate::Candidate;
-use crate::query::Projection;
 use crate::source::{ReadSource, TreeSource};
 use crate::top_k::TopK;
 use crate::validation::Verdict;
 
+use super::covered::EntrySays;
 use super::run::Run;
-use super::window::{Fate, Waiting, Window};
+use super::window::{Fate, Turn, Window};
 use super::{Row, Value};
 
 /// Records that are fetched at once.
@@ -42,24 +42,49 @@ where
 {
     /// Takes a candidate, whose turn is after all before it, and emits what is settled. False when no more
     /// answers are wanted.
-    pub(super) fn offer(
-        &mut self,
-        primary_key: &[u8],
-        sequence: SequenceNumber,
-        repeated: bool,
-    ) -> Result<bool> {
-        if repeated && self.answered.contains(&sequence) {
+    pub(super) fn offer(&mut self, candidate: &Candidate<'_>) -> Result<bool> {
+        if candidate.repeated && self.answered.contains(&candidate.sequence) {
+            return Ok(true);
+        }
+        // What the table settled has nothing more to say.
+        let says = if self.settled { EntrySays::Holds } else { self.covered.check(candidate.included) };
+        if says == EntrySays::Fails {
+            self.explain.mismatched += 1;
+            return Ok(true);
+        }
+        // Whether the record has to say at which of its values the write stands.
+        let several = self.query.order_predicate.is_some()
+            && self.counts_or_resumes()
+            && !self.settled
+            && (candidate.repeated || candidate.order_value.is_empty());
+        let turn = Turn {
+            ask_record: self.fetch || says == EntrySays::Nothing || several,
+            knows_value: self.settled || self.knows_value && !several && says == EntrySays::Holds,
+            several,
+        };
+        if turn.knows_value && self.is_left_out(candidate.order_value, candidate.sequence) {
             return Ok(true);
         }
         if !self.asks_table() {
-            let current = self.settled || self.is_current(primary_key, sequence)?;
-            return if current { self.answer(primary_key, sequence, repeated, None) } else { Ok(true) };
+            return self.answer_alone(candidate, turn);
         }
-        self.window.push(primary_key, sequence, repeated);
+        self.window.push(candidate, turn);
         let wanted = (self.query.limit as u64).saturating_sub(self.explain.answers);
         let full =
             self.window.candidates.len() >= self.window.size.min(wanted.try_into().unwrap_or(usize::MAX));
         if full { self.answer_window() } else { Ok(true) }
+    }
+
+    /// Settles and answers a candidate for which no other has to wait.
+    fn answer_alone(&mut self, candidate: &Candidate<'_>, turn: Turn) -> Result<bool> {
+        if turn.ask_record {
+            return match self.accept(candidate.primary_key, candidate.sequence, Fate::Later)? {
+                Some(record) => self.answer(candidate, turn, record),
+                None => Ok(true),
+            };
+        }
+        let current = self.settled || self.is_current(candidate.primary_key, candidate.sequence)?;
+        if current { self.answer(candidate, turn, None) } else { Ok(true) }
     }
 
     /// Whether candidates are worth waiting for each other.
@@ -73,14 +98,16 @@ where
         self.settle(&mut window)?;
         let fates = std::mem::take(&mut window.fates);
         for (position, fate) in fates.into_iter().enumerate() {
-            let Waiting { sequence, repeated, .. } = window.candidates[position];
-            let key = window.key(position);
-            // It may have been answered from this very window.
-            if repeated && self.answered.contains(&sequence) {
+            let turn = window.candidates[position].turn;
+            let candidate = window.candidate(position);
+            // It may have been answered from this very window, or its value had all its answers there.
+            if candidate.repeated && self.answered.contains(&candidate.sequence)
+                || turn.knows_value && self.is_left_out(candidate.order_value, candidate.sequence)
+            {
                 continue;
             }
-            if let Some(record) = self.accept(key, sequence, fate)?
-                && !self.answer(key, sequence, repeated, record)?
+            if let Some(record) = self.accept(candidate.primary_key, candidate.sequence, fate)?
+                && !self.answer(&candidate, turn, record)?
             {
                 return Ok(false);
             }
@@ -92,7 +119,8 @@ where
 
     /// Takes a candidate whose value for the order is in its record.
     pub(super) fn offer_by_record(&mut self, candidate: &Candidate<'_>, top: &mut TopK) -> Result<()> {
-        self.window.push(candidate.primary_key, candidate.sequence, candidate.repeated);
+        let turn = Turn { ask_record: true, knows_value: false, several: false };
+        self.window.push(candidate, turn);
         if self.window.candidates.len() >= self.window.size { self.collect_window(top) } else { Ok(()) }
     }
 
@@ -153,6 +181,9 @@ where
 
     fn validate_window(&mut self, window: &mut Window<Value<S>>, order: &[usize]) -> Result<()> {
         let start = self.now();
+        // Those whose records are needed are settled by these, when their turn comes.
+        let order: Vec<usize> =
+            order.iter().copied().filter(|&position| !window.candidates[position].turn.ask_record).collect();
         let keys: Vec<&[u8]> = order.iter().map(|&position| window.key(position)).collect();
         let sequences: Vec<_> = order.iter().map(|&position| window.candidates[position].sequence).collect();
         let mut verdicts = Vec::with_capacity(order.len());
@@ -228,24 +259,24 @@ where
         Ok(Some(record))
     }
 
-    /// Emits an answer. False when no more are wanted.
-    fn answer(
-        &mut self,
-        primary_key: &[u8],
-        sequence: SequenceNumber,
-        repeated: bool,
-        record: Option<Value<S>>,
-    ) -> Result<bool> {
-        if repeated {
-            self.answered.insert(sequence);
+    /// Gives a settled candidate under its value. False when no more answers are wanted.
+    fn answer(&mut self, candidate: &Candidate<'_>, turn: Turn, record: Option<Value<S>>) -> Result<bool> {
+        self.value.clear();
+        if self.query.order_predicate.is_some() {
+            let from_record = turn.ask_record && !turn.knows_value;
+            let value =
+                if from_record { self.query.order_value(&self.values) } else { candidate.order_value };
+            self.value.extend_from_slice(value);
+            // A write stands at one of its values; under the others it is passed over.
+            let elsewhere = turn.several && candidate.repeated && self.query.by_value();
+            if elsewhere && self.value != candidate.order_value {
+                return Ok(true);
+            }
         }
-        self.explain.answers += 1;
-        let record = record.filter(|_| self.query.projection == Projection::Records);
-        let flow = match self.query.projection {
-            Projection::Count => ControlFlow::Continue(()),
-            _ => (self.emit)(Row { primary_key, sequence, record })?,
-        };
-        Ok(flow.is_continue() && self.explain.answers < self.query.limit as u64)
+        if candidate.repeated {
+            self.answered.insert(candidate.sequence);
+        }
+        self.give(candidate, record)
     }
 
     /// Validates a candidate alone, without its record.

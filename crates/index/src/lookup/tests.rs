@@ -1,6 +1,8 @@
 use bolide_base::ErrorKind;
 use proptest::prelude::*;
 
+use std::cell::Cell;
+
 use super::*;
 use crate::model::{Answer, Collection, Write, by_hand};
 use crate::query::Order;
@@ -49,7 +51,7 @@ fn any_key() -> impl Strategy<Value = String> {
     (0..12_u8).prop_map(|key| format!("k{key:02}"))
 }
 
-fn any_write() -> impl Strategy<Value = Write> {
+pub(super) fn any_write() -> impl Strategy<Value = Write> {
     prop_oneof![
         10 => (any_key(), any_record()).prop_map(|(key, record)| Write::Put(key, record)),
         3 => any_key().prop_map(Write::Delete),
@@ -69,7 +71,7 @@ fn any_predicate() -> impl Strategy<Value = crate::Predicate> {
     ]
 }
 
-fn any_query() -> impl Strategy<Value = Query> {
+pub(super) fn any_query() -> impl Strategy<Value = Query> {
     (
         proptest::collection::vec(any_predicate(), 0..4),
         0..4_usize,
@@ -126,7 +128,7 @@ proptest! {
         for batch in &history {
             boundaries.push(boundaries.last().unwrap() + batch.len() as u64);
         }
-        let options = LookupOptions { collect_bytes, recheck, clock: None };
+        let options = LookupOptions { collect_bytes, recheck, ..LookupOptions::default() };
         for (query, when) in &queries {
             let at = boundaries[(when * (boundaries.len() - 1) as f64) as usize];
             let view = collection.view().at(at);

@@ -2,6 +2,8 @@
 
 use bolide_base::SequenceNumber;
 
+use crate::candidate::Candidate;
+
 /// Candidates of a window at first, where the limit does not say less.
 const FIRST_WINDOW: usize = 64;
 /// Candidates of a window at most.
@@ -10,7 +12,7 @@ const LARGEST_WINDOW: usize = 4096;
 /// Candidates that are settled together.
 pub(super) struct Window<V> {
     pub(super) candidates: Vec<Waiting>,
-    /// Their primary keys.
+    /// Of each the primary key, the value for the order, and what its entry includes.
     bytes: Vec<u8>,
     /// What became of them, in their order.
     pub(super) fates: Vec<Fate<V>>,
@@ -18,12 +20,26 @@ pub(super) struct Window<V> {
     pub(super) size: usize,
 }
 
-/// A candidate of a window; its key ends at `key_end` and starts where that of the one before ends.
+/// A candidate of a window; its bytes start where those of the one before end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
     pub(super) sequence: SequenceNumber,
     pub(super) repeated: bool,
+    pub(super) turn: Turn,
     key_end: usize,
+    value_end: usize,
+    end: usize,
+}
+
+/// What is to be done when the turn of a candidate comes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    /// Its record is needed.
+    pub(super) ask_record: bool,
+    /// The value that it came with is the one at which it stands.
+    pub(super) knows_value: bool,
+    /// Its record says at which value it stands.
+    pub(super) several: bool,
 }
 
 /// What is known about a candidate once its window is settled.
@@ -41,16 +57,42 @@ impl<V> Window<V> {
         Self { candidates: Vec::new(), bytes: Vec::new(), fates: Vec::new(), size: FIRST_WINDOW }
     }
 
-    pub(super) fn push(&mut self, primary_key: &[u8], sequence: SequenceNumber, repeated: bool) {
-        self.bytes.extend_from_slice(primary_key);
-        self.candidates.push(Waiting { sequence, repeated, key_end: self.bytes.len() });
+    pub(super) fn push(&mut self, candidate: &Candidate<'_>, turn: Turn) {
+        self.bytes.extend_from_slice(candidate.primary_key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(candidate.order_value);
+        let value_end = self.bytes.len();
+        self.bytes.extend_from_slice(candidate.included);
+        let (sequence, repeated, end) = (candidate.sequence, candidate.repeated, self.bytes.len());
+        self.candidates.push(Waiting { sequence, repeated, turn, key_end, value_end, end });
+    }
+
+    /// True if a candidate waits.
+    pub(super) fn waits(&self) -> bool {
+        !self.candidates.is_empty()
     }
 
     pub(super) fn key(&self, position: usize) -> &[u8] {
+        self.candidate(position).primary_key
+    }
+
+    /// The candidate at `position`, which there is.
+    pub(super) fn candidate(&self, position: usize) -> Candidate<'_> {
         let start = position.checked_sub(1).and_then(|before| self.candidates.get(before));
-        let start = start.map_or(0, |before| before.key_end);
-        let end = self.candidates.get(position).map_or(start, |candidate| candidate.key_end);
-        self.bytes.get(start..end).unwrap_or_default()
+        let start = start.map_or(0, |before| before.end);
+        let bytes = |start: usize, end: usize| self.bytes.get(start..end).unwrap_or_default();
+        match self.candidates.get(position) {
+            Some(waiting) => Candidate {
+                primary_key: bytes(start, waiting.key_end),
+                sequence: waiting.sequence,
+                order_value: bytes(waiting.key_end, waiting.value_end),
+                repeated: waiting.repeated,
+                included: bytes(waiting.value_end, waiting.end),
+            },
+            None => {
+                Candidate { primary_key: &[], sequence: 0, order_value: &[], repeated: false, included: &[] }
+            }
+        }
     }
 
     /// The positions in the order in which keys are looked up.

@@ -332,8 +332,9 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
         view: &'v S,
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
         let tree = view.tree(self.tree())?;
-        let entries = tree.cursor(&access.low, Some(&access.end))?;
         let walk = Walk::choose(access, order, self.spec.attributes().len());
+        let (low, end) = walk.bounds(access);
+        let entries = tree.cursor(&low, Some(&end))?;
         Ok(Box::new(CompositeCursor::new(entries, walk, access, &self.spec, view.sequence())))
     }
 

@@ -1,8 +1,10 @@
 //! Reads the candidates of one query from a composite index.
 
+use std::borrow::Cow;
+
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 
-use super::entry_key::EntryKey;
+use super::entry_key::{self, EntryKey};
 use crate::access::Access;
 use crate::attribute;
 use crate::candidate::{Candidate, CandidateCursor};
@@ -32,6 +34,26 @@ impl Walk {
                 Self::GroupsDescending
             }
             _ => Self::Forward,
+        }
+    }
+
+    /// The keys to walk over: those of `access`, without what comes before the candidate that the answers go on
+    /// behind.
+    pub(super) fn bounds(self, access: &Access) -> (Cow<'_, [u8]>, Cow<'_, [u8]>) {
+        let (low, end) = (Cow::Borrowed(&access.low[..]), Cow::Borrowed(&access.end[..]));
+        let Some(sequence) = access.resume.filter(|_| access.point) else {
+            return (low, end);
+        };
+        let mut at = access.low.clone();
+        entry_key::put_sequence(&mut at, sequence);
+        match self {
+            Self::Forward => (Cow::Owned(at), end),
+            Self::Backward => {
+                // The entry itself stays, so that nothing depends on its primary key.
+                attribute::make_successor(&mut at);
+                (low, Cow::Owned(at))
+            }
+            Self::GroupsDescending => (low, end),
         }
     }
 }

@@ -1,0 +1,146 @@
+//! Where a query stopped, as text that a later query goes on from.
+//!
+//! ```text
+//! token    hexadecimal digits of:
+//!          version       1 byte    1
+//!          query         8 bytes   fingerprint of predicates, order and limit per value, little-endian
+//!          snapshot      varint    0: the latest state; else 1 + the snapshot's sequence number
+//!          sequence      varint    of the last answer
+//!          value         n bytes   by which the last answer stands in a value order, encoded; else empty
+//!          checksum      4 bytes   of all before it, little-endian
+//! ```
+//!
+//! # What a token promises
+//!
+//! A token is a position in the order of the answers: the value (in value orders) and the sequence number of
+//! the last answer. A query with it is answered by *the answers that lie behind that position*.
+//!
+//! * Of a query **at a snapshot** the token goes on at that snapshot, which the caller still holds and
+//!   passes again: all pages together are exactly the one answer at that moment. Where the snapshot is not
+//!   passed, or another one is, the token has expired ([`ErrorKind::Expired`]): the versions that it speaks
+//!   of may be compacted away.
+//! * Of a query **at the latest state** the token goes on at what is the latest state then, in the same
+//!   process or another: the answers that this state has behind the position. No write is answered twice.
+//!   A record that is written between two pages gets a new sequence number, so it may leave a page that is
+//!   still to come, or appear on one (oldest first: at the end) although an earlier version was answered.
+//!
+//! [`ErrorKind::Expired`]: bolide_base::ErrorKind::Expired
+
+use std::fmt;
+use std::str::FromStr;
+
+use bolide_base::checksum::hash_key;
+use bolide_base::coding::{Decoder, put_varint};
+use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
+
+const VERSION: u8 = 1;
+const CHECKSUM_BYTES: usize = 4;
+
+/// Where a query stopped; see the [module](self) for what it promises. Its text form is opaque.
+///
+/// ```
+/// use bolide_index::CursorToken;
+/// assert!("no token".parse::<CursorToken>().is_err());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CursorToken {
+    /// Fingerprint of the query.
+    pub(crate) query: u64,
+    /// The sequence number of the snapshot; `None` for the latest state.
+    pub(crate) snapshot: Option<SequenceNumber>,
+    /// The last answer's.
+    pub(crate) sequence: SequenceNumber,
+    /// The last answer's value in a value order, encoded; empty in other orders.
+    pub(crate) value: Vec<u8>,
+}
+
+impl CursorToken {
+    /// The sequence number of the snapshot that it belongs to; `None` for the latest state.
+    pub fn snapshot(&self) -> Option<SequenceNumber> {
+        self.snapshot
+    }
+}
+
+impl fmt::Display for CursorToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&self.query.to_le_bytes());
+        put_varint(&mut bytes, self.snapshot.map_or(0, |sequence| sequence + 1));
+        put_varint(&mut bytes, self.sequence);
+        bytes.extend_from_slice(&self.value);
+        bytes.extend_from_slice(&checksum(&bytes));
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for CursorToken {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        decode(text.trim())
+            .ok_or_else(|| Error::invalid_input("this is not a cursor token, or not all of one"))
+    }
+}
+
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    (hash_key(bytes) as u32).to_le_bytes()
+}
+
+fn decode(text: &str) -> Option<CursorToken> {
+    let digits = text.as_bytes();
+    if digits.len() % 2 != 0 {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let bytes = digits.chunks_exact(2).map(|pair| match pair {
+        [high, low] => Some((digit(*high)? << 4 | digit(*low)?) as u8),
+        _ => None,
+    });
+    let bytes: Vec<u8> = bytes.collect::<Option<_>>()?;
+    let (covered, stored) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
+    if checksum(covered) != *stored {
+        return None;
+    }
+    let mut decoder = Decoder::new(covered);
+    if decoder.u8()? != VERSION {
+        return None;
+    }
+    let (query, snapshot, sequence) = (decoder.u64()?, decoder.varint()?, decoder.varint()?);
+    if sequence > MAX_SEQUENCE || snapshot > MAX_SEQUENCE + 1 {
+        return None;
+    }
+    Some(CursorToken { query, snapshot: snapshot.checked_sub(1), sequence, value: decoder.rest().to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn text_round_trips_and_no_damage_passes(
+            query in any::<u64>(),
+            snapshot in proptest::option::of(0..=MAX_SEQUENCE),
+            sequence in 0..=MAX_SEQUENCE,
+            value in proptest::collection::vec(any::<u8>(), 0..20),
+            damage in any::<(prop::sample::Index, char)>(),
+        ) {
+            let token = CursorToken { query, snapshot, sequence, value };
+            let text = token.to_string();
+            prop_assert_eq!(text.parse::<CursorToken>().unwrap(), token);
+            let mut characters: Vec<char> = text.chars().collect();
+            let at = damage.0.index(characters.len());
+            prop_assume!(!characters[at].eq_ignore_ascii_case(&damage.1));
+            characters[at] = damage.1;
+            prop_assert!(characters.into_iter().collect::<String>().parse::<CursorToken>().is_err());
+            prop_assert!(text[..text.len() - 2].parse::<CursorToken>().is_err());
+        }
+
+        #[test]
+        fn any_text_is_refused(text in ".{0,40}") {
+            prop_assert!(text.parse::<CursorToken>().is_err());
+        }
+    }
+}

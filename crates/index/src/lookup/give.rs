@@ -1,0 +1,82 @@
+//! Giving a settled answer: counted for its value, left out before the token, handed to the receiver.
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use bolide_base::{Result, SequenceNumber};
+
+use crate::attribute::Value as Selected;
+use crate::candidate::Candidate;
+use crate::query::Projection;
+use crate::source::ReadSource;
+use crate::top_k::compare;
+
+use super::run::Run;
+use super::{Row, Value};
+
+impl<S, F> Run<'_, S, F>
+where
+    S: ReadSource,
+    F: FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
+{
+    /// Counts a settled answer and emits it, unless it lies before the token.
+    pub(super) fn give(&mut self, candidate: &Candidate<'_>, record: Option<Value<S>>) -> Result<bool> {
+        let &Candidate { primary_key, sequence, included, .. } = candidate;
+        if self.per_value.as_mut().is_some_and(|counts| !counts.take(&self.value))
+            || self.is_before_token(&self.value, sequence)
+        {
+            return Ok(true);
+        }
+        self.explain.answers += 1;
+        let record = match self.query.projection {
+            Projection::Count => return Ok(self.explain.answers < self.query.limit as u64),
+            Projection::Keys => None,
+            Projection::Records => record,
+            Projection::Values => {
+                self.select(record.is_some(), included);
+                None
+            }
+        };
+        let (value, last) = self.last.get_or_insert_default();
+        value.clear();
+        if self.query.by_value() {
+            value.extend_from_slice(&self.value);
+        }
+        *last = sequence;
+        let flow = (self.emit)(Row { primary_key, sequence, record, values: &self.selected })?;
+        self.stopped = flow.is_break() || self.explain.answers >= self.query.limit as u64;
+        Ok(!self.stopped)
+    }
+
+    /// Takes the selected values from the record that was just extracted, or from the entry.
+    fn select(&mut self, from_record: bool, included: &[u8]) {
+        if !from_record {
+            return self.covered.read_selected(included, &mut self.selected);
+        }
+        self.selected.clear();
+        for slot in &self.query.select {
+            let decoded = self.values.values(*slot).filter_map(Selected::decode);
+            self.selected.push(decoded.map(|(value, _)| value).collect());
+        }
+    }
+
+    /// Whether the value of an answer decides more than its place in the order.
+    pub(super) fn counts_or_resumes(&self) -> bool {
+        self.per_value.is_some() || self.query.after.is_some()
+    }
+
+    /// True if a candidate of this rank cannot be an answer, whether it is current or not.
+    pub(super) fn is_left_out(&self, value: &[u8], sequence: SequenceNumber) -> bool {
+        match &self.per_value {
+            Some(counts) => counts.is_full(value),
+            None => self.is_before_token(value, sequence),
+        }
+    }
+
+    /// True if the rank lies at or before the token of the query.
+    fn is_before_token(&self, value: &[u8], sequence: SequenceNumber) -> bool {
+        self.query.after.is_some_and(|token| {
+            compare(self.query.order, (value, sequence), (&token.value, token.sequence)) != Ordering::Greater
+        })
+    }
+}

@@ -1,0 +1,293 @@
+//! Every plan, order, limit and token step gives the answers of a scan by hand.
+
+use proptest::prelude::*;
+
+use super::plan::ForcedPlan;
+use super::tests::{any_query, any_write};
+use super::*;
+use crate::cursor_token::CursorToken;
+use crate::model::{Answer, Collection, ModelView, Write, by_hand, selected_by_hand};
+use crate::query::{Order, Projection};
+
+const SPECS: [&str; 7] = [
+    "a",
+    "b_sync=b:composite:maintenance=synchronous",
+    "a+b",
+    "tags[*]",
+    "a_with=a:composite:include=b|tags",
+    "b_with=b:composite:maintenance=synchronous,include=a|tags",
+    "tags_with=tags[*]:composite:maintenance=synchronous,include=b",
+];
+
+/// What a round of the test varies beside its query.
+#[derive(Debug, Clone)]
+struct Variation {
+    /// Bit i: index i may be used.
+    indexes: u32,
+    forced: u8,
+    collect_bytes: usize,
+    recheck: bool,
+    page: usize,
+    per_value: Option<usize>,
+    held: bool,
+}
+
+impl Variation {
+    fn options(&self) -> LookupOptions<'static> {
+        LookupOptions {
+            collect_bytes: self.collect_bytes,
+            recheck: self.recheck,
+            held: self.held,
+            forced_plan: match self.forced {
+                0 => ForcedPlan::Cheapest,
+                1 => ForcedPlan::Intersect { merge: true },
+                _ => ForcedPlan::Intersect { merge: false },
+            },
+            ..LookupOptions::default()
+        }
+    }
+
+    fn uses(&self) -> impl Fn(usize) -> bool + Copy {
+        let indexes = self.indexes;
+        move |index| indexes & (1 << index) != 0
+    }
+}
+
+fn any_variation() -> impl Strategy<Value = Variation> {
+    (
+        prop_oneof![0..128_u32, Just(127)],
+        0..3_u8,
+        prop_oneof![Just(1_usize), Just(400), Just(32 << 20)],
+        any::<bool>(),
+        1..5_usize,
+        proptest::option::of(0..3_usize),
+        any::<bool>(),
+    )
+        .prop_map(|(indexes, forced, collect_bytes, recheck, page, per_value, held)| Variation {
+            indexes,
+            forced,
+            collect_bytes,
+            recheck,
+            page,
+            per_value,
+            held,
+        })
+}
+
+fn without_records(answers: &[Answer]) -> Vec<Answer> {
+    answers.iter().map(|answer| Answer { record: None, ..answer.clone() }).collect()
+}
+
+/// All answers, taken page by page; every token passes through its text.
+fn page_by_page(
+    collection: &Collection,
+    view: &ModelView,
+    query: &Query,
+    variation: &Variation,
+) -> std::result::Result<Vec<Answer>, TestCaseError> {
+    let mut all = Vec::new();
+    let mut token: Option<CursorToken> = None;
+    loop {
+        let mut page = query.clone().limit(variation.page);
+        if let Some(token) = token {
+            page = page.after(token.to_string().parse().unwrap());
+        }
+        let (answers, explain) = collection.ask(view, &page, variation.options(), variation.uses()).unwrap();
+        prop_assert!(answers.len() <= variation.page);
+        let is_last = answers.len() < variation.page;
+        all.extend(answers);
+        token = explain.next;
+        prop_assert_eq!(token.is_none(), is_last);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+fn check_query(
+    collection: &Collection,
+    view: &ModelView,
+    query: &Query,
+    variation: &Variation,
+) -> std::result::Result<(), TestCaseError> {
+    let ranges = query.predicates().iter().any(|predicate| !predicate.is_equal());
+    let query = match variation.per_value {
+        Some(limit) if ranges => query.clone().limit_per_value(limit),
+        _ => query.clone(),
+    };
+    let expected = by_hand(view, &query);
+    let ask = |query: &Query| collection.ask(view, query, variation.options(), variation.uses()).unwrap();
+    let (answers, explain) = ask(&query);
+    prop_assert_eq!(&answers, &expected, "{}", explain);
+    let (answers, explain) = ask(&query.clone().keys_only());
+    prop_assert_eq!(&answers, &without_records(&expected), "{}", explain);
+    let (_, explain) = ask(&query.clone().count());
+    prop_assert_eq!(explain.answers, expected.len() as u64, "{}", explain);
+
+    let select = query.clone().select(["b", "tags"]);
+    let (answers, explain) = ask(&select);
+    let with_values: Vec<Answer> = expected
+        .iter()
+        .map(|answer| Answer {
+            values: selected_by_hand(answer.record.as_deref().unwrap(), &select),
+            record: None,
+            ..answer.clone()
+        })
+        .collect();
+    prop_assert_eq!(&answers, &with_values, "{}", explain);
+
+    if query.answer_limit().is_none() {
+        prop_assert_eq!(page_by_page(collection, view, &query, variation)?, expected);
+        let keys = page_by_page(collection, view, &query.clone().keys_only(), variation)?;
+        prop_assert_eq!(keys, without_records(&by_hand(view, &query)));
+        prop_assert_eq!(page_by_page(collection, view, &select, variation)?, with_values);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn every_plan_answers_like_a_scan_by_hand(
+        history in proptest::collection::vec(proptest::collection::vec(any_write(), 1..5), 0..25),
+        queries in proptest::collection::vec((any_query(), any_variation(), 0.0..=1.0_f64), 1..8),
+    ) {
+        let mut collection = Collection::new(&SPECS);
+        let mut boundaries = vec![0];
+        for batch in &history {
+            collection.write(batch).unwrap();
+            boundaries.push(boundaries.last().unwrap() + batch.len() as u64);
+        }
+        for (query, variation, when) in &queries {
+            let at = boundaries[(when * (boundaries.len() - 1) as f64) as usize];
+            check_query(&collection, &collection.view().at(at), query, variation)?;
+        }
+        for index in 0..SPECS.len() {
+            let report = collection.check(index);
+            prop_assert!(report.is_sound(), "{:?}", report);
+        }
+    }
+}
+
+/// `n` records: `rare` has 1,000 values, `common` two, `tags` two of ten.
+fn mixed(n: usize, specs: &[&str]) -> Collection {
+    let mut collection = Collection::new(specs);
+    for number in 0..n {
+        let (rare, common, tag) = (number % 1000, number % 2, number % 10);
+        let record = format!(
+            r#"{{"rare":{rare},"common":{common},"fifth":{},"tags":[{tag},{}],"n":{number}}}"#,
+            number % 5,
+            (tag + 3) % 10
+        );
+        collection.put(&format!("k{number:06}"), &record);
+    }
+    collection
+}
+
+fn ask(collection: &Collection, query: &Query) -> (Vec<Answer>, Explain) {
+    let clock = || 0;
+    let options = LookupOptions { clock: Some(&clock), ..LookupOptions::default() };
+    let view = collection.view();
+    let (answers, explain) = collection.ask(&view, query, options, |_| true).unwrap();
+    let expected = by_hand(&view, query);
+    match query.projection() {
+        Projection::Records => assert_eq!(answers, expected, "{explain}"),
+        _ => assert_eq!(explain.answers, expected.len() as u64, "{explain}"),
+    }
+    (answers, explain)
+}
+
+#[test]
+fn the_cheapest_plan_is_chosen() {
+    let collection = mixed(4000, &["rare", "common", "fifth", "tags"]);
+    let plan = |query: &Query| {
+        let (_, explain) = ask(&collection, query);
+        assert_eq!(explain.alternatives.iter().filter(|one| one.chosen).count(), 1, "{explain}");
+        (explain.index.unwrap_or_default(), explain.intersected)
+    };
+    let alone = |name: &str| (name.to_owned(), Vec::new());
+    // Four records against two thousand.
+    assert_eq!(plan(&Query::new().eq("common", 1).eq("rare", 7)), alone("rare"));
+    // Two indexes of middling use are cheaper together than the records that either leaves.
+    let both = plan(&Query::new().eq("common", 1).eq("fifth", 3));
+    assert_eq!(both.1.len(), 1, "{both:?}");
+    let three = plan(&Query::new().eq("common", 1).eq("fifth", 3).eq("tags", 6).eq("tags", 3));
+    assert!(three.1.len() >= 2, "{three:?}");
+    // To count all records, a scan costs less than to validate each.
+    assert_eq!(plan(&Query::new().range("common", 0..9).count()), alone(""));
+    // The newest few of one value stream from its index.
+    assert_eq!(plan(&Query::new().eq("common", 1).limit(5)), alone("common"));
+    // An index that is named is obeyed, however dear.
+    assert_eq!(plan(&Query::new().eq("common", 1).eq("rare", 7).using_index("common")), alone("common"));
+}
+
+#[test]
+fn an_intersection_reads_no_record_that_it_need_not() {
+    let collection = mixed(4000, &["common", "fifth:composite:maintenance=synchronous"]);
+    let query = Query::new().eq("common", 1).eq("fifth", 3).count();
+    let (_, explain) = ask(&collection, &query);
+    assert_eq!(
+        (explain.answers, explain.records_fetched, explain.intersected.len()),
+        (400, 0, 1),
+        "{explain}"
+    );
+    // One of the two needs no validation, so neither does what they share.
+    assert_eq!(explain.validation, "synchronous");
+    // The newest few end the merge early.
+    let (_, explain) = ask(&collection, &query.keys_only().limit(5));
+    assert!(explain.candidates < 100, "{explain}");
+}
+
+#[test]
+fn included_attributes_keep_questions_from_the_table() {
+    let collection = mixed(500, &["rare:composite:maintenance=synchronous,include=common|n"]);
+    let query = Query::new().range("rare", 100..300).eq("common", 1).select(["n", "common"]);
+    for order in [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending] {
+        let (answers, explain) = ask(&collection, &query.clone().order(order).limit(20));
+        assert_eq!((explain.records_fetched, explain.answers), (0, 20), "{explain}");
+        assert_eq!(explain.included, ["common=1"]);
+        assert_eq!(answers[0].values.len(), 2);
+    }
+    // An included attribute gives the order too.
+    let by_n = Query::new().eq("rare", 7).range("n", 0..).order(Order::ValueDescending).keys_only();
+    assert_eq!(ask(&collection, &by_n).1.records_fetched, 0);
+    // What is not included asks the record.
+    let (_, explain) = ask(&collection, &query.select(["fifth"]));
+    assert!(explain.records_fetched > 0, "{explain}");
+}
+
+#[test]
+fn a_token_of_a_snapshot_expires_with_it_and_one_of_the_latest_state_goes_on() {
+    let mut collection = mixed(20, &["common"]);
+    let query = Query::new().eq("common", 1).limit(3);
+    let first = collection.view();
+    let held = LookupOptions { held: true, ..LookupOptions::default() };
+    let latest = LookupOptions::default();
+    let (_, explain) = collection.ask(&first, &query, held, |_| true).unwrap();
+    let token = explain.next.unwrap();
+    assert_eq!(token.snapshot(), Some(first.sequence()));
+    let next = query.clone().after(token);
+    collection.put("k000019", r#"{"common":1}"#);
+    let now = collection.view();
+    for (view, options) in [(&first, latest), (&now, held), (&now, latest)] {
+        let refused = collection.ask(view, &next, options, |_| true).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Expired);
+    }
+    let (answers, _) = collection.ask(&first, &next, held, |_| true).unwrap();
+    let keys = |answers: &[Answer]| answers.iter().map(|answer| answer.key.clone()).collect::<Vec<_>>();
+    assert_eq!(keys(&answers), ["k000013", "k000011", "k000009"]);
+
+    // At the latest state the position counts, and what is written behind it shows.
+    let (answers, explain) = collection.ask(&now, &query, latest, |_| true).unwrap();
+    assert_eq!(keys(&answers), ["k000019", "k000017", "k000015"]);
+    collection.write(&[Write::Delete("k000013".into())]).unwrap();
+    let next = query.clone().after(explain.next.unwrap());
+    let (answers, _) = collection.ask(&collection.view(), &next, latest, |_| true).unwrap();
+    assert_eq!(keys(&answers), ["k000011", "k000009", "k000007"]);
+
+    // A token fits its own query only.
+    let other = Query::new().eq("common", 0).after(next.token().cloned().unwrap());
+    let refused = collection.ask(&now, &other, latest, |_| true).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+}
