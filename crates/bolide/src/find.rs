@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
-use bolide_index::{Explain, Lookup, LookupOptions, Query, SecondaryIndex};
+use bolide_index::{CursorToken, Explain, Lookup, LookupOptions, Query, SecondaryIndex, Value};
 use bolide_lsm::ReadView;
 
 use crate::catalog::IndexState;
@@ -20,8 +20,11 @@ pub struct Answer {
     pub key: Vec<u8>,
     /// The sequence number of the write that put the record: larger ones are newer.
     pub sequence: SequenceNumber,
-    /// The record; `None` for [`Query::keys_only`].
+    /// The record; `None` for [`Query::keys_only`] and [`Query::select`].
     pub record: Option<Vec<u8>>,
+    /// The values at the paths of [`Query::select`], path by path: none for an absent attribute, several for an
+    /// array. Empty for other queries.
+    pub values: Vec<Vec<Value>>,
 }
 
 /// The answers to a query, in its order, with what they cost. Derefs to a slice of [`Answer`].
@@ -63,6 +66,35 @@ impl Answers {
     /// The plan and what it cost. Times are measured only with [`FindOptions::measure`].
     pub fn explain(&self) -> &Explain {
         &self.explain
+    }
+
+    /// Where a further query goes on: with it, [`Query::after`] brings the answers behind the last of these. `None`
+    /// where there are no more.
+    ///
+    /// Of a query at a [`Snapshot`] the token goes on at that snapshot, passed again; all pages together are
+    /// exactly one answer. Without it the token has expired ([`ErrorKind::Expired`]). Of a query at the
+    /// latest state it goes on, now or after a reopen, at what is the latest state then, behind the same
+    /// position: a record that was written in between has another place in the order.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", Default::default())?;
+    /// for key in [b"1", b"2", b"3"] {
+    ///     posts.put(key, br#"{"score":3}"#)?;
+    /// }
+    /// let snapshot = db.snapshot();
+    /// let query = Query::new().eq("score", 3).limit(2);
+    /// let first = posts.find_at(&snapshot, &query)?;
+    /// let token = first.next_token().cloned().expect("there is a third");
+    /// posts.delete(b"1")?;
+    /// let text = token.to_string();
+    /// let rest = posts.find_at(&snapshot, &query.after(text.parse()?))?;
+    /// assert_eq!((rest[0].key.as_slice(), rest.next_token()), (&b"1"[..], None));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn next_token(&self) -> Option<&CursorToken> {
+        self.explain.next.as_ref()
     }
 
     /// The answers alone.
@@ -175,14 +207,14 @@ impl FindOptions {
 impl Collection {
     /// The records that satisfy `query`, newest first unless it says otherwise, all of one moment.
     ///
-    /// An index whose attributes the predicates are on is chosen if there is one; else the collection
-    /// is scanned: [`Explain::is_full_scan`] tells. All answers are held in memory; use
+    /// The plan is chosen by its estimated cost: one index, several intersected, or a scan of the collection, as
+    /// where no index serves; [`Explain`] tells. All answers are held in memory; use
     /// [`find_each`](Self::find_each) for queries without a limit.
     ///
     /// # Errors
-    /// `InvalidInput` for a malformed query, for predicates on bytes without an extractor, or where the
+    /// `InvalidInput` for a malformed query, for a cursor token of another query, for predicates on bytes without an extractor, or where the
     /// index that the query names cannot serve it; `NotFound` where there is no such index or the
-    /// collection was dropped; `Conflict` where it is being built; `Corruption` or `Io` from reading.
+    /// collection was dropped; `Expired` for a cursor token of a snapshot that is not passed; `Conflict` where it is being built; `Corruption` or `Io` from reading.
     ///
     /// ```
     /// use bolide::{CollectionOptions, Components, Db, Options, Order, Query};
@@ -307,6 +339,7 @@ impl Collection {
         let clock = || runtime.now_micros().saturating_mul(1_000);
         let mut lookup_options = LookupOptions::default();
         lookup_options.collect_bytes = options.collect_bytes;
+        lookup_options.held = options.snapshot.is_some();
         if options.measure {
             lookup_options.clock = Some(&clock);
         }
@@ -322,6 +355,7 @@ impl Collection {
                 key: row.primary_key.to_vec(),
                 sequence: row.sequence,
                 record: row.record.map(|record| record.to_vec()),
+                values: row.values.to_vec(),
             })
         })
     }

@@ -104,9 +104,9 @@ pub use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
 /// Which index suits an attribute.
 pub use bolide_index::advisor;
 pub use bolide_index::{
-    AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, Explain, IndexCheck,
-    IndexKind, IndexSpec, JsonExtractor, Maintenance, Order, Predicate, Projection, Query, Slot, Value,
-    ValueRange,
+    Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
+    Explain, IndexCheck, IndexKind, IndexSpec, JsonExtractor, Maintenance, Order, Predicate, Projection,
+    Query, Slot, Value, ValueRange,
 };
 pub use bolide_lsm::store::{LevelStats, StoreVerification, WriteCounters};
 pub use bolide_lsm::{Layout, SyncMode};

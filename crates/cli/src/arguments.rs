@@ -220,11 +220,19 @@ Example:
   bolide find ./db posts --eq subreddit=space --limit 5
   bolide find ./db posts --range score=1000.. --eq is_self=false --order value-desc --limit 10
   bolide find ./db posts --eq domain=youtube.com --count --explain
+  bolide find ./db posts --range score=1000.. --limit-per-value 2 --order value --select title
 
 Several predicates are joined by AND. A value is JSON where it reads as JSON, else a text: zip=1 is
 the number, zip='\"1\"' the text. Numbers compare by value; a range matches values of the type of its
 ends, which are both included. A path may lead through objects (user.id) and arrays (tags[*]).
-Newest means written last. A question without a fitting index reads the whole collection.")]
+Newest means written last.
+
+With --cursor start the answers come in pages of --limit. Where more may follow, a last line says
+{\"cursor\":TOKEN} (as a table or CSV: a note on standard error); the same question with --cursor TOKEN
+goes on from there, at the state that the database then has: it brings what lies behind that position
+in the order. No write comes twice; a record written in between has a new place in the order.
+
+A question without a fitting index reads the whole collection.")]
 #[command(group = clap::ArgGroup::new("predicates").args(["eq", "range", "within"]).required(true).multiple(true))]
 pub(crate) struct Find {
     /// Directory of the database
@@ -252,13 +260,16 @@ pub(crate) struct Find {
     /// Print keys and sequence numbers alone
     #[arg(long, conflicts_with = "count")]
     pub(crate) keys_only: bool,
+    /// Print the values at these paths instead of records; an index that includes them all answers alone
+    #[arg(long, value_name = "PATH,...", value_delimiter = ',', conflicts_with_all = ["count", "keys_only"])]
+    pub(crate) select: Vec<String>,
     /// Print the number of answers alone
     #[arg(long)]
     pub(crate) count: bool,
-    /// Most answers of one value (not available in this version)
+    /// Most answers of one value of the first --range: of each value the newest, with --order oldest the oldest
     #[arg(long, value_name = "K")]
     pub(crate) limit_per_value: Option<usize>,
-    /// Go on behind an earlier answer (not available in this version)
+    /// Go on behind an earlier answer of the same question, with the token that its page ended with; `start` begins
     #[arg(long, value_name = "TOKEN")]
     pub(crate) cursor: Option<String>,
     /// Say on standard error what was read and what it cost

@@ -88,7 +88,7 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
 
 fn decode(text: &str) -> Option<CursorToken> {
     let digits = text.as_bytes();
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     let digit = |byte: u8| char::from(byte).to_digit(16);

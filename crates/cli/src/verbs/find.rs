@@ -2,12 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use bolide::{Collection, Explain, FindOptions, Order, Predicate, Query};
+use bolide::{Collection, Explain, FindOptions, Order, Predicate, Query, Value};
 
 use super::database::{self, LineMaker};
 use crate::arguments::{Find, OrderName};
 use crate::failure::Failure;
-use crate::output::{Fields, Printer, print_objects};
+use crate::output::{Fields, Format, Printer, print_objects};
+
+/// What `--cursor` takes for the first page.
+const START: &str = "start";
 
 /// Answers one question.
 pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
@@ -25,15 +28,13 @@ pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
     } else {
         print_answers(&collection, &query, arguments)?
     };
-    if explain.is_full_scan() {
+    if explain.is_full_scan() && !explain.scans_by_choice {
         eprintln!(
             "note: no index serves this question: the whole collection was read (see `bolide index add`)"
         );
     }
     if arguments.explain {
         eprint!("{explain}");
-        let cache = db.stats().cache;
-        eprintln!("blocks        {} found in the cache, {} read from files", cache.hits, cache.misses);
     }
     Ok(())
 }
@@ -45,7 +46,9 @@ fn print_answers(collection: &Collection, query: &Query, arguments: &Find) -> Re
     let mut failed = None;
     let options = FindOptions::default().measure(arguments.explain);
     let explain = collection.find_each(query, &options, |answer| {
-        let record = answer.record.as_deref();
+        let selected =
+            (!arguments.select.is_empty()).then(|| selected_record(&arguments.select, &answer.values));
+        let record = selected.as_deref().or(answer.record.as_deref());
         match lines.with_line(&answer.key, Some(answer.sequence), record, |line| printer.line(line)) {
             Ok(()) => Ok(ControlFlow::Continue(())),
             Err(failure) => {
@@ -58,20 +61,46 @@ fn print_answers(collection: &Collection, query: &Query, arguments: &Find) -> Re
         return Err(failure);
     }
     let explain = explain.map_err(|error| known_indexes(collection, arguments, error))?;
-    printer.finish()?;
+    give_token(&explain, arguments, printer)?;
     Ok(explain)
+}
+
+/// The selected values as a record: under each path its value, an array where it has several, nothing where the
+/// attribute is absent.
+fn selected_record(paths: &[String], values: &[Vec<Value>]) -> Vec<u8> {
+    let mut record = serde_json::Map::new();
+    for (path, values) in paths.iter().zip(values) {
+        match &values[..] {
+            [] => {}
+            [only] => drop(record.insert(path.clone(), only.to_json())),
+            several => {
+                let all = several.iter().map(Value::to_json).collect();
+                record.insert(path.clone(), serde_json::Value::Array(all));
+            }
+        }
+    }
+    serde_json::Value::Object(record).to_string().into_bytes()
+}
+
+/// Says where the next page goes on, if pages were asked for.
+fn give_token(explain: &Explain, arguments: &Find, printer: Printer) -> Result<(), Failure> {
+    printer.finish()?;
+    let (Some(token), true) = (&explain.next, arguments.cursor.is_some()) else {
+        return Ok(());
+    };
+    match arguments.output.form() {
+        form @ Format::Ndjson => print_objects(form, &[vec![("cursor".into(), token.to_string().into())]]),
+        Format::Table | Format::Csv => {
+            eprintln!("note: more with --cursor {token}");
+            Ok(())
+        }
+    }
 }
 
 /// The question that the command line asks.
 fn query_of(arguments: &Find) -> Result<Query, Failure> {
-    for (given, name) in [
-        (!arguments.within.is_empty(), "--within"),
-        (arguments.limit_per_value.is_some(), "--limit-per-value"),
-        (arguments.cursor.is_some(), "--cursor"),
-    ] {
-        if given {
-            return Err(Failure::usage(format!("{name} is not available in this version")));
-        }
+    if !arguments.within.is_empty() {
+        return Err(Failure::usage("--within is not available in this version"));
     }
     let wrong = |error: bolide::Error| Failure::usage(error.message());
     let mut query = Query::new().order(order_of(arguments.order));
@@ -84,6 +113,12 @@ fn query_of(arguments: &Find) -> Result<Query, Failure> {
     if let Some(limit) = arguments.limit {
         query = query.limit(limit);
     }
+    if let Some(limit) = arguments.limit_per_value {
+        query = query.limit_per_value(limit);
+    }
+    if !arguments.select.is_empty() {
+        query = query.select(arguments.select.iter().map(String::as_str));
+    }
     if let Some(name) = &arguments.index {
         query = query.using_index(name);
     }
@@ -93,6 +128,10 @@ fn query_of(arguments: &Find) -> Result<Query, Failure> {
     if arguments.count {
         query = query.count();
     }
+    if let Some(token) = arguments.cursor.as_deref().filter(|token| *token != START) {
+        query = query.after(token.parse().map_err(wrong)?);
+    }
+    query.check().map_err(wrong)?;
     Ok(query)
 }
 

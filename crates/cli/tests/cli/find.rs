@@ -87,9 +87,86 @@ fn explain_tells_the_plan_on_standard_error() {
     let place = numbered();
     let run = place.ok("find db c --eq n=3 --limit 2 --explain");
     assert_eq!(run.stdout.lines().count(), 2);
-    for word in ["index", "candidates", "current", "obsolete", "unknown", "records"] {
+    for word in [
+        "index",
+        "considered",
+        "candidates",
+        "current",
+        "obsolete",
+        "unknown",
+        "records",
+        "blocks",
+        "bytes",
+        "cache",
+        "Bloom",
+        "zone map",
+        "sequence range",
+        "time",
+    ] {
         assert!(run.stderr.contains(word), "{word}: {}", run.stderr);
     }
+}
+
+#[test]
+fn a_limit_per_value_holds_beside_the_limit() {
+    let place = numbered();
+    assert_eq!(place.found("--range n=1..3 --limit-per-value 1"), ["18", "17", "16"]);
+    assert_eq!(place.found("--range n=1..3 --limit-per-value 1 --order oldest"), ["1", "2", "3"]);
+    let by_value = "--range n=1..3 --limit-per-value 2 --order value";
+    assert_eq!(place.found(by_value), ["16", "11", "17", "12", "18", "13"]);
+    assert_eq!(place.found(&format!("{by_value} --limit 3")), ["16", "11", "17"]);
+    assert_eq!(place.ok(&format!("find db c {by_value} --count")).stdout, "{\"count\":6}\n");
+}
+
+#[test]
+fn pages_go_on_from_a_token() {
+    let place = numbered();
+    for question in
+        ["--eq n=3", "--range n=1..3 --order value-desc", "--range n=..9 --order oldest --keys-only"]
+    {
+        let all = place.found(question);
+        let (mut paged, mut token) = (Vec::new(), "start".to_owned());
+        for _ in 0..20 {
+            let run = place.ok(&format!("find db c {question} --limit 3 --cursor {token} --format ndjson"));
+            let mut lines = run.json();
+            let next = lines.pop_if(|line| line.get("cursor").is_some());
+            paged.extend(lines.iter().map(|line| line["key"].to_string()));
+            match next {
+                Some(next) => token = next["cursor"].as_str().unwrap().to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(paged, all, "{question}");
+        assert!(token != "start");
+    }
+    // A record that is deleted or written between two pages leaves its place.
+    let page = place.ok("find db c --eq n=3 --limit 1 --cursor start --format ndjson").json();
+    place.ok("delete db c 13");
+    let token = page[1]["cursor"].as_str().unwrap();
+    assert_eq!(place.found(&format!("--eq n=3 --cursor {token}")), ["8", "3"]);
+    let run = place.run(&format!("find db c --eq n=2 --cursor {token}")).expect_status(2, "other question");
+    assert!(run.stderr.contains("of another query"), "{}", run.stderr);
+    let table = place.ok("find db c --eq n=3 --limit 1 --cursor start --format table");
+    assert!(table.stderr.contains("note: more with --cursor "), "{}", table.stderr);
+}
+
+#[test]
+fn selected_values_come_from_the_index_where_it_includes_them() {
+    let place = numbered();
+    place.ok("index add db c covering=n:composite:maintenance=synchronous,include=id|tags");
+    for index in ["n", "covering"] {
+        let question =
+            format!("find db c --eq n=3 --limit 2 --index {index} --select id,tags,none --explain");
+        let run = place.ok(&format!("{question} --format ndjson"));
+        assert_eq!(run.json()[0]["record"], json!({"id": 18, "tags": ["t0", "u0"]}));
+        let untouched = run.stderr.contains("records       0 fetched");
+        assert!(!untouched, "`none` is not included: {}", run.stderr);
+    }
+    let run = place.ok("find db c --eq n=3 --eq id=8 --index covering --select id --explain --format ndjson");
+    assert_eq!(run.json()[0]["record"], json!({"id": 8}));
+    assert!(run.stderr.contains("records       0 fetched"), "{}", run.stderr);
+    assert!(run.stderr.contains("by entry      id=8"), "{}", run.stderr);
+    place.ok("check db --deep");
 }
 
 #[test]
@@ -100,9 +177,14 @@ fn malformed_predicates_are_wrong_usage() {
         let run = place.run_with("find db c", &[predicate], "").expect_status(2, predicate);
         assert!(run.stderr.starts_with("error: "), "{predicate}: {}", run.stderr);
     }
-    for later in ["--within p=0,0,1,1", "--eq n=1 --limit-per-value 2", "--eq n=1 --cursor x"] {
-        let run = place.run(&format!("find db c {later}")).expect_status(2, later);
-        assert!(run.stderr.contains("not available in this version"), "{later}: {}", run.stderr);
+    for (wrong, why) in [
+        ("--within p=0,0,1,1", "not available in this version"),
+        ("--eq n=1 --limit-per-value 2", "a limit per value needs a range"),
+        ("--eq n=1 --cursor x", "not a cursor token"),
+        ("--eq n=1 --select a..b", "a field name is empty"),
+    ] {
+        let run = place.run(&format!("find db c {wrong}")).expect_status(2, wrong);
+        assert!(run.stderr.contains(why), "{wrong}: {}", run.stderr);
     }
     place.run("find db c").expect_status(2, "find without a predicate");
 }

@@ -183,8 +183,8 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
                 best = Some((cost, chosen, merge));
             }
         };
-        for number in 0..legs.len() {
-            consider(estimates.cost(&[&legs[number]], false), vec![number], false);
+        for (number, leg) in legs.iter().enumerate() {
+            consider(estimates.cost(&[leg], false), vec![number], false);
         }
         self.consider_intersections(&estimates, &legs, &mut consider);
         let scan = estimates.scan_cost();
