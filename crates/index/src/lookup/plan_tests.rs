@@ -292,3 +292,15 @@ fn a_token_of_a_snapshot_expires_with_it_and_one_of_the_latest_state_goes_on() {
     let refused = collection.ask(&now, &other, latest, |_| true).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }
+
+#[test]
+fn a_count_per_value_takes_writes_that_an_array_proposes_twice() {
+    // The index knows nothing of the value that counts, and proposes the write under two others.
+    let mut collection = Collection::new(&["tags[*]"]);
+    collection.put("k", r#"{"tags":[1,2],"n":5}"#);
+    let query = Query::new().range("n", 1..9).range("tags[*]", 0..9).limit_per_value(1);
+    for order in [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending] {
+        let (_, explain) = ask(&collection, &query.clone().order(order).count());
+        assert_eq!((explain.answers, explain.index.as_deref()), (1, Some("tags[*]")), "{explain}");
+    }
+}

@@ -268,7 +268,8 @@ where
                 if from_record { self.query.order_value(&self.values) } else { candidate.order_value };
             self.value.extend_from_slice(value);
             // A write stands at one of its values; under the others it is passed over.
-            let elsewhere = turn.several && candidate.repeated && self.query.by_value();
+            // A candidate without a value is told apart by its number alone.
+            let elsewhere = turn.several && self.query.by_value() && !candidate.order_value.is_empty();
             if elsewhere && self.value != candidate.order_value {
                 return Ok(true);
             }

@@ -1,0 +1,148 @@
+//! Plans over a store with sstables and memtables: whatever is chosen, the answers are those of a scan.
+
+use bolide::{
+    Answer, Collection, CollectionOptions, Components, Db, ErrorKind, FindOptions, Options, Order, Query,
+};
+
+/// A small generator, so that a run is told by its seed.
+struct Seed(u64);
+
+impl Seed {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+/// The same records in a collection with indexes and in one without, partly flushed, partly overwritten.
+fn collections(db: &Db, seed: u64) -> (Collection, Collection) {
+    let mut options = CollectionOptions::default();
+    for spec in [
+        "common",
+        "fifth:composite:maintenance=synchronous",
+        "tags[*]",
+        "n:composite:include=common|fifth",
+        "rare:composite:maintenance=synchronous,include=n|tags",
+    ] {
+        options = options.index(spec.parse().unwrap());
+    }
+    let indexed = db.create_collection("indexed", options).unwrap();
+    let plain = db.create_collection("plain", CollectionOptions::default()).unwrap();
+    let mut random = Seed(seed);
+    for number in 0..6_000_u64 {
+        // A third of the writes replaces records.
+        let key = format!("k{:05}", if number % 3 == 2 { random.next(number) } else { number });
+        if random.next(20) == 0 {
+            indexed.delete(key.as_bytes()).unwrap();
+            plain.delete(key.as_bytes()).unwrap();
+            continue;
+        }
+        let record = format!(
+            r#"{{"common":{},"fifth":{},"rare":{},"n":{number},"tags":[{},"t{}"]}}"#,
+            random.next(2),
+            random.next(5),
+            random.next(500),
+            random.next(10),
+            random.next(4),
+        );
+        indexed.put(key.as_bytes(), record.as_bytes()).unwrap();
+        plain.put(key.as_bytes(), record.as_bytes()).unwrap();
+        if number % 2_500 == 2_499 {
+            db.flush().unwrap();
+        }
+    }
+    (indexed, plain)
+}
+
+fn keys(answers: &[Answer]) -> Vec<Vec<u8>> {
+    answers.iter().map(|answer| answer.key.clone()).collect()
+}
+
+/// One to four predicates.
+fn any_query(random: &mut Seed) -> Query {
+    let orders = [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending];
+    let mut query = Query::new().order(orders[random.next(4) as usize]);
+    let mut ranges = false;
+    for _ in 0..=random.next(4) {
+        query = match random.next(6) {
+            0 => query.eq("common", random.next(2) as i64),
+            1 => query.eq("fifth", random.next(5) as i64),
+            2 => query.eq("rare", random.next(500) as i64),
+            3 => query.eq("tags[*]", random.next(10) as i64),
+            4 => query.eq("tags", format!("t{}", random.next(4)).as_str()),
+            _ => {
+                ranges = true;
+                let low = random.next(6_000) as i64;
+                query.range("n", low..low + random.next(3_000) as i64)
+            }
+        };
+    }
+    if ranges && random.next(3) == 0 {
+        query = query.limit_per_value(random.next(3) as usize);
+    }
+    query
+}
+
+#[test]
+fn every_plan_answers_like_a_scan() {
+    let seed = 0x9a7e;
+    let db = Db::open_with("db", Options::default(), Components::in_memory()).unwrap();
+    let (indexed, plain) = collections(&db, seed);
+    let mut random = Seed(seed + 1);
+    let (mut intersected, mut covered) = (0, 0);
+    for round in 0..150 {
+        let query = any_query(&mut random);
+        let context = format!("seed {seed}, round {round}: {:?}", query.predicates());
+        let snapshot = db.snapshot();
+        let options = FindOptions::default().snapshot(&snapshot);
+        let expected = plain.find_with(&query, &options).unwrap();
+        let found = indexed.find_with(&query, &options).unwrap();
+        assert_eq!(keys(&found), keys(&expected), "{context}\n{}", found.explain());
+        intersected += usize::from(!found.explain().intersected.is_empty());
+        let count = indexed.find(&query.clone().count()).unwrap();
+        assert_eq!(count.count(), expected.len() as u64, "{context}\n{}", count.explain());
+        let select = query.clone().select(["n", "tags"]).limit(7);
+        let selected = indexed.find(&select).unwrap();
+        covered += usize::from(selected.explain().records_fetched == 0 && !selected.is_empty());
+        for (answer, wanted) in selected.iter().zip(plain.find(&select).unwrap().iter()) {
+            assert_eq!((&answer.key, &answer.values), (&wanted.key, &wanted.values), "{context}");
+        }
+        // Pages of a snapshot are the whole answer, whatever is written between them.
+        let mut paged = Vec::new();
+        let mut page = query.clone().limit(1 + expected.len() / 3);
+        for _ in 0..5 {
+            let answers = indexed.find_with(&page, &options).unwrap();
+            paged.extend(keys(&answers));
+            let Some(token) = answers.next_token().cloned() else { break };
+            page = page.after(token);
+            let key = format!("k{:05}", random.next(6_000));
+            let record = br#"{"common":1,"fifth":3,"n":3000}"#;
+            indexed.put(key.as_bytes(), record).unwrap();
+            plain.put(key.as_bytes(), record).unwrap();
+            if round == 0 {
+                let refused = indexed.find(&page).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Expired);
+            }
+        }
+        assert_eq!(paged, keys(&expected), "{context}");
+    }
+    assert!(intersected > 5 && covered > 5, "{intersected} intersections, {covered} covered");
+    assert!(db.check(true).unwrap().is_sound());
+}
+
+#[test]
+fn explain_counts_what_was_read() {
+    let db = Db::open_with("db", Options::default(), Components::in_memory()).unwrap();
+    let (indexed, _) = collections(&db, 7);
+    db.flush().unwrap();
+    let query = Query::new().eq("common", 1).eq("fifth", 3);
+    let options = FindOptions::default().measure(true);
+    let answers = indexed.find_with(&query, &options).unwrap();
+    let explain = answers.explain();
+    let reads = explain.reads;
+    assert!(reads.blocks_read + reads.blocks_cached > 0 && reads.bloom_checks > 0, "{explain}");
+    assert_eq!(reads.blocks_read == 0, reads.bytes_read == 0, "{explain}");
+    assert!(explain.alternatives.len() >= 3, "{explain}");
+    let again = indexed.find_with(&query, &options).unwrap();
+    assert_eq!(again.explain().reads.blocks_read, 0, "{}", again.explain());
+}
