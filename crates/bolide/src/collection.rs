@@ -21,6 +21,7 @@ use crate::options::IterOptions;
 use crate::progress::BuildProgress;
 use crate::schema::find_index;
 use crate::snapshot::Snapshot;
+use crate::stale;
 use crate::write_batch::{WriteBatch, check_key};
 
 /// Keys that [`Collection::multi_get`] looks for at once.
@@ -367,6 +368,29 @@ impl Collection {
     pub fn index(&self, name: &str) -> Result<IndexInfo> {
         let index = find_index(&self.state, name)?;
         Ok(self.info_of(&self.state.indexes_guard(), &index))
+    }
+
+    /// About which share of the entries of an index is stale, from 0 to 1: left by records that were replaced
+    /// or deleted, and not dropped by a compaction yet. Estimated from about `sample` entries, of which
+    /// each costs a lookup in the table; [`check_indexes`](Self::check_indexes) counts all. `None` for an index
+    /// without entries, and for kinds that cannot say.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such index; `Corruption` or `Io` from reading.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", CollectionOptions::default().index("score".parse()?))?;
+    /// posts.put(b"1", br#"{"score":1}"#)?;
+    /// posts.put(b"1", br#"{"score":2}"#)?;
+    /// assert_eq!(posts.stale_share("score", 100)?, Some(0.5));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn stale_share(&self, name: &str, sample: u64) -> Result<Option<f64>> {
+        self.state.check_live()?;
+        let index = find_index(&self.state, name)?;
+        stale::share(&self.handle.engine.read_view(), &self.state, &index, sample)
     }
 
     /// Compacts the collection and its indexes down to one sorted run each, and waits for it; see

@@ -315,9 +315,9 @@ fn publish(
     let _changing = engine.changing.lock();
     check_wanted(engine, collection, wanted)?;
     // A write of its own, of a key that no entry has: views that were taken while entries came in must not
-    // have the number that the index is complete since.
+    // have the number that the index is complete since. (A key index may have that key: a record may.)
     let mut barrier = StoreBatch::new();
-    barrier.delete(index.tree, b"")?;
+    barrier.delete(wanted.tree, b"")?;
     engine.store.commit(barrier, None, SyncMode::None)?;
     // The descriptor must not become durable before the entries that it speaks for.
     engine.store.sync()?;

@@ -35,12 +35,16 @@ pub(crate) struct Index {
 ///
 /// # Errors
 /// `Unsupported` for a kind or a setting that this version does not have.
-fn structure(spec: IndexSpec, tree: TreeId) -> Result<Arc<dyn SecondaryIndex<ReadView>>> {
+fn structure(
+    spec: IndexSpec,
+    tree: TreeId,
+    keys: Option<TreeId>,
+) -> Result<Arc<dyn SecondaryIndex<ReadView>>> {
     let unavailable = |what: &str| {
         Err(Error::new(ErrorKind::Unsupported, format!("{what} is not available in this version")))
     };
-    if spec.validation() == ValidationStrategy::KeyIndex {
-        return unavailable("the option `validation`");
+    if spec.validation() == ValidationStrategy::KeyIndex && spec.kind() != IndexKind::Composite {
+        return unavailable("validation=key-index");
     }
     if spec.repair() != Repair::IndexCompaction {
         return unavailable("the option `repair`");
@@ -49,7 +53,9 @@ fn structure(spec: IndexSpec, tree: TreeId) -> Result<Arc<dyn SecondaryIndex<Rea
         return unavailable("the option `include`");
     }
     match (spec.kind(), spec.entry_order()) {
-        (IndexKind::Composite, EntryOrder::Newest) => Ok(Arc::new(CompositeIndex::new(spec, tree))),
+        (IndexKind::Composite, EntryOrder::Newest) => {
+            Ok(Arc::new(CompositeIndex::new(spec, tree).with_key_index(keys)))
+        }
         (IndexKind::Composite, _) => unavailable("order=primary-key"),
         (kind, _) => unavailable(&format!("the index kind {}", kind.name())),
     }
@@ -60,7 +66,7 @@ fn structure(spec: IndexSpec, tree: TreeId) -> Result<Arc<dyn SecondaryIndex<Rea
 /// # Errors
 /// `Unsupported` for a kind or a setting that this version does not have.
 pub(crate) fn check_available(spec: &IndexSpec) -> Result<()> {
-    structure(spec.clone(), 0).map(drop)
+    structure(spec.clone(), 0, None).map(drop)
 }
 
 impl Index {
@@ -73,10 +79,10 @@ impl Index {
         spec: IndexSpec,
         tree: TreeId,
         progress: Progress,
-        _keys: Option<&Self>,
+        keys: Option<&Self>,
     ) -> Result<Self> {
         let name = spec.name().to_owned();
-        let structure = structure(spec, tree)?;
+        let structure = structure(spec, tree, keys.map(|keys| keys.tree))?;
         let progress = Arc::new(progress);
         Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: false })
     }

@@ -95,6 +95,7 @@ mod options;
 mod progress;
 mod schema;
 mod snapshot;
+mod stale;
 mod stats;
 mod write;
 mod write_batch;

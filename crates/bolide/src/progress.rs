@@ -165,6 +165,11 @@ impl Progress {
         attempt.problem.clone().map_or(Ok(()), Err)
     }
 
+    /// Whether the attempt has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.attempt.lock().ended_micros.is_some()
+    }
+
     pub(crate) fn problem(&self) -> Option<Error> {
         self.attempt.lock().problem.clone()
     }

@@ -43,6 +43,7 @@ impl DbStats {
         let of = |collection: &CollectionStats| {
             collection.table.disk_bytes
                 + collection.indexes.iter().map(|index| index.tree.disk_bytes).sum::<u64>()
+                + collection.key_index.as_ref().map_or(0, |keys| keys.disk_bytes)
         };
         self.collections.iter().map(of).sum()
     }
@@ -73,6 +74,8 @@ pub struct CollectionStats {
     pub table: TreeFigures,
     /// Its indexes.
     pub indexes: Vec<IndexStats>,
+    /// The tree of primary keys that indexes with `validation=key-index` share; `None` without one.
+    pub key_index: Option<TreeFigures>,
 }
 
 /// One index.
@@ -112,6 +115,9 @@ pub struct TreeFigures {
     pub resident_bytes: usize,
     /// Deleted ranges that are remembered.
     pub range_tombstones: usize,
+    /// Bytes of sstables that flushes and compactions wrote for it since the database was opened; the log is
+    /// not counted.
+    pub written_bytes: u64,
 }
 
 impl TreeFigures {
@@ -150,6 +156,7 @@ impl From<&TreeStats> for TreeFigures {
             immutable_memtables: tree.immutable_memtables,
             resident_bytes: tree.resident_bytes,
             range_tombstones: tree.range_tombstones,
+            written_bytes: tree.written_bytes,
         }
     }
 }
@@ -161,6 +168,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
         name: collection.name.clone(),
         records: collection.records,
         table: TreeFigures::of(&store, collection.tree),
+        key_index: collection.indexes_guard().key_tree().map(|tree| TreeFigures::of(&store, tree)),
         indexes: collection
             .indexes_guard()
             .visible()

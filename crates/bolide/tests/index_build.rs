@@ -14,7 +14,12 @@ use bolide::{
 use support::{seed, threaded, tiny, tiny_collection};
 
 /// Specifications that a build has something different to do for.
-const SPECS: [&str; 3] = ["i=a:composite", "i=a:composite:maintenance=synchronous", "i=tags[*]+a:composite"];
+const SPECS: [&str; 4] = [
+    "i=a:composite",
+    "i=a:composite:maintenance=synchronous",
+    "i=tags[*]+a:composite",
+    "i=a:composite:validation=key-index",
+];
 
 fn record(rng: &mut SimRng) -> Vec<u8> {
     let tags: Vec<String> = (0..rng.below(3)).map(|_| format!("\"t{}\"", rng.below(4))).collect();
@@ -276,4 +281,26 @@ fn a_power_cut_at_any_sync_of_a_build_loses_nothing() {
         }
         assert!(cuts > 30 && resumed > 5, "{spec}: {cuts} power cuts, {resumed} builds resumed");
     }
+}
+
+/// Queries that have begun use an index to their end.
+#[test]
+fn an_index_can_be_dropped_from_within_a_query_that_uses_it() {
+    let db = Db::open_with("db", tiny(), support::components(1)).unwrap();
+    let one = db.create_collection("one", tiny_collection()).unwrap();
+    one.put(b"1", br#"{"a":1}"#).unwrap();
+    one.put(b"2", br#"{"a":1}"#).unwrap();
+    one.create_index("i=a".parse().unwrap()).unwrap();
+    let query = Query::new().eq("a", 1).using_index("i").keys_only();
+    let mut dropped = false;
+    let explain = one
+        .find_each(&query, &Default::default(), |_| {
+            if !dropped {
+                one.drop_index("i")?;
+                dropped = true;
+            }
+            Ok(std::ops::ControlFlow::Continue(()))
+        })
+        .unwrap();
+    assert_eq!(explain.answers, 2);
 }

@@ -291,7 +291,7 @@ pub(crate) enum OrderName {
     ValueDesc,
 }
 
-/// Add, drop or list the indexes of a collection
+/// Add, rebuild, drop or list the indexes of a collection
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 #[command(after_help = "\
@@ -306,6 +306,7 @@ pub(crate) struct Index {
 #[derive(Debug, Subcommand)]
 pub(crate) enum IndexVerb {
     Add(IndexAdd),
+    Rebuild(IndexRebuild),
     Drop(IndexDrop),
     List(IndexList),
     Advise(IndexAdvise),
@@ -316,7 +317,10 @@ pub(crate) enum IndexVerb {
 #[command(after_help = "\
 Example:
   bolide index add ./db posts score
-  bolide index add ./db posts recent=author.name:composite:maintenance=synchronous")]
+  bolide index add ./db posts recent=author.name:composite:maintenance=synchronous
+
+Stopped on the way, the index stays `building`: the same line goes on with it, and so does any verb that opens
+the database to write.")]
 pub(crate) struct IndexAdd {
     /// Directory of the database
     pub(crate) db: PathBuf,
@@ -324,6 +328,38 @@ pub(crate) struct IndexAdd {
     pub(crate) collection: String,
     /// [NAME=]ATTRIBUTE[+ATTRIBUTE...][:KIND[:OPTION=VALUE,...]]
     pub(crate) spec: String,
+    #[command(flatten)]
+    pub(crate) pace: Pace,
+}
+
+/// How fast an index is built
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Pace {
+    /// Most records to read a second [default: as many as it can]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) records_per_second: Option<u64>,
+    /// Most bytes of records to read a second [default: as many as it can]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) bytes_per_second: Option<u64>,
+}
+
+/// Build an index anew and put it in the place of the old one
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  bolide index rebuild ./db posts score
+
+The old one serves queries until the new one is complete. Stopped on the way, the next verb that opens the
+database to write goes on with it.")]
+pub(crate) struct IndexRebuild {
+    /// Directory of the database
+    pub(crate) db: PathBuf,
+    /// Collection
+    pub(crate) collection: String,
+    /// Name of the index
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) pace: Pace,
 }
 
 /// Drop an index; the records stay
@@ -387,7 +423,9 @@ fn percent(text: &str) -> Result<f64, String> {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  bolide index list ./db posts")]
+  bolide index list ./db posts
+
+stale_percent is estimated from a sample of the entries; `bolide check --deep` counts them all.")]
 pub(crate) struct IndexList {
     /// Directory of the database
     pub(crate) db: PathBuf,
@@ -500,6 +538,8 @@ mod tests {
             "bolide find db c --eq a=1 --range b=..3 --limit 2 --order value-desc --keys-only --explain",
             "bolide find db c --within p=0,0,1,1 --limit-per-value 3 --cursor t",
             "bolide index add db c a:composite:maintenance=synchronous",
+            "bolide index add db c a --bytes-per-second 1000000",
+            "bolide index rebuild db c a --records-per-second 1000",
             "bolide index list db",
             "bolide stats db",
             "bolide check db --deep",

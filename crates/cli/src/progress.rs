@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use bolide::BuildProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::figures;
@@ -46,6 +47,41 @@ impl ImportBar {
     /// Writes a line above the bar.
     pub(crate) fn note(&self, text: &str) {
         if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Shows how far the building of an index is.
+pub(crate) struct BuildBar {
+    bar: ProgressBar,
+}
+
+impl BuildBar {
+    /// A bar whose end the first [`update`](Self::update) tells.
+    pub(crate) fn new() -> Self {
+        let bar = ProgressBar::new(0);
+        let template = "{bar:30} {percent:>3} %  {msg}  {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("━━─"));
+        }
+        Self { bar }
+    }
+
+    /// Tells how far it is.
+    pub(crate) fn update(&self, progress: &BuildProgress) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        self.bar.set_length(progress.expected_records);
+        self.bar.set_position(progress.records);
+        let records = figures::grouped(progress.records);
+        let records_a_second = figures::grouped(progress.records_per_second() as u64);
+        let bytes_a_second = figures::bytes(progress.bytes_per_second() as u64);
+        self.bar.set_message(format!("{records} records  {records_a_second} records/s  {bytes_a_second}/s"));
     }
 
     /// Takes the bar away.

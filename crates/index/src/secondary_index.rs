@@ -174,6 +174,21 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
     /// Tells current candidates from obsolete ones where the record is not fetched.
     fn validator(&self) -> &dyn Validator<S::Tree>;
 
+    /// Calls `visit` with the sequence number and the primary key of each write that the entry `key`, `value`
+    /// of its tree stems from, to tell stale entries. False if it cannot say.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    fn origins(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        visit: &mut dyn FnMut(SequenceNumber, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        let _ = (key, value, visit);
+        Ok(false)
+    }
+
     /// Compares its entries with the table, in both directions, and adds what it finds to `report`.
     ///
     /// # Errors

@@ -120,6 +120,11 @@ impl IndexBuild {
         self.index.progress.figures(self.runtime.now_micros())
     }
 
+    /// Whether the build has ended, well or not.
+    pub fn is_finished(&self) -> bool {
+        self.index.progress.has_ended()
+    }
+
     /// Waits until queries can use the index.
     ///
     /// # Errors

@@ -1,14 +1,27 @@
-//! `index add`, `index drop` and `index list`.
+//! `index add`, `index rebuild`, `index drop` and `index list`.
+
+use std::time::Duration;
+
+use bolide::{BuildOptions, BuildProgress, Collection, IndexBuild, IndexInfo, IndexState, IndexStats};
+use serde_json::Value;
 
 use super::database;
-use crate::arguments::{IndexAdd, IndexDrop, IndexList, IndexVerb};
+use crate::arguments::{IndexAdd, IndexDrop, IndexList, IndexRebuild, IndexVerb, Pace};
 use crate::failure::Failure;
-use crate::output::{Fields, print_objects};
+use crate::output::{Fields, Format, print_objects};
+use crate::progress::BuildBar;
+
+/// Entries of an index that are looked at to tell how many are stale.
+const SAMPLE: u64 = 1_024;
+
+/// How often the bar of a build is drawn anew.
+const BAR_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs one verb of `index`.
 pub(super) fn run(verb: &IndexVerb) -> Result<(), Failure> {
     match verb {
         IndexVerb::Add(arguments) => add(arguments),
+        IndexVerb::Rebuild(arguments) => rebuild(arguments),
         IndexVerb::Drop(arguments) => remove(arguments),
         IndexVerb::List(arguments) => list(arguments),
         IndexVerb::Advise(arguments) => super::advise::run(arguments),
@@ -18,8 +31,74 @@ pub(super) fn run(verb: &IndexVerb) -> Result<(), Failure> {
 fn add(arguments: &IndexAdd) -> Result<(), Failure> {
     let spec = database::parse_spec(&arguments.spec)?;
     let db = database::open_to_write(&arguments.db)?;
-    database::collection(&db, &arguments.collection)?.create_index(spec)?;
+    let collection = database::collection(&db, &arguments.collection)?;
+    // A build that an earlier process was killed in went on when the database was opened.
+    if let Some(info) = collection.indexes().into_iter().find(|info| *info.spec() == spec)
+        && info.state() == IndexState::Building
+    {
+        wait_for(&collection, info.name())?;
+    } else {
+        let build = collection.create_index_background(spec, &build_options(&arguments.pace))?;
+        finish(&collection, &build)?;
+    }
+    drop(collection);
     database::close(db)
+}
+
+fn rebuild(arguments: &IndexRebuild) -> Result<(), Failure> {
+    let db = database::open_to_write(&arguments.db)?;
+    let collection = database::collection(&db, &arguments.collection)?;
+    let build = collection.rebuild_index_background(&arguments.name, &build_options(&arguments.pace))?;
+    show(&build);
+    build.wait()?;
+    drop(collection);
+    database::close(db)
+}
+
+fn build_options(pace: &Pace) -> BuildOptions {
+    let mut options = BuildOptions::default();
+    options.records_per_second = pace.records_per_second;
+    options.bytes_per_second = pace.bytes_per_second;
+    options
+}
+
+/// Waits for a build. An index that could not be built is dropped again.
+fn finish(collection: &Collection, build: &IndexBuild) -> Result<(), Failure> {
+    show(build);
+    build.wait().map_err(|error| {
+        let _ = collection.drop_index(build.name());
+        error.into()
+    })
+}
+
+/// Shows how far a build is until it has ended.
+fn show(build: &IndexBuild) {
+    let bar = BuildBar::new();
+    while !build.is_finished() {
+        bar.update(&build.progress());
+        std::thread::sleep(BAR_INTERVAL);
+    }
+    bar.finish();
+}
+
+/// Waits for a build that the open of the database resumed.
+fn wait_for(collection: &Collection, name: &str) -> Result<(), Failure> {
+    let bar = BuildBar::new();
+    loop {
+        let info = collection.index(name)?;
+        match (info.state(), info.problem()) {
+            (IndexState::Building, None) => bar.update(info.progress()),
+            (IndexState::Ready, _) => {
+                bar.finish();
+                return Ok(());
+            }
+            (_, problem) => {
+                let what = problem.map_or_else(|| "the build ended".to_owned(), ToString::to_string);
+                return Err(Failure::operation(what, "drop the index, or rebuild it"));
+            }
+        }
+        std::thread::sleep(BAR_INTERVAL);
+    }
 }
 
 fn remove(arguments: &IndexDrop) -> Result<(), Failure> {
@@ -36,19 +115,67 @@ fn list(arguments: &IndexList) -> Result<(), Failure> {
         Some(name) => vec![name.clone()],
         None => db.collections(),
     };
+    let form = arguments.output.form();
+    let stats = db.stats();
     let mut objects = Vec::new();
     for name in names {
-        for index in database::collection(&db, &name)?.indexes() {
-            let fields: Fields = vec![
-                ("collection".into(), name.as_str().into()),
-                ("index".into(), index.name().into()),
-                ("attributes".into(), index.spec().attributes_text().into()),
-                ("kind".into(), index.spec().kind().name().into()),
-                ("maintenance".into(), index.spec().maintenance().name().into()),
-                ("state".into(), format!("{:?}", index.state()).to_lowercase().into()),
-            ];
-            objects.push(fields);
+        let collection = database::collection(&db, &name)?;
+        let figures = stats.collections.iter().find(|found| found.name == name);
+        for info in collection.indexes() {
+            let tree = figures.and_then(|found| found.indexes.iter().find(|index| index.name == info.name()));
+            objects.push(row(&collection, &info, tree, form)?);
         }
     }
-    print_objects(arguments.output.form(), &objects)
+    print_objects(form, &objects)
+}
+
+/// One index: what it is, how far its build is, and what it costs.
+fn row(
+    collection: &Collection,
+    info: &IndexInfo,
+    stats: Option<&IndexStats>,
+    form: Format,
+) -> Result<Fields, Failure> {
+    let spec = info.spec();
+    let mut fields: Fields = vec![
+        ("collection".into(), collection.name().into()),
+        ("index".into(), info.name().into()),
+        ("attributes".into(), spec.attributes_text().into()),
+        ("kind".into(), spec.kind().name().into()),
+        ("maintenance".into(), spec.maintenance().name().into()),
+        ("validation".into(), spec.validation().name().into()),
+        ("state".into(), info.state().name().into()),
+    ];
+    let done = match info.state() {
+        IndexState::Ready => Value::Null,
+        _ => percent(info.progress()),
+    };
+    if form != Format::Table || !done.is_null() || info.rebuild().is_some() {
+        fields.push(("done_percent".into(), info.rebuild().map_or(done, percent)));
+        let progress = info.rebuild().unwrap_or(info.progress());
+        fields.push(("records_done".into(), progress.records.into()));
+    }
+    if let Some(stats) = stats {
+        let tree = &stats.tree;
+        fields.extend([
+            ("disk_bytes".into(), tree.disk_bytes.into()),
+            ("memory_bytes".into(), (tree.memtable_bytes + tree.resident_bytes).into()),
+            ("entries".into(), tree.entries.into()),
+        ]);
+    }
+    let stale = match info.state() {
+        IndexState::Ready => collection.stale_share(info.name(), SAMPLE)?,
+        _ => None,
+    };
+    let stale = stale.map_or(Value::Null, |share| ((share * 1000.0).round() / 10.0).into());
+    fields.push(("stale_percent".into(), stale));
+    if form != Format::Table || info.problem().is_some() {
+        let problem = info.problem().map_or(Value::Null, |problem| problem.to_string().into());
+        fields.push(("problem".into(), problem));
+    }
+    Ok(fields)
+}
+
+fn percent(progress: &BuildProgress) -> Value {
+    ((progress.share() * 1000.0).round() / 10.0).into()
 }

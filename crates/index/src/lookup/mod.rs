@@ -184,7 +184,9 @@ impl<S: ReadSource> Lookup<'_, S> {
         let synchronous = |leg: &&Leg<'_, S>| leg.index.spec().maintenance() == Maintenance::Synchronous;
         let validator =
             others.iter().find(synchronous).filter(|_| !synchronous(&lead)).unwrap_or(lead).index.validator();
+        let asked = validator.tree().map(|tree| self.view.tree(tree)).transpose()?;
         let mut run = Run::new(self, compiled, &table, Some(validator), emit);
+        run.asked = asked.as_ref().unwrap_or(&table);
         run.read_through(lead, others, self.options.recheck);
         run.explain.validation = if run.fetch { "record" } else { validator.name() };
         run.explain.candidates = read;

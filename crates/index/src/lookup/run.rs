@@ -31,6 +31,8 @@ pub(super) struct Run<'r, S: ReadSource, F> {
     pub(super) table: &'r S::Tree,
     pub(super) extractor: Option<&'r dyn AttributeExtractor>,
     pub(super) validator: Option<&'r dyn Validator<S::Tree>>,
+    /// The tree that the validator asks: the table, or a key index.
+    pub(super) asked: &'r S::Tree,
     pub(super) options: LookupOptions<'r>,
     pub(super) emit: F,
     /// The table is read for each candidate.
@@ -79,6 +81,7 @@ where
             table,
             extractor: lookup.extractor,
             validator,
+            asked: table,
             options: lookup.options,
             emit,
             fetch: false,

@@ -188,7 +188,7 @@ where
         let sequences: Vec<_> = order.iter().map(|&position| window.candidates[position].sequence).collect();
         let mut verdicts = Vec::with_capacity(order.len());
         match self.validator {
-            Some(validator) => validator.verdicts(self.table, &keys, &sequences, &mut verdicts)?,
+            Some(validator) => validator.verdicts(self.asked, &keys, &sequences, &mut verdicts)?,
             None => verdicts.resize(order.len(), Verdict::Unknown),
         }
         self.ask_for_unknown(&keys, &sequences, &mut verdicts)?;
@@ -284,7 +284,7 @@ where
     fn is_current(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<bool> {
         let start = self.now();
         let verdict = match self.validator {
-            Some(validator) => validator.verdict(self.table, primary_key, sequence)?,
+            Some(validator) => validator.verdict(self.asked, primary_key, sequence)?,
             None => Verdict::Unknown,
         };
         let current = match verdict {

@@ -55,9 +55,9 @@ use crate::check::{CheckedTable, IndexCheck};
 use crate::query::{CompiledQuery, Order};
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
 use crate::source::{EntryCursor, ReadSource, TreeSource};
-use crate::spec::{IndexSpec, Maintenance};
+use crate::spec::{IndexSpec, Maintenance, ValidationStrategy};
 use crate::standalone::covering;
-use crate::validation::{Validator, validator_for};
+use crate::validation::{KeyIndexValidator, Validator, validator_for};
 use cursor::{CompositeCursor, Walk};
 use entry_key::EntryKey;
 
@@ -71,12 +71,22 @@ const ONE_OF_SEVERAL: &[u8] = &[1];
 pub struct CompositeIndex {
     spec: IndexSpec,
     tree: [TreeId; 1],
+    /// Asks the key index of the collection, where the specification wants that.
+    keys: Option<KeyIndexValidator>,
 }
 
 impl CompositeIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
-        Self { spec, tree: [tree] }
+        Self { spec, tree: [tree], keys: None }
+    }
+
+    /// The same, validating by the key index in `keys` if its specification says `validation=key-index`.
+    #[must_use]
+    pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
+        let wanted = self.spec.validation() == ValidationStrategy::KeyIndex;
+        self.keys = keys.filter(|_| wanted).map(KeyIndexValidator::new);
+        self
     }
 
     fn tree(&self) -> TreeId {
@@ -339,7 +349,22 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
-        validator_for(&self.spec)
+        match &self.keys {
+            Some(keys) => keys,
+            None => validator_for(&self.spec),
+        }
+    }
+
+    fn origins(
+        &self,
+        key: &[u8],
+        _value: &[u8],
+        visit: &mut dyn FnMut(SequenceNumber, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        match EntryKey::parse(key, self.spec.attributes().len()) {
+            Some(entry) => visit(entry.sequence, entry.primary_key).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {

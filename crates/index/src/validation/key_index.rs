@@ -53,6 +53,22 @@ impl<T: TreeSource> Validator<T> for KeyIndexValidator {
             _ => Verdict::Obsolete,
         })
     }
+
+    fn verdicts(
+        &self,
+        keys: &T,
+        primary_keys: &[&[u8]],
+        sequences: &[SequenceNumber],
+        out: &mut Vec<Verdict>,
+    ) -> Result<()> {
+        let mut newest = Vec::with_capacity(primary_keys.len());
+        keys.newest_sequences(primary_keys, &mut newest)?;
+        out.extend(newest.iter().zip(sequences).map(|(newest, sequence)| match newest {
+            Some(newest) if newest == sequence => Verdict::Current,
+            _ => Verdict::Obsolete,
+        }));
+        Ok(())
+    }
 }
 
 /// The tree of primary keys of a collection, as what is filled, checked and dropped like an index. No

@@ -39,6 +39,7 @@ impl StoreInner {
         let written: Vec<u64> = merged.tables.iter().map(|table| table.number).collect();
         edit.add_tables(tree.id, plan.output_level, plan.output_run, merged.tables);
         self.install_outputs(tree, edit, &[], &written)?;
+        tree.written_bytes.fetch_add(bytes_written, Ordering::Relaxed);
         self.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! on recovery must replay this tree.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, Result};
 
@@ -43,6 +44,7 @@ impl StoreInner {
         edit.set_wal_floor(self.log_floor_without(tree, &flushed));
         self.install_outputs(tree, edit, &flushed, &written)?;
         self.counters.flushed(bytes);
+        tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 

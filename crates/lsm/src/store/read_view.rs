@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_table::ValueRef;
 
 use super::StoreInner;
@@ -90,10 +90,9 @@ impl ReadView {
         Ok(TreeView { state: self.find(tree)?.state(), sequence: self.sequence, view: self.clone() })
     }
 
-    fn find(&self, tree: TreeId) -> Result<&Arc<Tree>> {
-        self.trees
-            .get(&tree)
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no tree {tree} (any more)")))
+    /// A tree of then, or one that was made since: an index built since may be complete at this view too.
+    fn find(&self, tree: TreeId) -> Result<Arc<Tree>> {
+        self.trees.get(&tree).cloned().map_or_else(|| self.store.tree(tree), Ok)
     }
 }
 

@@ -111,6 +111,8 @@ pub struct TreeStats {
     pub resident_bytes: usize,
     /// Range tombstones in force.
     pub range_tombstones: usize,
+    /// Bytes of sstables that flushes and compactions wrote for it since the store was opened.
+    pub written_bytes: u64,
 }
 
 impl TreeStats {
@@ -208,6 +210,7 @@ impl StoreInner {
             levels,
             resident_bytes,
             range_tombstones: state.version.range_tombstones().len(),
+            written_bytes: tree.written_bytes.load(Ordering::Relaxed),
         })
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Tree {
     pub(super) dependents: RwLock<BTreeSet<TreeId>>,
     /// Set when the tree was dropped: background work on it ends.
     pub(super) dropped: AtomicBool,
+    /// Bytes of sstables that flushes and compactions wrote for it since it was opened.
+    pub(super) written_bytes: AtomicU64,
 }
 
 impl Tree {
@@ -61,6 +63,7 @@ impl Tree {
             merge_operator: RwLock::new(None),
             dependents: RwLock::default(),
             dropped: AtomicBool::new(false),
+            written_bytes: AtomicU64::new(0),
         }
     }
 
