@@ -229,7 +229,11 @@ impl Subject {
         let asked = Asked { collection: &target.collection, snapshot: target.snapshot.as_ref(), index: None };
         let words = asked.ask(&target.model, question)?;
         if let Some(index) = verify::pick_index(&target.collection, question) {
-            Asked { index: Some(&index), ..asked }.ask(&target.model, question)?;
+            let asked = Asked { index: Some(&index), ..asked };
+            asked.ask(&target.model, question)?;
+            if question.pick.is_multiple_of(4) {
+                asked.ask_in_pages(&target.model, question, 1 + (question.pick / 4 % 9) as usize)?;
+            }
         }
         let _ = writeln!(self.transcript, "find {words}");
         Ok(())

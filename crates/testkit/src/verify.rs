@@ -156,7 +156,46 @@ impl Asked<'_> {
     /// # Errors
     /// Wrong answers, and the errors of the database.
     pub fn ask(&self, model: &CollectionModel, question: &Question) -> Result<String, StepFailure> {
-        let mut query = query(question);
+        let Some(answers) = self.find(query(question))? else { return Ok(String::new()) };
+        if self.index.is_some() && answers.explain().index.as_deref() != self.index {
+            return Err(self.wrong(question, &format!("{:?} answered", answers.explain().index)));
+        }
+        compare(&answers, question, model).map_err(|what| self.wrong(question, &what))
+    }
+
+    /// Asks for all answers, a page at a time: together they must be the model's.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub fn ask_in_pages(
+        &self,
+        model: &CollectionModel,
+        question: &Question,
+        page: usize,
+    ) -> Result<(), StepFailure> {
+        let question = Question { limit: Some(page), shown: Shown::Keys, ..question.clone() };
+        let all = Question { limit: None, ..question.clone() };
+        let wanted: Vec<&[u8]> = all.answer(&model.rows).into_iter().map(|(key, _)| key).collect();
+        let mut found: Vec<Vec<u8>> = Vec::new();
+        let mut next = Some(query(&question));
+        while let Some(page) = next {
+            let Some(answers) = self.find(page)? else { return Ok(()) };
+            found.extend(answers.iter().map(|answer| answer.key.clone()));
+            let token = answers.next_token().filter(|_| found.len() <= wanted.len());
+            next = token.map(|token| query(&question).after(token.clone()));
+        }
+        if found != wanted {
+            let shown =
+                |keys: &[&[u8]]| keys.iter().map(|key| key.escape_ascii().to_string()).collect::<Vec<_>>();
+            let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
+            let what = format!("pages of {page} give {:?}; want {:?}", shown(&found), shown(&wanted));
+            return Err(self.wrong(&question, &what));
+        }
+        Ok(())
+    }
+
+    /// The answers; `None` where the index is too young.
+    fn find(&self, mut query: Query) -> Result<Option<Answers>, StepFailure> {
         if let Some(index) = self.index {
             query = query.using_index(index);
         }
@@ -164,14 +203,10 @@ impl Asked<'_> {
             Some(snapshot) => self.collection.find_at(snapshot, &query),
             None => self.collection.find(&query),
         };
-        let answers = match answers {
-            Err(error) if self.index.is_some() && is_not_ready(&error) => return Ok(String::new()),
-            other => other?,
-        };
-        if self.index.is_some() && answers.explain().index.as_deref() != self.index {
-            return Err(self.wrong(question, &format!("{:?} answered", answers.explain().index)));
+        match answers {
+            Err(error) if self.index.is_some() && is_not_ready(&error) => Ok(None),
+            other => Ok(Some(other?)),
         }
-        compare(&answers, question, model).map_err(|what| self.wrong(question, &what))
     }
 
     fn wrong(&self, question: &Question, what: &str) -> StepFailure {

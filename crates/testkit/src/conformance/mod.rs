@@ -224,6 +224,10 @@ impl Run<'_> {
             for index in collection.indexes() {
                 let index_name = Some(index.name());
                 let who = Asked { collection: &collection, snapshot, index: index_name };
+                for question in questions::paged(&index.spec().attributes_text(), &records) {
+                    who.ask_in_pages(model, &question, 4)?;
+                    asked += 1;
+                }
                 for question in questions::all(&index.spec().attributes_text(), &records) {
                     who.ask(model, &question)?;
                     asked += 1;

@@ -33,6 +33,22 @@ pub fn few(records: &[Value]) -> Vec<Question> {
     ["v", "tags[*]"].into_iter().flat_map(|path| of_one(path, records)).map(newest).collect()
 }
 
+/// Questions whose answers are asked for page by page.
+pub fn paged(attributes: &str, records: &[Value]) -> Vec<Question> {
+    let path = attributes.split('+').next().unwrap_or(attributes);
+    let of_one = of_one(path, records).into_iter().step_by(2);
+    let arrangements =
+        [Arrangement::Newest, Arrangement::Oldest, Arrangement::Value, Arrangement::ValueDescending];
+    let question = |(conditions, arrangement)| Question {
+        conditions,
+        arrangement,
+        limit: None,
+        shown: Shown::Keys,
+        pick: 0,
+    };
+    of_one.zip(arrangements.into_iter().cycle()).map(question).collect()
+}
+
 /// Each value, one that is not there, and ranges over some and over all values of a type.
 fn of_one(path: &str, records: &[Value]) -> Vec<Vec<Condition>> {
     let values = values(path, records);
