@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_index::standalone::composite::{CompositeIndex, NewestWrites, StaleEntryFilter, entry_origin};
+use bolide_index::standalone::composite::{CompositeIndex, StaleEntryFilter, entry_origin};
+use bolide_index::standalone::lazy::{LazyIndex, LazyMerge};
 use bolide_index::{
     AttributeExtractor, AttributePlan, AttributeValues, EntryOrder, IndexKind, IndexSpec, IndexWrites,
     IndexedRecord, JsonExtractor, KeyIndex, Maintenance, Repair, SecondaryIndex, Slot, StagedChange,
@@ -16,6 +17,7 @@ use bolide_lsm::store::TreeReader;
 use bolide_lsm::{ReadView, Store, StoreBatch};
 
 use crate::catalog::RecordKind;
+use crate::posting_fate::{PostingsOfDeletedRanges, StalePostings, TableWrites};
 use crate::progress::Progress;
 
 /// One index of an open database.
@@ -49,14 +51,12 @@ fn structure(
     if spec.repair() != Repair::IndexCompaction {
         return unavailable("the option `repair`");
     }
-    if !spec.included().is_empty() && spec.kind() != IndexKind::Composite {
-        return unavailable("the option `include`");
-    }
     match (spec.kind(), spec.entry_order()) {
         (IndexKind::Composite, EntryOrder::Newest) => {
             Ok(Arc::new(CompositeIndex::new(spec, tree).with_key_index(keys)))
         }
         (IndexKind::Composite, _) => unavailable("order=primary-key"),
+        (IndexKind::Lazy, _) => Ok(Arc::new(LazyIndex::new(spec, tree))),
         (kind, _) => unavailable(&format!("the index kind {}", kind.name())),
     }
 }
@@ -145,6 +145,9 @@ pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Res
     }
     let attributes = index.spec().attributes().len();
     let reader = store.tree_reader(table)?;
+    if index.spec().kind() == IndexKind::Lazy {
+        return install_merge_operator(store, table, index, reader);
+    }
     if index.spec().maintenance() == Maintenance::Validation {
         let filter = StaleEntryFilter::new(attributes, TableWrites { table: reader });
         return store.set_compaction_filter(index.tree, Arc::new(StaleEntries(filter)));
@@ -154,16 +157,17 @@ pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Res
     store.add_dependent(table, index.tree)
 }
 
-/// The newest writes of a collection's keys.
-#[derive(Debug)]
-struct TableWrites {
-    table: TreeReader,
-}
-
-impl NewestWrites for TableWrites {
-    fn newest_write(&self, primary_key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>> {
-        self.table.newest_sequence_at(primary_key, at)
+/// Lets flushes and compactions merge the posting lists of a lazy index, and leave out of them what a filter
+/// would drop from another index.
+fn install_merge_operator(store: &Store, table: TreeId, index: &Index, reader: TreeReader) -> Result<()> {
+    let spec = index.spec();
+    if spec.maintenance() == Maintenance::Validation {
+        let operator = LazyMerge::new(spec, StalePostings::new(spec, reader));
+        return store.set_merge_operator(index.tree, Arc::new(operator));
     }
+    let operator = LazyMerge::new(spec, PostingsOfDeletedRanges { table: reader });
+    store.set_merge_operator(index.tree, Arc::new(operator))?;
+    store.add_dependent(table, index.tree)
 }
 
 /// The filter of an index with `maintenance=validation`.
@@ -522,7 +526,7 @@ impl BackFill {
     /// Whether the index writes its lists at a number of the commit, of which a back-fill has none of its
     /// own.
     pub(crate) fn takes_a_number(&self) -> bool {
-        self.index.spec().kind() == IndexKind::Eager
+        self.index.structure.needs_stage() && self.index.spec().kind() != IndexKind::Composite
     }
 
     /// Adds the entries of a record that was written at `sequence`, as a write of it would.

@@ -92,6 +92,7 @@ pub mod key;
 mod key_range;
 mod open;
 mod options;
+mod posting_fate;
 mod progress;
 mod schema;
 mod snapshot;

@@ -14,11 +14,13 @@ use bolide::{
 use support::{seed, threaded, tiny, tiny_collection};
 
 /// Specifications that a build has something different to do for.
-const SPECS: [&str; 4] = [
+const SPECS: [&str; 6] = [
     "i=a:composite",
     "i=a:composite:maintenance=synchronous",
     "i=tags[*]+a:composite",
     "i=a:composite:validation=key-index",
+    "i=a:lazy",
+    "i=a:lazy:maintenance=synchronous",
 ];
 
 fn record(rng: &mut SimRng) -> Vec<u8> {

@@ -11,12 +11,14 @@ use bolide::{
 use support::{Model, Row, components, keys_where, tiny, tiny_collection};
 
 /// Index specifications that the histories make and drop.
-const SPECS: [&str; 5] = [
+const SPECS: [&str; 7] = [
     "group",
     "sync=group:composite:maintenance=synchronous",
     "in.number",
     "tags[*]:composite:maintenance=synchronous",
     "both=group+in.number",
+    "lazy=group:lazy",
+    "lists=tags[*]:lazy:maintenance=synchronous",
 ];
 
 const KEYS: u64 = 60;

@@ -18,7 +18,7 @@ use crate::path::Step;
 use crate::predicate::Condition;
 use crate::query::{Order, Query};
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
-use crate::source::{EntryCursor, ReadSource, TreeSource};
+use crate::source::{EntryCursor, ReadSource, TreeSource, VersionCursor};
 use crate::standalone::composite::CompositeIndex;
 
 /// The tree of the records in [`Collection`].
@@ -110,6 +110,7 @@ fn covered(data: &Data, tree: TreeId, key: &[u8], written: SequenceNumber, view:
 impl TreeSource for ModelTree {
     type Value = Vec<u8>;
     type Cursor = ModelCursor;
+    type Versions = ModelCursor;
 
     fn get(&self, key: &[u8]) -> Result<Option<(SequenceNumber, Vec<u8>)>> {
         let mut behind = key.to_vec();
@@ -141,6 +142,20 @@ impl TreeSource for ModelTree {
     fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<ModelCursor> {
         Ok(ModelCursor { entries: self.visible(low, end), position: None })
     }
+
+    fn versions(&self, low: &[u8], end: Option<&[u8]>) -> Result<ModelCursor> {
+        let data = self.view.data.read().unwrap();
+        let keys = data
+            .trees
+            .range((Bound::Included((self.tree, low.to_vec())), Bound::Excluded((self.tree + 1, Vec::new()))))
+            .take_while(|((_, key), _)| end.is_none_or(|end| key.as_slice() < end));
+        let mut entries = Vec::new();
+        for ((_, key), versions) in keys {
+            let visible = versions.iter().rev().filter(|(sequence, _)| *sequence <= self.view.sequence);
+            entries.extend(visible.map(|(sequence, value)| (key.clone(), *sequence, value.clone().unwrap())));
+        }
+        Ok(ModelCursor { entries, position: None })
+    }
 }
 
 #[derive(Debug)]
@@ -157,6 +172,32 @@ impl ModelCursor {
     fn go(&mut self, position: usize) -> Result<()> {
         self.position = Some(position).filter(|position| *position < self.entries.len());
         Ok(())
+    }
+}
+
+impl VersionCursor for ModelCursor {
+    fn valid(&self) -> bool {
+        self.position.is_some()
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.entry().0
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.entry().2
+    }
+
+    fn sequence(&self) -> SequenceNumber {
+        self.entry().1
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.go(0)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.go(self.position.expect("the cursor is valid") + 1)
     }
 }
 

@@ -31,6 +31,8 @@ pub trait TreeSource {
     type Value: Deref<Target = [u8]>;
     /// Walks over the entries.
     type Cursor: EntryCursor + Send;
+    /// Walks over the operands of merges.
+    type Versions: VersionCursor + Send;
 
     /// The value of `key` and the sequence number of the write that set it.
     ///
@@ -86,6 +88,13 @@ pub trait TreeSource {
     /// # Errors
     /// See the trait.
     fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<Self::Cursor>;
+
+    /// A cursor over the operands that were merged into the keys from `low` on and below `end`; `None` for
+    /// no end. Not positioned yet.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn versions(&self, low: &[u8], end: Option<&[u8]>) -> Result<Self::Versions>;
 }
 
 /// Walks over the visible entries of a tree within bounds, in key order.
@@ -131,4 +140,31 @@ pub trait EntryCursor {
     /// # Errors
     /// As [`seek_to_first`](Self::seek_to_first).
     fn prev(&mut self) -> Result<()>;
+}
+
+/// Walks forward over the visible operands within bounds: keys ascending, under each the newest first.
+pub trait VersionCursor {
+    /// True while it stands on an operand.
+    fn valid(&self) -> bool;
+
+    /// The key of the operand it stands on.
+    fn key(&self) -> &[u8];
+
+    /// The operand it stands on.
+    fn value(&self) -> &[u8];
+
+    /// The sequence number of the operand it stands on.
+    fn sequence(&self) -> SequenceNumber;
+
+    /// Goes to the newest operand of the first key.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the files below.
+    fn seek_to_first(&mut self) -> Result<()>;
+
+    /// Goes to the next operand.
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](Self::seek_to_first).
+    fn next(&mut self) -> Result<()>;
 }

@@ -3,3 +3,6 @@
 
 pub mod composite;
 pub mod covering;
+pub mod lazy;
+pub mod posting_list;
+pub(crate) mod secondary_key;

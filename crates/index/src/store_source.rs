@@ -3,10 +3,10 @@
 use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_lsm::cursor::Source;
 use bolide_lsm::store::Lite;
-use bolide_lsm::{Bounds, ReadView, TreeView, VisibleCursor};
+use bolide_lsm::{Bounds, ReadView, TreeView, VersionsCursor, VisibleCursor};
 use bolide_table::ValueRef;
 
-use crate::source::{EntryCursor, ReadSource, TreeSource};
+use crate::source::{EntryCursor, ReadSource, TreeSource, VersionCursor};
 
 impl ReadSource for ReadView {
     type Tree = TreeView;
@@ -23,6 +23,7 @@ impl ReadSource for ReadView {
 impl TreeSource for TreeView {
     type Value = ValueRef;
     type Cursor = VisibleCursor<Source>;
+    type Versions = VersionsCursor<Source>;
 
     #[inline]
     fn get(&self, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
@@ -56,13 +57,49 @@ impl TreeSource for TreeView {
     }
 
     fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<VisibleCursor<Source>> {
-        TreeView::cursor(
-            self,
-            match end {
-                Some(end) => Bounds::of(low..end),
-                None => Bounds::of(low..),
-            },
-        )
+        TreeView::cursor(self, bounds(low, end))
+    }
+
+    fn versions(&self, low: &[u8], end: Option<&[u8]>) -> Result<VersionsCursor<Source>> {
+        TreeView::versions(self, bounds(low, end))
+    }
+}
+
+fn bounds(low: &[u8], end: Option<&[u8]>) -> Bounds {
+    match end {
+        Some(end) => Bounds::of(low..end),
+        None => Bounds::of(low..),
+    }
+}
+
+impl VersionCursor for VersionsCursor<Source> {
+    #[inline]
+    fn valid(&self) -> bool {
+        VersionsCursor::valid(self)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        VersionsCursor::key(self)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        VersionsCursor::value(self)
+    }
+
+    #[inline]
+    fn sequence(&self) -> SequenceNumber {
+        VersionsCursor::sequence(self)
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        VersionsCursor::seek_to_first(self)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        VersionsCursor::next(self)
     }
 }
 

@@ -102,7 +102,7 @@ fn read(view: &ReadView, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<SequenceNumber>>
     while cursor.valid() {
         let here = (cursor.key().to_vec(), cursor.sequence());
         if let Some((key, sequence)) = &last {
-            assert!(*key < here.0 || (*key == here.0 && *sequence > here.1), "newest first under each key");
+            assert!(*key < here.0 || (*key == here.0 && *sequence >= here.1), "newest first under each key");
         }
         let all = numbers(cursor.sequence(), cursor.value());
         assert!(all.iter().all(|number| *number <= here.1), "an entry's number bounds what is in it");
@@ -110,7 +110,11 @@ fn read(view: &ReadView, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<SequenceNumber>>
         last = Some(here);
         cursor.next().unwrap();
     }
-    seen.values_mut().for_each(|all| all.sort_unstable_by(|left, right| right.cmp(left)));
+    for all in seen.values_mut() {
+        all.sort_unstable_by(|left, right| right.cmp(left));
+        // A back-fill that was cut off writes again what may have been merged since.
+        all.dedup();
+    }
     seen
 }
 
@@ -140,6 +144,7 @@ fn random_life(threads: usize, layout: Layout, start: u64) {
     let mut views: Vec<ReadView> = Vec::new();
     // Numbers of writes without an operand, for back-fills.
     let mut unused: Vec<SequenceNumber> = Vec::new();
+    let mut repeated: Vec<(Vec<u8>, SequenceNumber)> = Vec::new();
     for round in 0..3_000 {
         let mut batch = StoreBatch::new();
         let mut keys = Vec::new();
@@ -157,10 +162,17 @@ fn random_life(threads: usize, layout: Layout, start: u64) {
                 batch.merge_derived(lists, key, b"").unwrap();
             }
         }
+        if seed.next(10) == 0
+            && let Some(sequence) = repeated.get(seed.next(repeated.len().max(1) as u64) as usize)
+        {
+            let (key, sequence): &(Vec<u8>, SequenceNumber) = sequence;
+            batch.merge_at(lists, key, b"", *sequence).unwrap();
+        }
         let back_fill = (seed.next(5) == 0).then(|| unused.pop()).flatten();
         let back_filled = format!("a{:02}", seed.next(10)).into_bytes();
         if let Some(sequence) = back_fill {
             batch.merge_at(lists, &back_filled, b"", sequence).unwrap();
+            repeated.push((back_filled.clone(), sequence));
             model.operands.entry(back_filled).or_default().insert(sequence);
             // Views of the time before may or may not see it.
             views.clear();

@@ -44,11 +44,9 @@ mod cursor;
 mod entry_key;
 mod stale_filter;
 
-use bolide_base::limits::{MAX_INDEXED_ELEMENTS, MAX_SECONDARY_KEY_BYTES};
-use bolide_base::{Error, Result, SequenceNumber, TreeId};
+use bolide_base::{Result, SequenceNumber, TreeId};
 
 use crate::access::Access;
-use crate::attribute::TAG_ABSENT;
 use crate::attribute_plan::AttributeValues;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
@@ -56,7 +54,7 @@ use crate::query::{CompiledQuery, Order};
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
 use crate::source::{EntryCursor, ReadSource, TreeSource};
 use crate::spec::{IndexSpec, Maintenance, ValidationStrategy};
-use crate::standalone::covering;
+use crate::standalone::{covering, secondary_key};
 use crate::validation::{KeyIndexValidator, Validator, validator_for};
 use cursor::{CompositeCursor, Walk};
 use entry_key::EntryKey;
@@ -105,72 +103,23 @@ impl CompositeIndex {
         key: &mut Vec<u8>,
         mut visit: impl FnMut(&[u8], &[u8], usize) -> Result<()>,
     ) -> Result<()> {
-        let Some(entries) = self.count_entries(record)? else {
-            return Ok(());
-        };
         let (_, included) = record.split_slots(&self.spec);
         let mut covered = Vec::new();
-        let value = if included.is_empty() {
-            if entries > 1 { ONE_OF_SEVERAL } else { &[] }
-        } else {
-            covered.push(u8::from(entries > 1));
-            covering::put_covering(record.values, included, &mut covered);
-            &covered
-        };
-        for ordinal in 0..entries {
-            key.clear();
-            self.put_secondary_key(record, ordinal, key);
-            if key.len() > MAX_SECONDARY_KEY_BYTES {
-                return Err(Error::limit_exceeded(
-                    format_args!("the encoded value for index {} in bytes", self.spec.name()),
-                    key.len() as u64,
-                    MAX_SECONDARY_KEY_BYTES as u64,
-                ));
-            }
+        secondary_key::for_each(&self.spec, record, key, |key, entries| {
+            let value = if included.is_empty() {
+                if entries > 1 { ONE_OF_SEVERAL } else { &[] }
+            } else {
+                if covered.is_empty() {
+                    covered.push(u8::from(entries > 1));
+                    covering::put_covering(record.values, included, &mut covered);
+                }
+                &covered
+            };
             let sequence_at = key.len();
             entry_key::put_sequence(key, record.sequence.unwrap_or(0));
             key.extend_from_slice(record.primary_key);
-            visit(key, value, sequence_at)?;
-        }
-        Ok(())
-    }
-
-    /// How many entries `record` has: the number of combinations of its attributes' values. `None` for
-    /// none.
-    fn count_entries(&self, record: &IndexedRecord<'_>) -> Result<Option<usize>> {
-        let mut entries = 1_usize;
-        for (position, slot) in record.split_slots(&self.spec).0.iter().enumerate() {
-            let values = record.values.values(*slot).len();
-            if values == 0 && position == 0 {
-                return Ok(None);
-            }
-            entries = entries.saturating_mul(values.max(1));
-        }
-        if entries > MAX_INDEXED_ELEMENTS {
-            return Err(Error::limit_exceeded(
-                format_args!("the number of values of a record in index {}", self.spec.name()),
-                entries as u64,
-                MAX_INDEXED_ELEMENTS as u64,
-            ));
-        }
-        Ok(Some(entries))
-    }
-
-    /// Appends the secondary key number `ordinal` of all combinations of the record's values.
-    fn put_secondary_key(&self, record: &IndexedRecord<'_>, ordinal: usize, key: &mut Vec<u8>) {
-        let mut rest = ordinal;
-        for slot in record.split_slots(&self.spec).0 {
-            let mut values = record.values.values(*slot);
-            match values.len() {
-                0 => key.push(TAG_ABSENT),
-                count => {
-                    if let Some(value) = values.nth(rest % count) {
-                        key.extend_from_slice(value);
-                    }
-                    rest /= count;
-                }
-            }
-        }
+            visit(key, value, sequence_at)
+        })
     }
 
     /// Looks for the entries of every record.

@@ -12,6 +12,8 @@
 //! * What is returned keeps to the stripe: its sequence numbers lie within those that were handed over.
 //! * Sequence numbers may come late: a back-fill writes operands that are older than some that were merged
 //!   before. An operator must not rely on having met everything older.
+//! * Two operands of a key may have one sequence number, where a back-fill was cut off and writes again what
+//!   was merged since. Both count. (In one memtable the later one takes the place of the earlier.)
 //! * A key with more than [`WINDOW_BYTES`] of operands is merged piece by piece. The oldest operand that
 //!   came out of one piece goes into the next as its newest, so nothing lies across a seam. Memory: two
 //!   windows and an operand.
@@ -128,6 +130,7 @@ impl Pending {
 impl MergingRetention {
     /// Merges with `operator`, if there is one, what `retention` keeps.
     pub fn new(retention: Retention, operator: Option<Arc<dyn MergeOperator>>, flush: bool) -> Self {
+        let retention = if operator.is_some() { retention.keep_operands() } else { retention };
         Self {
             retention,
             operator,
@@ -181,7 +184,9 @@ impl MergingRetention {
             self.key.clear();
             self.key.extend_from_slice(key);
             self.stripe = stripe;
-        } else if self.pending.bytes.len() >= self.window_bytes && self.pending.ends.len() > 1 {
+        } else if self.pending.bytes.len() >= self.window_bytes
+            && self.pending.ends.first().is_some_and(|(newest, _)| *newest > trailer.sequence())
+        {
             self.merge_window(trailer.sequence(), sink)?;
         }
         self.pending.push(trailer.sequence(), value);

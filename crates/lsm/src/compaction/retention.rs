@@ -59,6 +59,8 @@ pub struct Retention {
     last_sequence: Option<SequenceNumber>,
     /// The stripe of the last put or tombstone of `last_key` met so far: it hides the rest of it.
     hidden_stripe: Option<usize>,
+    /// Whether operands of one key are kept that have one sequence number.
+    keeps_operands: bool,
     dropped: u64,
 }
 
@@ -81,6 +83,7 @@ impl Retention {
             last_key: Vec::new(),
             last_sequence: None,
             hidden_stripe: None,
+            keeps_operands: false,
             dropped: 0,
         }
     }
@@ -103,7 +106,9 @@ impl Retention {
         let stripe = self.stripe(trailer.sequence());
         let mut shadowed = false;
         if self.last_sequence.is_some() && self.last_key == key {
-            let repeated = self.last_sequence == Some(trailer.sequence());
+            // A back-fill that was cut off writes its operands again; merged they may stand for more by now.
+            let is_operand = self.keeps_operands && trailer.kind() == Some(EntryKind::Merge);
+            let repeated = self.last_sequence == Some(trailer.sequence()) && !is_operand;
             shadowed = (repeated || self.hidden_stripe == Some(stripe)) && stripe < self.in_use.len();
         } else {
             self.last_key.clear();
@@ -134,6 +139,12 @@ impl Retention {
             (Some(EntryKind::Put), Some(filter)) => filter.drops(key, sequence, value, self.oldest_in_use()),
             _ => Ok(false),
         }
+    }
+
+    /// Keeps all operands of a key, those with one sequence number too: a merge operator makes one of them.
+    pub(super) fn keep_operands(mut self) -> Self {
+        self.keeps_operands = true;
+        self
     }
 
     /// True if no older version of any key of the inputs can lie outside of them.

@@ -2,7 +2,7 @@
 //!
 //! A key whose operands are merged (see [`crate::compaction::merge`]) means the sum of its operands. This
 //! cursor shows them one by one: keys ascending, under each the newest first, down to the first put or
-//! tombstone, which hides what is older. It goes forward only, and reads no further than it is asked to: who
+//! tombstone, which hides what is older. Two operands of a key may have one sequence number. It goes forward only, and reads no further than it is asked to: who
 //! wants the newest of a key stops early.
 
 use std::fmt;
@@ -29,7 +29,7 @@ pub struct VersionsCursor<S = Source> {
     valid: bool,
     /// The key that the cursor was in last.
     key: Vec<u8>,
-    /// The sequence number shown last, or hidden last, under that key.
+    /// The sequence number met last under that key.
     last: Option<SequenceNumber>,
     /// True where the rest of that key is hidden.
     hidden: bool,
@@ -157,9 +157,8 @@ impl<S: InternalCursor> VersionsCursor<S> {
 
     /// True where the version with this trailer, of the key that the cursor is in, is shown.
     fn shows(&mut self, trailer: Trailer) -> bool {
-        // Of equal entries in two components, the first counts.
-        let repeated = self.last.replace(trailer.sequence()) == Some(trailer.sequence());
-        if self.hidden || repeated {
+        self.last = Some(trailer.sequence());
+        if self.hidden {
             return false;
         }
         self.hidden = trailer.kind() != Some(EntryKind::Merge)

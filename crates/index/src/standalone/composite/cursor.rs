@@ -11,6 +11,7 @@ use crate::candidate::{Candidate, CandidateCursor};
 use crate::query::Order;
 use crate::source::EntryCursor;
 use crate::spec::IndexSpec;
+use crate::standalone::secondary_key;
 
 /// How the cursor goes over the entries of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +147,7 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
         self.last_sequence = entry.sequence;
         let value = self.entries.value();
         let order_value = match self.access.order_attribute {
-            Some(position) => component(entry.secondary_key, position),
+            Some(position) => secondary_key::component(entry.secondary_key, position),
             None => &[],
         };
         Ok(Some(Candidate {
@@ -177,13 +178,4 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
             Walk::GroupsDescending => Some(Order::ValueDescending),
         }
     }
-}
-
-/// The encoded value number `position` of a secondary key that was parsed before.
-fn component(secondary_key: &[u8], position: usize) -> &[u8] {
-    let mut rest = secondary_key;
-    for _ in 0..position {
-        rest = attribute::encoded_len(rest).and_then(|len| rest.get(len..)).unwrap_or_default();
-    }
-    attribute::encoded_len(rest).and_then(|len| rest.get(..len)).unwrap_or_default()
 }

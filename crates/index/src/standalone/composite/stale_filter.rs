@@ -65,21 +65,43 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
     /// # Errors
     /// Those of [`NewestWrites::newest_write`].
     pub fn is_stale(&self, key: &[u8], oldest_in_use: SequenceNumber) -> Result<bool> {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let share = self.stale_share.load(Ordering::Relaxed);
-        if share < ALL / WORTHWHILE && !call.is_multiple_of(SAMPLE) {
+        if !self.is_worth_a_look() {
             return Ok(false);
         }
         // A malformed entry stays, for the check to report.
         let Some(entry) = EntryKey::parse(key, self.attributes) else {
             return Ok(false);
         };
-        if entry.sequence > oldest_in_use {
+        self.look(entry.primary_key, entry.sequence, oldest_in_use)
+    }
+
+    /// True if no reader at or above `read_from` needs an entry of the write `sequence` of `primary_key`. As
+    /// with [`is_stale`](Self::is_stale), not every stale entry is found.
+    ///
+    /// # Errors
+    /// Those of [`NewestWrites::newest_write`].
+    pub fn is_stale_write(
+        &self,
+        primary_key: &[u8],
+        sequence: SequenceNumber,
+        read_from: SequenceNumber,
+    ) -> Result<bool> {
+        Ok(self.is_worth_a_look() && self.look(primary_key, sequence, read_from)?)
+    }
+
+    fn is_worth_a_look(&self) -> bool {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        self.stale_share.load(Ordering::Relaxed) >= ALL / WORTHWHILE || call.is_multiple_of(SAMPLE)
+    }
+
+    fn look(&self, primary_key: &[u8], sequence: SequenceNumber, read_from: SequenceNumber) -> Result<bool> {
+        if sequence > read_from {
             return Ok(false);
         }
-        let stale = self.table.newest_write(entry.primary_key, oldest_in_use)? != Some(entry.sequence);
+        let stale = self.table.newest_write(primary_key, read_from)? != Some(sequence);
         let observed = if stale { ALL / INERTIA } else { 0 };
         // Lost updates between threads only blur the estimate.
+        let share = self.stale_share.load(Ordering::Relaxed);
         self.stale_share.store(share - share / INERTIA + observed, Ordering::Relaxed);
         Ok(stale)
     }

@@ -1,6 +1,8 @@
 use bolide_base::ErrorKind;
+use bolide_base::limits::MAX_SECONDARY_KEY_BYTES;
 
 use super::*;
+
 use crate::attribute::Value;
 use crate::model::{Collection, ModelView, ModelWrites, TABLE, Write, keys};
 use crate::query::Query;

@@ -1,0 +1,88 @@
+//! The secondary keys of a record: what the entries of a stand-alone index start with.
+//!
+//! A secondary key is the encoded values of the attributes of the index, one after the other. A record has
+//! one for each combination of the values of its attributes. Without a value of the first attribute it has
+//! none; another attribute that is absent is written as the byte 08, which sorts before all values.
+
+use bolide_base::limits::{MAX_INDEXED_ELEMENTS, MAX_SECONDARY_KEY_BYTES};
+use bolide_base::{Error, Result};
+
+use crate::attribute::{self, TAG_ABSENT};
+use crate::secondary_index::IndexedRecord;
+use crate::spec::IndexSpec;
+
+/// Calls `visit` with every secondary key of `record` and with their number. `key` is scratch memory, to
+/// which `visit` may append.
+///
+/// # Errors
+/// `LimitExceeded` for too many keys or one that is too long; those of `visit`.
+pub(crate) fn for_each(
+    spec: &IndexSpec,
+    record: &IndexedRecord<'_>,
+    key: &mut Vec<u8>,
+    mut visit: impl FnMut(&mut Vec<u8>, usize) -> Result<()>,
+) -> Result<()> {
+    let Some(keys) = count(spec, record)? else {
+        return Ok(());
+    };
+    for ordinal in 0..keys {
+        key.clear();
+        put(spec, record, ordinal, key);
+        if key.len() > MAX_SECONDARY_KEY_BYTES {
+            return Err(Error::limit_exceeded(
+                format_args!("the encoded value for index {} in bytes", spec.name()),
+                key.len() as u64,
+                MAX_SECONDARY_KEY_BYTES as u64,
+            ));
+        }
+        visit(key, keys)?;
+    }
+    Ok(())
+}
+
+/// How many secondary keys `record` has: the number of combinations of its attributes' values. `None` for
+/// none.
+fn count(spec: &IndexSpec, record: &IndexedRecord<'_>) -> Result<Option<usize>> {
+    let mut keys = 1_usize;
+    for (position, slot) in record.split_slots(spec).0.iter().enumerate() {
+        let values = record.values.values(*slot).len();
+        if values == 0 && position == 0 {
+            return Ok(None);
+        }
+        keys = keys.saturating_mul(values.max(1));
+    }
+    if keys > MAX_INDEXED_ELEMENTS {
+        return Err(Error::limit_exceeded(
+            format_args!("the number of values of a record in index {}", spec.name()),
+            keys as u64,
+            MAX_INDEXED_ELEMENTS as u64,
+        ));
+    }
+    Ok(Some(keys))
+}
+
+/// Appends the secondary key number `ordinal` of all combinations of the record's values.
+fn put(spec: &IndexSpec, record: &IndexedRecord<'_>, ordinal: usize, key: &mut Vec<u8>) {
+    let mut rest = ordinal;
+    for slot in record.split_slots(spec).0 {
+        let mut values = record.values.values(*slot);
+        match values.len() {
+            0 => key.push(TAG_ABSENT),
+            count => {
+                if let Some(value) = values.nth(rest % count) {
+                    key.extend_from_slice(value);
+                }
+                rest /= count;
+            }
+        }
+    }
+}
+
+/// The encoded value number `position` of a secondary key that was parsed before.
+pub(crate) fn component(secondary_key: &[u8], position: usize) -> &[u8] {
+    let mut rest = secondary_key;
+    for _ in 0..position {
+        rest = attribute::encoded_len(rest).and_then(|len| rest.get(len..)).unwrap_or_default();
+    }
+    attribute::encoded_len(rest).and_then(|len| rest.get(..len)).unwrap_or_default()
+}
