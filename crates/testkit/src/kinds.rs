@@ -10,19 +10,19 @@ use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 5] = [
+pub const BUILT: [&str; 6] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
     "composite:include=pad,maintenance=synchronous",
     "composite:validation=get-lite",
+    "composite:validation=key-index",
 ];
 
 /// Kinds and options that take part as soon as they are not refused.
-pub const ANNOUNCED: [&str; 18] = [
+pub const ANNOUNCED: [&str; 17] = [
     "composite:order=primary-key",
     "composite:order=primary-key,maintenance=synchronous",
-    "composite:validation=key-index",
     "composite:repair=primary-compaction",
     "lazy",
     "lazy:maintenance=synchronous",
