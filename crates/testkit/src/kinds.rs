@@ -10,26 +10,26 @@ use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 6] = [
+pub const BUILT: [&str; 10] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
     "composite:include=pad,maintenance=synchronous",
     "composite:validation=get-lite",
     "composite:validation=key-index",
-];
-
-/// Kinds and options that take part as soon as they are not refused.
-pub const ANNOUNCED: [&str; 17] = [
-    "composite:order=primary-key",
-    "composite:order=primary-key,maintenance=synchronous",
-    "composite:repair=primary-compaction",
     "lazy",
     "lazy:maintenance=synchronous",
     "lazy:validation=get-lite",
+    "lazy:include=pad",
+];
+
+/// Kinds and options that take part as soon as they are not refused.
+pub const ANNOUNCED: [&str; 13] = [
+    "composite:order=primary-key",
+    "composite:order=primary-key,maintenance=synchronous",
+    "composite:repair=primary-compaction",
     "lazy:validation=key-index",
     "lazy:repair=primary-compaction",
-    "lazy:include=pad",
     "eager",
     "eager:split=off",
     "eager:maintenance=synchronous",
