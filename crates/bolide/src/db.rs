@@ -450,6 +450,7 @@ fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Res
     let indexes = create_indexes(engine, &collection, options).and_then(|indexes| {
         descriptor.state = Life::Live;
         engine.store.set_descriptor(tree, &descriptor.encode())?;
+        indexes.install_collectors(&engine.store, tree)?;
         Ok(indexes)
     });
     match indexes {
@@ -472,7 +473,9 @@ fn create_indexes(
     let keys = keys.then(|| index_build::new_key_index(engine, collection, IndexState::Ready)).transpose()?;
     let create = |spec: &IndexSpec| {
         let tree = index_build::new_tree(engine, collection, spec, IndexLife::begins(IndexState::Ready))?;
-        let index = Index::new(spec.clone(), tree, Progress::complete_since(0), keys.as_deref())?;
+        let (progress, owner) =
+            (Progress::complete_since(0), collection.indexes_guard().owner(collection.tree));
+        let index = Index::new(spec.clone(), tree, progress, &owner, keys.as_deref())?;
         install_filter(&engine.store, collection.tree, &index)?;
         Ok(Arc::new(index))
     };

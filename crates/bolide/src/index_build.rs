@@ -218,7 +218,8 @@ fn add_tree(
     let life = IndexLife { replaces, limits: options.limits(), ..IndexLife::begins(IndexState::Building) };
     let made = new_tree(engine, collection, &spec, life).and_then(|tree| {
         let keys = key_index.clone().or_else(|| collection.indexes().key_index().cloned());
-        let mut index = Index::new(spec, tree, Progress::building(), keys.as_deref())?;
+        let owner = collection.indexes_guard().owner(collection.tree);
+        let mut index = Index::new(spec, tree, Progress::building(), &owner, keys.as_deref())?;
         index.replaces = replaces;
         Ok(Arc::new(index))
     });
@@ -286,7 +287,13 @@ fn fill_and_publish(engine: &Engine, job: &Job) -> Result<()> {
     if index.needs_key_index() {
         fill_key_index(engine, job)?;
     }
-    Fill::new(engine, collection, index, index, options).run()?;
+    match (&index.embedded, index.replaces) {
+        (None, _) => Fill::new(engine, collection, index, index, options).run()?,
+        // Sstables without its blocks are read whole, so there is nothing to wait for.
+        (Some(_), None) => {}
+        // Who wants it made anew wants its blocks, of which a full compaction writes new ones.
+        (Some(_), Some(_)) => engine.store.compact(collection.tree)?,
+    }
     publish(engine, collection, index, index)
 }
 
@@ -321,7 +328,8 @@ fn publish(
     engine.store.commit(barrier, None, SyncMode::None)?;
     // The descriptor must not become durable before the entries that it speaks for.
     engine.store.sync()?;
-    let since = engine.store.published_sequence();
+    // An embedded index finds everything that is there, however old.
+    let since = if index.embedded.is_some() { 0 } else { engine.store.published_sequence() };
     let done = index.progress.done();
     let life = IndexLife { since, done, ..IndexLife::begins(IndexState::Ready) };
     engine.store.set_descriptor(index.tree, &encode_life(collection, index, life))?;
@@ -335,8 +343,11 @@ fn publish(
     {
         let _schema = engine.schema.write();
         let set = collection.indexes();
-        collection.replace_indexes(set.with_indexes(set.all().iter().filter_map(swap).collect())?);
+        let set = set.with_indexes(set.all().iter().filter_map(swap).collect())?;
+        set.install_collectors(&engine.store, collection.tree)?;
+        collection.replace_indexes(set);
     }
+    engine.store.remove_attachments(collection.tree, old.into())?;
     engine.store.drop_tree(old)
 }
 
@@ -471,6 +482,7 @@ fn join(
     let all = set.all().iter().cloned().chain(index).collect();
     let set = set.with_indexes(all)?;
     let key_index = key_index.or_else(|| set.key_index().cloned());
+    set.install_collectors(&engine.store, collection.tree)?;
     collection.replace_indexes(set.with_key_index(key_index));
     Ok(())
 }
@@ -489,11 +501,13 @@ fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) 
         let _schema = engine.schema.write();
         let set: IndexSet = set.with_indexes(staying)?;
         let kept = if keys_stay { set.key_index().cloned() } else { None };
+        set.install_collectors(&engine.store, collection.tree)?;
         collection.replace_indexes(set.with_key_index(kept));
     }
     // From here on no commit on its way has an entry for these trees: see `crate::schema`.
     for index in gone.iter().chain(&key_index) {
         index.progress.cancel();
+        engine.store.remove_attachments(collection.tree, index.tree.into())?;
         engine.store.drop_tree(index.tree)?;
     }
     Ok(())

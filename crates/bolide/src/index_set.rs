@@ -8,7 +8,7 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::standalone::composite::{CompositeIndex, StaleEntryFilter, entry_origin};
 use bolide_index::standalone::lazy::{LazyIndex, LazyMerge};
 use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, EntryOrder, IndexKind, IndexSpec, IndexWrites,
+    AttributeExtractor, AttributePlan, AttributeValues, EmbeddedIndex, EntryOrder, IndexKind, IndexSpec,
     IndexedRecord, JsonExtractor, KeyIndex, Maintenance, Repair, SecondaryIndex, Slot, StagedChange,
     ValidationStrategy, slots_of,
 };
@@ -17,6 +17,8 @@ use bolide_lsm::store::TreeReader;
 use bolide_lsm::{ReadView, Store, StoreBatch};
 
 use crate::catalog::RecordKind;
+use crate::embedded::{Owner, install_collectors};
+use crate::index_writes::{DerivedWrites, StagedWrites};
 use crate::posting_fate::{PostingsOfDeletedRanges, StalePostings, TableWrites};
 use crate::progress::Progress;
 
@@ -31,6 +33,8 @@ pub(crate) struct Index {
     pub(crate) replaces: Option<TreeId>,
     /// Whether it is the key index of its collection.
     pub(crate) is_key_index: bool,
+    /// The same as `structure`, for an index without a tree of its own.
+    pub(crate) embedded: Option<Arc<EmbeddedIndex>>,
 }
 
 /// The structure of the index that `spec` declares.
@@ -66,12 +70,12 @@ fn structure(
 /// # Errors
 /// `Unsupported` for a kind or a setting that this version does not have.
 pub(crate) fn check_available(spec: &IndexSpec) -> Result<()> {
-    structure(spec.clone(), 0, None).map(drop)
+    Index::new(spec.clone(), 0, Progress::building(), &Owner::default(), None).map(drop)
 }
 
 impl Index {
-    /// The index that `spec` declares, with its entries in `tree`; `keys` is the key index of the
-    /// collection, if it has one.
+    /// The index of `owner` that `spec` declares, with its entries in `tree` (an embedded index has none: the
+    /// tree is its place in the catalogue); `keys` is the key index of the collection, if it has one.
     ///
     /// # Errors
     /// `Unsupported` for a kind that this version does not have.
@@ -79,12 +83,19 @@ impl Index {
         spec: IndexSpec,
         tree: TreeId,
         progress: Progress,
+        owner: &Owner,
         keys: Option<&Self>,
     ) -> Result<Self> {
         let name = spec.name().to_owned();
-        let structure = structure(spec, tree, keys.map(|keys| keys.tree))?;
         let progress = Arc::new(progress);
-        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: false })
+        let mut embedded = None;
+        let structure = if spec.kind() == IndexKind::Embedded {
+            let extractor = owner.extractor.clone();
+            embedded.insert(Arc::new(EmbeddedIndex::new(spec, tree, owner.table, extractor))).clone()
+        } else {
+            structure(spec, tree, keys.map(|keys| keys.tree))?
+        };
+        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: false, embedded })
     }
 
     /// The key index of a collection, in `tree`.
@@ -95,7 +106,7 @@ impl Index {
         let structure = Arc::new(KeyIndex::new(tree)?);
         let name = SecondaryIndex::<ReadView>::spec(&*structure).name().to_owned();
         let progress = Arc::new(progress);
-        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: true })
+        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: true, embedded: None })
     }
 
     /// The same index, now in the place of the one that it was to replace.
@@ -107,6 +118,7 @@ impl Index {
             progress: self.progress.clone(),
             replaces: None,
             is_key_index: self.is_key_index,
+            embedded: self.embedded.clone(),
         }
     }
 
@@ -139,8 +151,8 @@ impl Index {
 /// # Errors
 /// `NotFound` where one of the trees is not there.
 pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Result<()> {
-    if index.is_key_index {
-        // It has the tombstones and deleted ranges of the records themselves.
+    if index.is_key_index || index.embedded.is_some() {
+        // The one has the tombstones and deleted ranges of the records themselves, the other no entries.
         return Ok(());
     }
     let attributes = index.spec().attributes().len();
@@ -267,10 +279,7 @@ impl IndexSet {
         let slots = indexes.iter().map(|index| slots_of(index.spec(), &plan)).collect::<Result<_>>()?;
         let needs_stage = indexes.iter().any(|index| index.structure.needs_stage());
         let needs_old_records = indexes.iter().any(|index| index.structure.needs_old_records());
-        let extractor = match records {
-            RecordKind::Json => Some(Arc::new(JsonExtractor) as Arc<dyn AttributeExtractor>),
-            RecordKind::Bytes => extractor,
-        };
+        let Owner { extractor, .. } = Owner::new(0, records, extractor);
         Ok(Self { records, extractor, plan, indexes, slots, needs_stage, needs_old_records, key_index: None })
     }
 
@@ -324,6 +333,17 @@ impl IndexSet {
     /// Whether some index works inside the commit.
     pub(crate) fn needs_stage(&self) -> bool {
         self.needs_stage
+    }
+
+    /// Has the meta blocks of the embedded ones among them written from now on. Fails where `table` is gone.
+    pub(crate) fn install_collectors(&self, store: &Store, table: TreeId) -> Result<()> {
+        let indexes: Vec<_> = self.indexes.iter().filter_map(|index| index.embedded.as_deref()).collect();
+        install_collectors(store, self.owner(table), &indexes)
+    }
+
+    /// What the indexes of the collection in `table` depend on.
+    pub(crate) fn owner(&self, table: TreeId) -> Owner {
+        Owner { table, extractor: self.extractor.clone() }
     }
 
     /// What finds the attributes of the records.
@@ -440,63 +460,6 @@ pub(crate) struct Change<'r> {
     pub(crate) new: Option<&'r [u8]>,
     /// The sequence number of the write.
     pub(crate) sequence: SequenceNumber,
-}
-
-/// Index writes that follow the put of their record in the same batch.
-struct DerivedWrites<'b> {
-    batch: &'b mut StoreBatch,
-}
-
-impl IndexWrites for DerivedWrites<'_> {
-    fn set_sequence(&mut self, _sequence: SequenceNumber) {}
-
-    #[inline]
-    fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
-        self.batch.put_derived(tree, key, value, sequence_at)
-    }
-
-    fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
-        self.batch.merge_derived(tree, key, value)
-    }
-
-    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
-        self.batch.delete_derived(tree, key)
-    }
-}
-
-/// Index writes that join a batch inside its commit, where all sequence numbers are known.
-struct StagedWrites<'b> {
-    batch: &'b mut StoreBatch,
-    sequence: SequenceNumber,
-    /// Scratch memory.
-    key: Vec<u8>,
-}
-
-impl IndexWrites for StagedWrites<'_> {
-    fn set_sequence(&mut self, sequence: SequenceNumber) {
-        self.sequence = sequence;
-    }
-
-    fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
-        let Some(at) = sequence_at else {
-            return self.batch.put_at(tree, key, value, self.sequence);
-        };
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        let place = self.key.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<8>);
-        let place =
-            place.ok_or_else(|| Error::internal("the place of a sequence number lies outside its key"))?;
-        *place = (!self.sequence).to_be_bytes();
-        self.batch.put_at(tree, &self.key, value, self.sequence)
-    }
-
-    fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
-        self.batch.merge_at(tree, key, value, self.sequence)
-    }
-
-    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
-        self.batch.delete_at(tree, key, self.sequence)
-    }
 }
 
 /// Writes the entries of one index for records that are there already.

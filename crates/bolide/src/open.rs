@@ -27,6 +27,7 @@ use crate::catalog::{
     KeyIndexDescriptor,
 };
 use crate::components::Components;
+use crate::embedded::Owner;
 use crate::handle::{Engine, Handle};
 use crate::index_build::options::BuildOptions;
 use crate::index_build::{self, Job};
@@ -56,6 +57,7 @@ pub(crate) fn open(
         for index in collection.indexes_guard().all() {
             install_filter(&store, collection.tree, index)?;
         }
+        collection.indexes_guard().install_collectors(&store, collection.tree)?;
     }
     store.start();
     let engine = Arc::new(Engine {
@@ -226,10 +228,11 @@ fn build_schema(id: u64, catalog: &Catalog, components: &Components) -> Result<(
             key_index = Some(Arc::new(Index::of_keys(key_tree, Progress::of(&descriptor.life))?));
         }
         let mut indexes = Vec::new();
-        for (&index_tree, descriptor) in catalog.indexes.iter().filter(|(_, index)| index.owner == tree) {
-            indexes.push(open_index(index_tree, descriptor, key_index.as_deref())?);
-        }
         let extractor = components.extractors.get(&found.name).cloned();
+        let owner = Owner::new(tree, found.records, extractor.clone());
+        for (&index_tree, descriptor) in catalog.indexes.iter().filter(|(_, index)| index.owner == tree) {
+            indexes.push(open_index(index_tree, &owner, descriptor, key_index.as_deref())?);
+        }
         let set = IndexSet::new(found.records, extractor, indexes.clone())?.with_key_index(key_index);
         let collection = Arc::new(CollectionState::new(id, tree, found.clone(), set));
         for index in indexes {
@@ -244,14 +247,19 @@ fn build_schema(id: u64, catalog: &Catalog, components: &Components) -> Result<(
     Ok((schema, unfinished))
 }
 
-fn open_index(tree: TreeId, descriptor: &IndexDescriptor, keys: Option<&Index>) -> Result<Arc<Index>> {
+fn open_index(
+    tree: TreeId,
+    owner: &Owner,
+    descriptor: &IndexDescriptor,
+    keys: Option<&Index>,
+) -> Result<Arc<Index>> {
     let of = |error: Error| {
         error.context(format_args!("manifest: the index {:?} in tree {tree}", descriptor.name))
     };
     let spec: IndexSpec = descriptor.spec.parse().map_err(of)?;
     let spec = spec.with_name(descriptor.name.clone()).map_err(of)?;
     let progress = Progress::of(&descriptor.life);
-    let mut index = Index::new(spec, tree, progress, keys).map_err(of)?;
+    let mut index = Index::new(spec, tree, progress, owner, keys).map_err(of)?;
     index.replaces = descriptor.life.replaces;
     Ok(Arc::new(index))
 }

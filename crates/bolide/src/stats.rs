@@ -1,11 +1,13 @@
 //! Figures about an open database.
 
 use bolide_base::SequenceNumber;
+use bolide_index::EmbeddedFigures;
 use bolide_lsm::Layout;
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
 use bolide_table::BlockCacheStats;
 
 use crate::catalog::{IndexState, RecordKind};
+use crate::embedded;
 use crate::handle::Engine;
 
 /// A database at one moment: what [`Db::stats`](crate::Db::stats) returns.
@@ -88,8 +90,10 @@ pub struct IndexStats {
     pub spec: String,
     /// Whether queries use it.
     pub state: IndexState,
-    /// The tree of its entries.
+    /// The tree of its entries; empty for an embedded index.
     pub tree: TreeFigures,
+    /// What an embedded index takes in the sstables of its collection.
+    pub embedded: Option<EmbeddedFigures>,
 }
 
 /// One tree: the records of a collection, or the entries of an index.
@@ -177,6 +181,10 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
                 spec: index.spec().to_string(),
                 state: index.progress.state(),
                 tree: TreeFigures::of(&store, index.tree),
+                embedded: index
+                    .embedded
+                    .as_ref()
+                    .map(|index| embedded::figures(&engine.store, collection.tree, index)),
             })
             .collect(),
     });

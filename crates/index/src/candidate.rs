@@ -2,6 +2,7 @@
 
 use bolide_base::{Result, SequenceNumber};
 
+use crate::explain::Explain;
 use crate::query::Order;
 
 /// A record that an index proposes, as it was written at one sequence number.
@@ -37,4 +38,9 @@ pub trait CandidateCursor {
     /// The order in which all candidates come, if they come in one. The driver then passes them on as they
     /// come; else it collects and sorts.
     fn order(&self) -> Option<Order>;
+
+    /// Adds to `explain` what reading the candidates cost so far. Called once, when no more are wanted.
+    fn report(&self, explain: &mut Explain) {
+        let _ = explain;
+    }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use bolide_table::ReadCounters;
 
 use crate::cursor_token::CursorToken;
+use crate::embedded::EmbeddedCosts;
 
 /// A way to answer a query that was considered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub struct Explain {
     pub records_fetched: u64,
     /// Bytes of those records.
     pub record_bytes: u64,
+    /// What an embedded index read and passed over.
+    pub embedded: EmbeddedCosts,
     /// Answers.
     pub answers: u64,
     /// Where a further query may go on: set where answers may follow that were not given, because of the
@@ -146,6 +149,9 @@ impl fmt::Display for Explain {
             reads.bloom_checks, reads.bloom_negatives, reads.zone_checks, reads.zone_negatives
         )?;
         writeln!(f, "skipped       {} sstables by sequence range", reads.tables_skipped)?;
+        if self.embedded != EmbeddedCosts::default() {
+            self.embedded.fmt(f)?;
+        }
         let micros = |nanos: u64| nanos as f64 / 1000.0;
         writeln!(
             f,

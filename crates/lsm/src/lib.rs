@@ -4,7 +4,9 @@
 //! several trees is atomic, and one manifest, so that their files change together. What the trees
 //! mean (records, indexes) is the business of the layers above.
 
+pub mod attachments;
 mod batch;
+pub mod collectors;
 pub mod compaction;
 pub mod cursor;
 pub mod file_name;
@@ -17,7 +19,9 @@ pub mod store;
 pub mod version;
 pub mod wal;
 
+pub use attachments::Attachments;
 pub use batch::{BatchMark, BatchReader, Operation, PlacedOperation, StoreBatch};
+pub use collectors::CollectorFactory;
 pub use compaction::MergeOperator;
 pub use cursor::{Bounds, VersionsCursor, VisibleCursor};
 pub use options::{Layout, StoreOptions, SyncMode, TreeOptions};

@@ -26,6 +26,12 @@ pub trait MetaCollector: Send {
     /// The meta blocks to write: names, unique in the table and at most 255 bytes long, and their
     /// bytes, at most [`MAX_META_BLOCK_BYTES`](crate::MAX_META_BLOCK_BYTES). An error fails the table.
     fn finish(&mut self) -> Result<Vec<(String, Vec<u8>)>>;
+
+    /// A few bytes for whoever keeps the list of sstables, so that it can judge the file without reading
+    /// it. Asked for after [`finish`](Self::finish). Nothing unless a collector says otherwise.
+    fn attachment(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// The names of the meta blocks and where they lie, by name.

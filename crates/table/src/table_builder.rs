@@ -70,6 +70,8 @@ pub struct TableBuilder {
     hashes: Vec<u64>,
     last_sequence: SequenceNumber,
     properties: TableProperties,
+    /// What the collectors want the list of sstables to know.
+    attachment: Vec<u8>,
 }
 
 impl TableBuilder {
@@ -100,6 +102,7 @@ impl TableBuilder {
             hashes: Vec::new(),
             last_sequence: 0,
             properties,
+            attachment: Vec::new(),
         })
     }
 
@@ -221,7 +224,13 @@ impl TableBuilder {
     /// Writes the rest of the file and syncs it. Syncing the directory is for the caller.
     ///
     /// A table without entries is valid, if pointless. After an error the file is to be removed.
-    pub fn finish(mut self) -> Result<TableProperties> {
+    pub fn finish(self) -> Result<TableProperties> {
+        self.finish_attached().map(|(properties, _)| properties)
+    }
+
+    /// As [`finish`](Self::finish); answers also the
+    /// [attachments](MetaCollector::attachment) of the collectors, one after the other.
+    pub fn finish_attached(mut self) -> Result<(TableProperties, Vec<u8>)> {
         self.properties.largest_key = self.block.last_key().to_vec();
         if !self.block.is_empty() {
             self.finish_block()?;
@@ -240,7 +249,7 @@ impl TableBuilder {
         self.pending.extend_from_slice(&footer.encode(&self.identity));
         self.append()?;
         self.file.sync()?;
-        Ok(self.properties)
+        Ok((self.properties, self.attachment))
     }
 
     fn write_meta_blocks(&mut self) -> Result<MetaIndex> {
@@ -258,6 +267,7 @@ impl TableBuilder {
                 let handle = self.write_block(&bytes, None)?;
                 index.push((name, handle));
             }
+            self.attachment.append(&mut collector.attachment());
         }
         index.sort_by(|left, right| left.0.cmp(&right.0));
         match index.windows(2).find(|pair| pair[0].0 == pair[1].0) {

@@ -108,6 +108,21 @@ impl TableCursor {
         if (position.entry as usize) < entries { self.set_entry(position.entry as usize) } else { Ok(()) }
     }
 
+    /// The next entry of the current block; invalid behind its last one. No I/O.
+    ///
+    /// # Errors
+    /// `Corruption` where the block contradicts itself.
+    #[inline]
+    pub fn next_in_block(&mut self) -> Result<()> {
+        let entries = self.block.as_ref().map_or(0, Block::count);
+        if self.entry.is_some() && self.index + 1 < entries {
+            self.set_entry(self.index + 1)
+        } else {
+            self.entry = None;
+            Ok(())
+        }
+    }
+
     /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
     pub fn value_ref(&self) -> ValueRef {
         match (&self.block, &self.entry) {

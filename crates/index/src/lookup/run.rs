@@ -177,7 +177,8 @@ where
             let candidate = cursor.next()?;
             self.explain.candidates_nanos += self.now() - start;
             let Some(candidate) = candidate else {
-                return self.answer_window().map(drop);
+                self.answer_window()?;
+                break;
             };
             self.explain.candidates += 1;
             let order_value = match self.covered.order_value(candidate.included) {
@@ -185,9 +186,11 @@ where
                 None => candidate.order_value,
             };
             if !self.offer(&Candidate { order_value, ..candidate })? {
-                return Ok(());
+                break;
             }
         }
+        cursor.report(&mut self.explain);
+        Ok(())
     }
 
     /// Collects candidates and passes them on in order.
@@ -204,7 +207,9 @@ where
         }
         loop {
             self.explain.passes += 1;
-            if !self.collect_pass(&mut *cursor, &mut top)? || !top.dropped() {
+            let more = self.collect_pass(&mut *cursor, &mut top)?;
+            cursor.report(&mut self.explain);
+            if !more || !top.dropped() {
                 return Ok(());
             }
             top.restart();

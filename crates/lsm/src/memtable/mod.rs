@@ -24,6 +24,7 @@
 mod arena;
 mod cursor;
 mod entry;
+mod journal;
 mod node;
 mod range_list;
 mod sync;
@@ -37,6 +38,7 @@ use bolide_base::{SequenceNumber, Trailer};
 pub use crate::range_tombstones::RangeTombstone;
 pub use cursor::{MemtableCursor, Visibility};
 
+use journal::Journal;
 use range_list::RangeList;
 use sync::{AtomicU64, AtomicUsize, LANES, Ordering, lane};
 use tree::{TOGETHER, Tree};
@@ -61,6 +63,7 @@ const LARGEST_CHUNK_BYTES: usize = 1 << 20;
 pub struct Memtable {
     tree: Tree,
     ranges: RangeList,
+    journal: Journal,
     counts: [Counts; LANES],
 }
 
@@ -90,6 +93,7 @@ impl Memtable {
         Self {
             tree: Tree::new(LARGEST_CHUNK_BYTES),
             ranges: RangeList::default(),
+            journal: Journal::default(),
             counts: std::array::from_fn(|_| Counts {
                 entries: AtomicUsize::new(0),
                 smallest: AtomicU64::new(u64::MAX),
@@ -109,8 +113,27 @@ impl Memtable {
         let lane = lane();
         let counts = &self.counts[lane % LANES];
         counts.note_sequence(trailer.sequence());
-        if self.tree.insert(lane, key, trailer, value) {
+        let inserted = self.tree.insert(lane, key, trailer, value);
+        if inserted.is_new {
             counts.entries.fetch_add(1, Ordering::Relaxed);
+        }
+        self.journal.note(&inserted);
+    }
+
+    /// From now on, notes what is inserted, for [`take_journal`](Self::take_journal). Everything whose
+    /// insertion this call does not see noted is found by a cursor that is positioned afterwards; some
+    /// may be both. Noting costs a writer some nanoseconds and 16 bytes an entry.
+    pub fn start_journal(&self) {
+        self.journal.start();
+    }
+
+    /// Hands what was inserted since the last call, or since [`start_journal`](Self::start_journal), to
+    /// `visit`, in no particular order.
+    ///
+    /// Every entry that was published before the call is among what was handed out by then.
+    pub fn take_journal(&self, mut visit: impl FnMut(&[u8], Trailer, &[u8])) {
+        for (entry, version) in self.journal.take(&self.tree) {
+            visit(entry.key(), version.trailer(), version.value());
         }
     }
 
@@ -187,7 +210,7 @@ impl Memtable {
     /// above what is in use, or 8 KiB for each of up to four lanes of threads that insert. An entry of 16 + 100 bytes takes 152, and 20 to 30 in
     /// nodes.
     pub fn memory_bytes(&self) -> usize {
-        self.tree.reserved_bytes() + self.ranges.memory_bytes()
+        self.tree.reserved_bytes() + self.ranges.memory_bytes() + self.journal.memory_bytes()
     }
 
     /// Versions, tombstones included, range tombstones not.

@@ -67,6 +67,14 @@ struct Descent<'a> {
     child: Option<NodeRef<'a>>,
 }
 
+/// What an insertion did.
+pub(super) struct Inserted<'a> {
+    /// False where the version replaced one with the same key and sequence number.
+    pub(super) is_new: bool,
+    pub(super) entry: EntryRef<'a>,
+    pub(super) version: VersionRef<'a>,
+}
+
 impl Tree {
     /// An empty tree whose arenas grow by chunks of at most `largest_chunk_bytes`.
     pub(super) fn new(largest_chunk_bytes: usize) -> Self {
@@ -139,9 +147,8 @@ impl Tree {
         }
     }
 
-    /// Adds a version, with memory of this lane; false where it replaced one with the same key and sequence
-    /// number.
-    pub(super) fn insert(&self, lane: usize, key: &[u8], trailer: Trailer, value: &[u8]) -> bool {
+    /// Adds a version, with memory of this lane.
+    pub(super) fn insert(&self, lane: usize, key: &[u8], trailer: Trailer, value: &[u8]) -> Inserted<'_> {
         let arena = &self.entries[lane % LANES];
         let mut fresh: Option<EntryRef<'_>> = None;
         let mut turns = 0;
@@ -154,7 +161,7 @@ impl Tree {
                     Some(fresh) => fresh.first(),
                     None => VersionRef::create(arena, trailer, value),
                 };
-                return entry.add(version);
+                return Inserted { is_new: entry.add(version), entry, version };
             }
             if leaf.count() == FANOUT {
                 if !self.split(parent, leaf, version, position == FANOUT) {
@@ -167,7 +174,7 @@ impl Tree {
                 leaf.begin_change();
                 leaf.insert(position, entry, None);
                 leaf.end_change();
-                return true;
+                return Inserted { is_new: true, entry, version: entry.first() };
             }
             wait(&mut turns);
         }

@@ -7,6 +7,7 @@
 //! | `tree` | one tree's current memtables and version |
 //! | `read_view`, `snapshots` | consistent reads, and which versions they need |
 //! | `batch_read`, `get_lite` | many point reads at once; what memory alone says |
+//! | `components` | the memtables and sstables of a view one by one |
 //! | `tree_reader` | looking into a tree from a compaction filter |
 //! | `flush`, `compact` | memtables to sstables, sstables to sstables |
 //! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
@@ -21,6 +22,7 @@ mod batch_read;
 mod checkpoint;
 mod commit;
 mod compact;
+mod components;
 mod estimate;
 mod flush;
 mod get_lite;
@@ -51,6 +53,7 @@ use bolide_table::{BlockCache, ValueRef};
 use parking_lot::{Condvar, Mutex};
 
 pub use self::commit::CommitStage;
+pub use self::components::{BlockReader, Component, MemtableComponent, TableComponent};
 pub use self::estimate::RangeEstimate;
 pub use self::get_lite::Lite;
 pub use self::read_view::{ReadView, TreeView};
@@ -66,6 +69,7 @@ use self::snapshots::Snapshots;
 use self::stats::Counters;
 use self::tree::Tree;
 use crate::batch::StoreBatch;
+use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::options::{StoreOptions, SyncMode, TreeOptions};
 use crate::version::{TableFiles, VersionEdit, VersionSet};
@@ -330,6 +334,20 @@ impl Store {
     /// `NotFound` if there is no such tree.
     pub fn set_merge_operator(&self, tree: TreeId, operator: Arc<dyn MergeOperator>) -> Result<()> {
         *self.inner.tree(tree)?.merge_operator.write() = Some(operator);
+        Ok(())
+    }
+
+    /// Lets `factory` watch the entries of all sstables that `tree` writes from now on; `None` for nobody.
+    /// What is being written goes on with what was there when it began.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn set_meta_collectors(
+        &self,
+        tree: TreeId,
+        factory: Option<Arc<dyn CollectorFactory>>,
+    ) -> Result<()> {
+        *self.inner.tree(tree)?.collectors.write() = factory;
         Ok(())
     }
 

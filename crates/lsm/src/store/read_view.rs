@@ -121,7 +121,7 @@ impl Drop for ReadView {
 /// One tree at a read view. It pins the memtables and sstables it started with.
 #[derive(Debug, Clone)]
 pub struct TreeView {
-    state: Arc<TreeState>,
+    pub(super) state: Arc<TreeState>,
     sequence: SequenceNumber,
     /// Keeps the sequence number registered.
     view: ReadView,

@@ -107,7 +107,8 @@ pub struct TreeStats {
     pub immutable_memtables: usize,
     /// Levels that hold something.
     pub levels: Vec<LevelStats>,
-    /// Bytes that filters and indexes of its open sstables take in memory.
+    /// Bytes that filters and indexes of its open sstables take in memory, and what the layer above keeps
+    /// in memory about its sstables and memtables.
     pub resident_bytes: usize,
     /// Range tombstones in force.
     pub range_tombstones: usize,
@@ -189,7 +190,8 @@ impl StoreInner {
         let tree = self.tree(id)?;
         let state = tree.state();
         let mut levels: Vec<LevelStats> = Vec::new();
-        let mut resident_bytes = 0;
+        let mut resident_bytes: usize =
+            state.memtables().map(|logged| logged.attachments.memory_bytes()).sum();
         for (level, runs) in state.version.levels().iter().enumerate().filter(|(_, runs)| !runs.is_empty()) {
             let mut stats = LevelStats { level, runs: runs.len(), ..LevelStats::default() };
             for table in runs.iter().flat_map(|run| run.tables()) {
@@ -197,7 +199,7 @@ impl StoreInner {
                 stats.bytes += table.meta().file_bytes;
                 stats.entries += table.meta().entries;
                 stats.tombstones += table.meta().tombstones;
-                resident_bytes += table.opened_reader().map_or(0, |reader| reader.memory_bytes());
+                resident_bytes += table.memory_bytes();
             }
             levels.push(stats);
         }

@@ -7,6 +7,7 @@ use bolide_table::{TableBuilder, TableOptions};
 
 use super::StoreInner;
 use super::tree::Tree;
+use crate::collectors::CollectorFactory;
 use crate::compaction::EntrySink;
 use crate::file_name::FileName;
 use crate::version::TableMeta;
@@ -21,6 +22,8 @@ pub(super) struct TableOutput<'a> {
     target_bytes: u64,
     /// Recorded in each file: range tombstones up to here were applied to its entries.
     filtered_through: u64,
+    /// Makes the collectors of each file, if there are any.
+    collectors: Option<Arc<dyn CollectorFactory>>,
     current: Option<(u64, TableBuilder)>,
     last_key: Vec<u8>,
     finished: Vec<TableMeta>,
@@ -40,6 +43,7 @@ impl<'a> TableOutput<'a> {
             options: tree.options.table_options(),
             target_bytes,
             filtered_through,
+            collectors: tree.collectors.read().clone(),
             current: None,
             last_key: Vec::new(),
             finished: Vec::new(),
@@ -62,14 +66,16 @@ impl<'a> TableOutput<'a> {
         let file = self.store.vfs.create(&FileName::Table(number).path(&self.store.options.dir))?;
         self.started.push(number);
         let identity = self.store.identity(number);
-        self.current = Some((number, TableBuilder::new(file, identity, &self.options, Vec::new())?));
+        let collectors = self.collectors.as_ref().map_or_else(Vec::new, |factory| factory.collectors());
+        self.current = Some((number, TableBuilder::new(file, identity, &self.options, collectors)?));
         Ok(())
     }
 
     fn finish_current(&mut self) -> Result<()> {
         if let Some((number, builder)) = self.current.take() {
-            let properties = builder.finish()?;
-            self.finished.push(TableMeta::new(number, &properties, self.filtered_through));
+            let (properties, attachment) = builder.finish_attached()?;
+            let meta = TableMeta::new(number, &properties, self.filtered_through);
+            self.finished.push(meta.with_attachment(attachment));
         }
         Ok(())
     }

@@ -16,6 +16,8 @@ use bolide_base::{Error, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::ValueRef;
 use parking_lot::{Mutex, RwLock};
 
+use crate::attachments::Attachments;
+use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, CompactionPlan, MergeOperator};
 use crate::cursor::{Bounds, RunCursor, Source};
 use crate::memtable::{Memtable, Visibility};
@@ -37,6 +39,8 @@ pub(super) struct Tree {
     pub(super) filter: RwLock<Option<Arc<dyn CompactionFilter>>>,
     /// Merges operands that flushes and compactions meet.
     pub(super) merge_operator: RwLock<Option<Arc<dyn MergeOperator>>>,
+    /// Makes what watches the entries of new sstables.
+    pub(super) collectors: RwLock<Option<Arc<dyn CollectorFactory>>>,
     /// Trees with entries about this tree's records.
     pub(super) dependents: RwLock<BTreeSet<TreeId>>,
     /// Set when the tree was dropped: background work on it ends.
@@ -61,6 +65,7 @@ impl Tree {
             replacing: Mutex::new(()),
             filter: RwLock::new(None),
             merge_operator: RwLock::new(None),
+            collectors: RwLock::new(None),
             dependents: RwLock::default(),
             dropped: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),
@@ -95,6 +100,8 @@ pub(super) struct LoggedMemtable {
     first_log: AtomicU64,
     /// The newest segment with an entry of it.
     last_log: AtomicU64,
+    /// What the layer above made of its entries.
+    pub(super) attachments: Attachments,
 }
 
 impl LoggedMemtable {

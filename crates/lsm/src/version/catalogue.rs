@@ -238,7 +238,7 @@ impl Catalogue {
             writer.push(EditOperation::TreeLogFloor { tree, number: entry.log_floor }, 0);
             for placed in entry.tables.values() {
                 let (level, run, meta) = (placed.level, placed.run, placed.handle.meta().clone());
-                let len = meta.smallest_key.len() + meta.largest_key.len();
+                let len = meta.smallest_key.len() + meta.largest_key.len() + meta.attachment.len();
                 writer.push(EditOperation::AddTable { tree, level, run, meta }, len);
             }
             for tombstone in entry.range_tombstones.iter() {

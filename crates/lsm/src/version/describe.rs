@@ -107,7 +107,11 @@ impl fmt::Display for ShownMeta<'_> {
         write!(f, "sstable {}: {} bytes, {smallest}..={largest}, ", meta.number, meta.file_bytes)?;
         write!(f, "sequences {}..={}, ", meta.smallest_sequence, meta.largest_sequence)?;
         write!(f, "{} entries, {} tombstones, ", meta.entries, meta.tombstones)?;
-        write!(f, "filtered through {}", meta.filtered_through)
+        write!(f, "filtered through {}", meta.filtered_through)?;
+        match meta.attachment.len() {
+            0 => Ok(()),
+            len => write!(f, ", attachment of {len} bytes"),
+        }
     }
 }
 

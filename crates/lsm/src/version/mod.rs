@@ -29,7 +29,7 @@ pub use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 pub use describe::{describe_current, describe_manifest};
 pub use sorted_run::SortedRun;
 pub use table_handle::{ObsoleteTables, TableFiles, TableHandle};
-pub use table_meta::TableMeta;
+pub use table_meta::{MAX_ATTACHMENT_BYTES, TableMeta};
 pub use version::Version;
 pub use version_edit::{EditOperation, VersionEdit};
 pub use version_set::{CatalogueTree, OpenMode, VersionSet, VersionSetOptions};

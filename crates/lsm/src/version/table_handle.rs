@@ -15,6 +15,7 @@ use bolide_table::{BlockCache, FilePool, FileSource, TableReader};
 use parking_lot::Mutex;
 
 use super::table_meta::TableMeta;
+use crate::attachments::Attachments;
 
 /// Numbers of sstables that no version and no reader needs any more.
 #[derive(Debug, Default)]
@@ -66,6 +67,8 @@ pub struct TableHandle {
     opening: Mutex<()>,
     obsolete: AtomicBool,
     files: Arc<TableFiles>,
+    /// What the layer above made of the file's meta blocks.
+    attachments: Attachments,
 }
 
 impl TableHandle {
@@ -77,6 +80,7 @@ impl TableHandle {
             opening: Mutex::new(()),
             obsolete: AtomicBool::new(false),
             files,
+            attachments: Attachments::default(),
         }
     }
 
@@ -103,9 +107,16 @@ impl TableHandle {
         self.reader.get()
     }
 
-    /// Bytes of memory that the open reader holds, apart from cached blocks; 0 before it is opened.
+    /// What the layer above keeps in memory about the file, as long as the handle lives.
+    #[inline]
+    pub fn attachments(&self) -> &Attachments {
+        &self.attachments
+    }
+
+    /// Bytes of memory that the open reader and the attachments hold, apart from cached blocks; 0 before
+    /// it is opened.
     pub fn memory_bytes(&self) -> usize {
-        self.reader.get().map_or(0, |reader| reader.memory_bytes())
+        self.reader.get().map_or(0, |reader| reader.memory_bytes()) + self.attachments.memory_bytes()
     }
 
     #[cold]

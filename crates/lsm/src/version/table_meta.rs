@@ -8,6 +8,9 @@
 //! bytes := length varint, bytes
 //! ```
 //!
+//! The attachment is not part of this encoding: an sstable that has one is added by another operation of the
+//! manifest, which carries it behind the meta; see [`super::version_edit`].
+//!
 //! Invariants: number > 0; entries > 0; tombstones <= entries; smallest key <= largest key;
 //! 0 <= smallest sequence <= largest sequence <= 2^47 - 1; keys are within `MAX_TREE_KEY_BYTES`.
 
@@ -38,7 +41,13 @@ pub struct TableMeta {
     /// Nothing in it is covered by a range tombstone of its tree with this sequence number or a
     /// smaller one: whoever wrote the file left such entries out. 0: not known.
     pub filtered_through: SequenceNumber,
+    /// What the layer above wants to know of the file without reading it; empty for nothing. At most
+    /// [`MAX_ATTACHMENT_BYTES`].
+    pub attachment: Vec<u8>,
 }
+
+/// Longest attachment of an sstable, in bytes (64 KiB).
+pub const MAX_ATTACHMENT_BYTES: usize = 64 << 10;
 
 impl TableMeta {
     /// The meta of the file `number` that was just written with `properties`.
@@ -53,7 +62,18 @@ impl TableMeta {
             entries: properties.entries,
             tombstones: properties.tombstones,
             filtered_through,
+            attachment: Vec::new(),
         }
+    }
+
+    /// The same with `attachment`, unless that is over [`MAX_ATTACHMENT_BYTES`]: the file is then one of
+    /// which nothing more is known.
+    #[must_use]
+    pub fn with_attachment(mut self, attachment: Vec<u8>) -> Self {
+        if attachment.len() <= MAX_ATTACHMENT_BYTES {
+            self.attachment = attachment;
+        }
+        self
     }
 
     /// True if the ranges of user keys have a key in common.
@@ -87,6 +107,7 @@ impl TableMeta {
             entries: decoder.varint()?,
             tombstones: decoder.varint()?,
             filtered_through: decoder.varint()?,
+            attachment: Vec::new(),
         };
         meta.check().is_ok().then_some(meta)
     }
@@ -106,6 +127,7 @@ impl TableMeta {
             (self.smallest_sequence <= self.largest_sequence, "sequence numbers are out of order"),
             (self.largest_sequence <= MAX_SEQUENCE, "a sequence number is too large"),
             (self.filtered_through <= MAX_SEQUENCE, "a sequence number is too large"),
+            (self.attachment.len() <= MAX_ATTACHMENT_BYTES, "the attachment of an sstable is too long"),
         ];
         rules.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, what)| Err(what))
     }
@@ -132,6 +154,7 @@ pub(crate) mod tests {
             entries: 10,
             tombstones: 1,
             filtered_through: 0,
+            attachment: Vec::new(),
         }
     }
 

@@ -17,6 +17,7 @@
 //!   12 remove sstable          tree, number
 //!   13 add range tombstone     tree, sequence, start bytes, end bytes
 //!   14 remove range tombstone  the same
+//!   15 add sstable             tree, level, run, meta, attachment bytes (at least one, at most 64 KiB)
 //! ```
 //!
 //! Numbers, sequences, trees, levels, runs and lengths are varints; `bytes` is a length as a varint, then
@@ -31,7 +32,7 @@ use bolide_base::limits::MAX_TREE_KEY_BYTES;
 use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 
 use super::LEVELS;
-use super::table_meta::{TableMeta, decode_key};
+use super::table_meta::{MAX_ATTACHMENT_BYTES, TableMeta, decode_key};
 use crate::range_tombstones::RangeTombstone;
 
 /// The longest options or descriptor of a tree, in bytes (1 MiB).
@@ -149,8 +150,12 @@ impl EditOperation {
             }
             Self::TreeLogFloor { tree, number } => put_numbers(out, 10, &[u64::from(*tree), *number]),
             Self::AddTable { tree, level, run, meta } => {
-                put_numbers(out, 11, &[u64::from(*tree), *level as u64, *run]);
+                let tag = if meta.attachment.is_empty() { 11 } else { 15 };
+                put_numbers(out, tag, &[u64::from(*tree), *level as u64, *run]);
                 meta.encode(out);
+                if !meta.attachment.is_empty() {
+                    put_bytes(out, &meta.attachment);
+                }
             }
             Self::RemoveTable { tree, number } => put_numbers(out, 12, &[u64::from(*tree), *number]),
             Self::AddRangeTombstone { tree, tombstone } => put_tombstone(out, 13, *tree, tombstone),
@@ -166,7 +171,7 @@ impl EditOperation {
             3 => Self::LastSequence(decode_sequence(decoder)?),
             4 => Self::WalFloor(decoder.varint()?),
             5 => Self::SealWal { number: decoder.varint()?, len: decoder.varint()? },
-            6..=14 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
+            6..=15 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
             _ => return None,
         })
     }
@@ -181,10 +186,15 @@ impl EditOperation {
             8 => Self::SetDescriptor { tree, descriptor: decode_descriptor(decoder)? },
             9 => Self::SetOptions { tree, options: decode_descriptor(decoder)? },
             10 => Self::TreeLogFloor { tree, number: decoder.varint()? },
-            11 => {
+            11 | 15 => {
                 let level = decoder.length(LEVELS - 1)?;
                 let run = decoder.varint()?;
-                Self::AddTable { tree, level, run, meta: TableMeta::decode(decoder)? }
+                let mut meta = TableMeta::decode(decoder)?;
+                if tag == 15 {
+                    let len = decoder.length(MAX_ATTACHMENT_BYTES).filter(|&len| len > 0)?;
+                    meta.attachment = decoder.take(len)?.to_vec();
+                }
+                Self::AddTable { tree, level, run, meta }
             }
             12 => Self::RemoveTable { tree, number: decoder.varint()? },
             13 => Self::AddRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
@@ -206,6 +216,9 @@ impl EditOperation {
             Self::AddRangeTombstone { tombstone, .. } => {
                 let len = tombstone.start.len().max(tombstone.end.len());
                 (len, MAX_TREE_KEY_BYTES, "an end of a deleted range is too long")
+            }
+            Self::AddTable { meta, .. } => {
+                (meta.attachment.len(), MAX_ATTACHMENT_BYTES, "the attachment of an sstable is over 64 KiB")
             }
             _ => return None,
         };

@@ -1,0 +1,208 @@
+//! Embedded indexes against an ordered map: random histories with tiny blocks and memtables, every order and
+//! limit, snapshots, reopens, indexes made and dropped on the way. Every question names its index, so that
+//! no other can answer; what it read and passed over is looked at too.
+
+mod support;
+
+use bolide::storage::SimRng;
+use bolide::{Collection, CollectionOptions, Components, Compression, Db, Layout, Order, Query, Snapshot};
+use support::{Model, Row, components, keys_where, tiny, tiny_collection};
+
+/// Name and specification of each index.
+const SPECS: [(&str, &str); 5] = [
+    ("group", "group:embedded"),
+    ("number", "number=in.number:embedded:bloom_bits=1"),
+    ("tags", "tags=tags[*]:embedded:bloom_bits=20"),
+    ("both", "both=group+in.number:embedded"),
+    ("tagged", "tagged=tags[*]+group:embedded:bloom_bits=100"),
+];
+
+type Wanted = Box<dyn Fn(&Row) -> bool>;
+
+struct Run {
+    rng: SimRng,
+    components: Components,
+    db: Option<Db>,
+    collection: Option<Collection>,
+    model: Model,
+    snapshots: Vec<(Snapshot, Model)>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut rng = SimRng::new(seed);
+        let components = components(seed);
+        let db = Db::open_with("db", tiny(), components.clone()).unwrap();
+        let layout = if rng.one_in(2) { Layout::Tiered } else { Layout::Leveled };
+        let compression = if rng.one_in(2) { Compression::None } else { Compression::Lz4 };
+        let mut options: CollectionOptions =
+            tiny_collection().layout(layout).compression(compression).block_bytes(256);
+        for (_, spec) in SPECS.iter().take(rng.below(6) as usize) {
+            options = options.index(spec.parse().unwrap());
+        }
+        let collection = db.create_collection("c", options).unwrap();
+        let (db, collection) = (Some(db), Some(collection));
+        Self { rng, components, db, collection, model: Model::new(), snapshots: Vec::new() }
+    }
+
+    fn db(&self) -> &Db {
+        self.db.as_ref().unwrap()
+    }
+
+    fn collection(&self) -> &Collection {
+        self.collection.as_ref().unwrap()
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        format!("k{:03}", self.rng.below(150)).into_bytes()
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(100) {
+            0..60 => self.write(),
+            60..64 => self.db().flush().unwrap(),
+            64..66 => self.db().compact().unwrap(),
+            66..68 => self.reopen(),
+            68..71 => self.toggle_index(),
+            71..76 => self.toggle_snapshot(),
+            _ => self.ask(),
+        }
+    }
+
+    fn write(&mut self) {
+        let key = self.key();
+        match self.rng.below(12) {
+            0 => {
+                self.collection().delete(&key).unwrap();
+                self.model.remove(&key);
+            }
+            1 if self.rng.one_in(4) => {
+                let end = format!("k{:03}", self.rng.below(150)).into_bytes();
+                if key < end {
+                    self.collection().delete_range(&key[..]..&end[..]).unwrap();
+                    self.model.retain(|other, _| *other < key || *other >= end);
+                }
+            }
+            _ => {
+                let mut row = Row::random(&mut self.rng);
+                self.collection().put(&key, &row.json()).unwrap();
+                row.sequence = self.db().snapshot().sequence();
+                self.model.insert(key, row);
+            }
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.snapshots.clear();
+        self.collection = None;
+        self.db = None;
+        let db = Db::open_with("db", tiny(), self.components.clone()).unwrap();
+        self.collection = Some(db.collection("c").unwrap());
+        self.db = Some(db);
+    }
+
+    fn toggle_index(&mut self) {
+        let (name, spec) = SPECS[self.rng.below(SPECS.len() as u64) as usize];
+        if self.collection().drop_index(name).is_err() {
+            self.collection().create_index(spec.parse().unwrap()).unwrap();
+        }
+    }
+
+    fn toggle_snapshot(&mut self) {
+        if self.snapshots.len() < 3 {
+            self.snapshots.push((self.db().snapshot(), self.model.clone()));
+        } else {
+            let at = self.rng.below(3) as usize;
+            self.snapshots.remove(at);
+        }
+    }
+
+    /// A question for the index `name`, and what it should find.
+    fn question(&mut self, name: &str) -> (Query, Wanted) {
+        let group = format!("g{}", self.rng.below(5));
+        let tag = self.rng.below(6);
+        let low = self.rng.below(50) as i64 - 25;
+        let high = low + self.rng.below(20) as i64;
+        let in_group = {
+            let group = group.clone();
+            move |row: &Row| row.group.is_some_and(|of| format!("g{of}") == group)
+        };
+        let in_range = move |row: &Row| (low..=high).contains(&row.number);
+        let query = Query::new().using_index(name);
+        match (name, self.rng.below(3)) {
+            ("group", 0) => (query.range("group", &group[..]..), {
+                Box::new(move |row: &Row| row.group.is_some_and(|of| format!("g{of}") >= group))
+            }),
+            ("group", _) => (query.eq("group", group), Box::new(in_group)),
+            ("number", 0) => (query.eq("in.number", low), Box::new(move |row| row.number == low)),
+            ("number", _) => (query.range("in.number", low..=high), Box::new(in_range)),
+            ("tags", 0) => (query.range("tags[*]", format!("t{tag}").as_str()..), {
+                Box::new(move |row: &Row| row.tags.iter().any(|&of| of >= tag))
+            }),
+            ("tags", _) => {
+                (query.eq("tags[*]", format!("t{tag}")), Box::new(move |row| row.tags.contains(&tag)))
+            }
+            ("both", 0) => (query.eq("group", group), Box::new(in_group)),
+            ("both", 1) => (query.eq("group", group).eq("in.number", low), {
+                Box::new(move |row: &Row| in_group(row) && row.number == low)
+            }),
+            ("both", _) => (query.eq("group", group).range("in.number", low..=high), {
+                Box::new(move |row: &Row| in_group(row) && in_range(row))
+            }),
+            (_, 0) => (query.eq("tags[*]", format!("t{tag}")), Box::new(move |row| row.tags.contains(&tag))),
+            (_, _) => (query.eq("group", group).eq("tags[*]", format!("t{tag}")), {
+                Box::new(move |row: &Row| in_group(row) && row.tags.contains(&tag))
+            }),
+        }
+    }
+
+    fn ask(&mut self) {
+        let names: Vec<String> =
+            self.collection().indexes().into_iter().map(|index| index.name().to_owned()).collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = names[self.rng.below(names.len() as u64) as usize].clone();
+        let (query, wanted) = self.question(&name);
+        let by_number = matches!(name.as_str(), "number" | "both")
+            && query.predicates().iter().any(|one| one.to_string().contains(".."));
+        let orders = [Order::Newest, Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending];
+        let order = orders[self.rng.below(if by_number { 5 } else { 3 }) as usize];
+        let limit = [1, 3, 10, usize::MAX][self.rng.below(4) as usize];
+        let mut query = query.order(order);
+        if limit < usize::MAX {
+            query = query.limit(limit);
+        }
+        if self.rng.one_in(2) {
+            query = query.keys_only();
+        }
+        let at = self.rng.below(self.snapshots.len() as u64 + 1) as usize;
+        let (answers, model) = match self.snapshots.get(at) {
+            Some((snapshot, model)) => (self.collection().find_at(snapshot, &query).unwrap(), model),
+            None => (self.collection().find(&query).unwrap(), &self.model),
+        };
+        let mut expected = keys_where(model, order, wanted);
+        expected.truncate(limit);
+        let embedded = answers.explain().embedded;
+        assert!(embedded.bloom_false_positives <= embedded.bloom_hits, "{embedded:?}");
+        let keys: Vec<Vec<u8>> = answers.into_iter().map(|answer| answer.key).collect();
+        assert_eq!(keys, expected, "{query:?}");
+    }
+}
+
+#[test]
+fn every_answer_is_that_of_a_scan() {
+    let first = support::seed();
+    for seed in first..first + 25 {
+        println!("seed {seed}");
+        let mut run = Run::new(seed);
+        for _ in 0..700 {
+            run.step();
+        }
+        let report = run.db().check(true).unwrap();
+        assert!(report.is_sound(), "{report}");
+        run.reopen();
+        let report = run.db().check(true).unwrap();
+        assert!(report.is_sound(), "{report}");
+    }
+}

@@ -1,0 +1,447 @@
+//! The candidates of one question to an embedded index (LevelDB++ algorithms 5 and 8).
+//!
+//! # Algorithm
+//! What may hold matches is kept in a heap, the newest bound on top: memtables; sstables whose zone map in the
+//! manifest does not rule them out; and, once an sstable was reached, those of its blocks that neither zone map
+//! nor Bloom filter rules out. The top is taken out, its matches are read and handed on, and the bound of what
+//! is left on top is the [sequence bound](CandidateCursor::sequence_bound) of the cursor. A level
+//! whose sstables blend old and new records does not keep the reader from stopping early, since blocks have
+//! bounds of their own; the papers stop at the ends of levels, which is not exact there.
+//!
+//! Every match is read from its record, so filters cost reads and never answers. A match may still be
+//! obsolete: the lookup driver validates.
+//!
+//! Where the newest need not come first, blocks are read in the order of the file.
+
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+use bolide_lsm::TreeView;
+use bolide_lsm::store::{BlockReader, Component, MemtableComponent, TableComponent};
+
+use super::EmbeddedIndex;
+use super::costs::EmbeddedCosts;
+use super::memtable_index::{ATTACHMENT, MemtableIndex, SEQUENCE_BYTES};
+use super::meta_block::{self, Answer, MetaBlock, Wanted};
+use super::secondary_keys::SecondaryKeys;
+use super::{filter, summary};
+use crate::access::Access;
+use crate::attribute;
+use crate::attribute_plan::AttributeValues;
+use crate::candidate::{Candidate, CandidateCursor};
+use crate::explain::Explain;
+use crate::extractor::AttributeExtractor;
+use crate::query::Order;
+
+/// Entries taken from a memtable index at a time.
+const MEMTABLE_BATCH: usize = 256;
+
+/// Something that may hold matches.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Unit {
+    /// Units with a larger rank come first: the newest sequence number that a match can have, where the
+    /// newest are wanted first.
+    rank: u64,
+    what: What,
+}
+
+/// Positions of components are among those of the cursor.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// A memtable, behind this key of its index.
+    Memtable { component: usize, after: Option<Vec<u8>> },
+    /// An sstable with the index, of which no block was judged yet.
+    Table { component: usize },
+    /// A block of an sstable.
+    Block { component: usize, block: u64, by_filter: bool },
+    /// An sstable without the index, from this block on.
+    Scan { component: usize, block: u64 },
+}
+
+/// A match.
+#[derive(Debug, Clone, Default)]
+struct Found {
+    sequence: SequenceNumber,
+    /// Places in the cursor's bytes.
+    primary_key: Range<usize>,
+    order_value: Range<usize>,
+    repeated: bool,
+}
+
+/// The candidates of one question; see the [module](self).
+pub(super) struct EmbeddedCursor<'v> {
+    index: &'v EmbeddedIndex,
+    extractor: &'v dyn AttributeExtractor,
+    access: &'v Access,
+    wanted: Wanted<'v>,
+    order: Order,
+    table: TreeView,
+    components: Vec<Component>,
+    units: BinaryHeap<Unit>,
+    /// Matches that were not handed on yet, the newest last.
+    found: Vec<Found>,
+    current: Found,
+    bytes: Vec<u8>,
+    /// Blocks of the sstable that was read last.
+    reader: Option<(usize, BlockReader)>,
+    values: AttributeValues,
+    key: Vec<u8>,
+    costs: EmbeddedCosts,
+}
+
+impl<'v> EmbeddedCursor<'v> {
+    pub(super) fn new(
+        index: &'v EmbeddedIndex,
+        extractor: &'v dyn AttributeExtractor,
+        access: &'v Access,
+        order: Order,
+        table: TreeView,
+    ) -> Self {
+        let mut cursor = Self {
+            index,
+            extractor,
+            access,
+            wanted: Wanted { low: &access.low, end: &access.end, hash: wanted_hash(index, access) },
+            order,
+            components: table.components(),
+            table,
+            units: BinaryHeap::new(),
+            found: Vec::new(),
+            current: Found::default(),
+            bytes: Vec::new(),
+            reader: None,
+            values: AttributeValues::new(),
+            key: Vec::new(),
+            costs: EmbeddedCosts::default(),
+        };
+        cursor.start();
+        cursor
+    }
+
+    /// Puts all components into the heap that the manifest does not rule out.
+    fn start(&mut self) {
+        let mut units = Vec::with_capacity(self.components.len());
+        for (position, component) in self.components.iter().enumerate() {
+            let is_too_new = component.smallest_sequence() > self.table.sequence();
+            let what = match component {
+                Component::Memtable(_) if is_too_new => continue,
+                Component::Memtable(_) => What::Memtable { component: position, after: None },
+                Component::Table(table) => {
+                    self.costs.sstables += 1;
+                    if is_too_new {
+                        self.costs.sstables_skipped_by_sequence += 1;
+                        continue;
+                    }
+                    match summary::find(&table.meta().attachment, self.index.id) {
+                        None => What::Scan { component: position, block: 0 },
+                        Some(summary) if summary.may_match(&self.wanted) => {
+                            What::Table { component: position }
+                        }
+                        Some(_) => {
+                            self.costs.sstables_skipped_by_zone_map += 1;
+                            continue;
+                        }
+                    }
+                }
+            };
+            let rank = self.rank(position, 0, component.largest_sequence());
+            units.push(Unit { rank, what });
+        }
+        self.units = units.into();
+    }
+
+    /// The rank of what lies in a component from `block` on and has no newer write than `largest`.
+    fn rank(&self, component: usize, block: u64, largest: SequenceNumber) -> u64 {
+        match self.order {
+            Order::Newest => largest.min(self.table.sequence()),
+            // Component by component, each in the order of its blocks.
+            _ => !((component as u64) << 40 | block.min((1 << 40) - 1)),
+        }
+    }
+
+    /// Reads the matches of the unit that is on top.
+    fn expand(&mut self, unit: Unit) -> Result<()> {
+        self.bytes.clear();
+        match unit.what {
+            What::Memtable { component, after } => match self.components.get(component) {
+                Some(Component::Memtable(memtable)) => {
+                    let memtable = memtable.clone();
+                    self.read_memtable(&memtable, unit.rank, component, after)?;
+                }
+                _ => return Err(no_component()),
+            },
+            What::Table { component } => {
+                let table = self.table_component(component)?;
+                self.judge_blocks(&table, component)?;
+            }
+            What::Block { component, block, by_filter } => {
+                let before = self.found.len();
+                self.read_block(component, block)?;
+                self.costs.bloom_false_positives += u64::from(by_filter && self.found.len() == before);
+            }
+            What::Scan { component, block } => {
+                self.costs.sstables_without_index += u64::from(block == 0);
+                let blocks = self.table_component(component)?.data_blocks()?;
+                self.read_block(component, block)?;
+                if block + 1 < blocks {
+                    let rank = if self.order == Order::Newest { unit.rank } else { unit.rank - 1 };
+                    self.units.push(Unit { rank, what: What::Scan { component, block: block + 1 } });
+                }
+            }
+        }
+        self.found.sort_unstable_by_key(|found| found.sequence);
+        Ok(())
+    }
+
+    fn table_component(&self, component: usize) -> Result<TableComponent> {
+        match self.components.get(component) {
+            Some(Component::Table(table)) => Ok(table.clone()),
+            _ => Err(no_component()),
+        }
+    }
+
+    /// Takes the next entries of a memtable's index.
+    fn read_memtable(
+        &mut self,
+        memtable: &MemtableComponent,
+        rank: u64,
+        component: usize,
+        after: Option<Vec<u8>>,
+    ) -> Result<()> {
+        let index = memtable.attachments().get_or_make(ATTACHMENT, || Ok(MemtableIndex::default()))?;
+        let attributes = self.index.spec.attributes().len();
+        let view = self.table.sequence();
+        let (access, order) = (self.access, self.order);
+        let (found, bytes, looked) = (&mut self.found, &mut self.bytes, &mut self.costs.memtable_entries);
+        let mut last = None;
+        let range = (access.low.as_slice(), after.as_deref(), access.end.as_slice());
+        index.visit(memtable.memtable(), self.index, self.extractor, range, |key, repeated| {
+            *looked += 1;
+            let Some(entry) = split_entry(key, attributes) else { return true };
+            if entry.sequence <= view {
+                let start = bytes.len();
+                bytes.extend_from_slice(entry.primary_key);
+                let primary_key = start..bytes.len();
+                bytes.extend_from_slice(order_value(access, order, entry.secondary_key));
+                let order_value = primary_key.end..bytes.len();
+                let repeated = repeated && !access.point;
+                found.push(Found { sequence: entry.sequence, primary_key, order_value, repeated });
+            }
+            if found.len() == MEMTABLE_BATCH {
+                last = Some((key.to_vec(), entry.sequence));
+            }
+            last.is_none()
+        })?;
+        if let Some((key, sequence)) = last {
+            // Within one secondary key the newest stand first.
+            let of_point = access.point && order == Order::Newest;
+            let rank = if of_point { sequence.saturating_sub(1) } else { rank };
+            self.units.push(Unit { rank, what: What::Memtable { component, after: Some(key) } });
+        }
+        if after.is_none() {
+            for (sequence, primary_key) in index.opaque(self.index, view) {
+                self.look_up_opaque(&primary_key, sequence)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the record written at `sequence`, which could not be looked into before, if it is current.
+    fn look_up_opaque(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        let current = self.table.get(primary_key)?;
+        if let Some((_, record)) = current.filter(|(current, _)| *current == sequence) {
+            self.extractor.extract(&record, &self.index.plan, &mut self.values)?;
+            self.match_values(primary_key, sequence);
+        }
+        Ok(())
+    }
+
+    /// Puts the blocks of an sstable into the heap that its meta block does not rule out.
+    fn judge_blocks(&mut self, table: &TableComponent, component: usize) -> Result<()> {
+        let (view, costs) = (self.table.sequence(), &mut self.costs);
+        let filters = load(table, self.index)?;
+        match filters.ask_whole(&self.wanted, view) {
+            Answer::Maybe { .. } => {}
+            Answer::TooNew => {
+                costs.sstables_skipped_by_sequence += 1;
+                return Ok(());
+            }
+            Answer::OutOfZone => {
+                costs.sstables_skipped_by_zone_map += 1;
+                return Ok(());
+            }
+            Answer::NotInFilter => {
+                costs.sstables_skipped_by_bloom += 1;
+                return Ok(());
+            }
+        }
+        let mut units = Vec::new();
+        for block in 0..filters.blocks() {
+            match filters.ask_block(block, &self.wanted, view) {
+                Answer::Maybe { largest, filtered } => {
+                    self.costs.bloom_hits += u64::from(filtered);
+                    let rank = self.rank(component, block, largest);
+                    units.push(Unit { rank, what: What::Block { component, block, by_filter: filtered } });
+                }
+                Answer::TooNew => self.costs.blocks_skipped_by_sequence += 1,
+                Answer::OutOfZone => self.costs.blocks_skipped_by_zone_map += 1,
+                Answer::NotInFilter => self.costs.blocks_skipped_by_bloom += 1,
+            }
+        }
+        self.units.extend(units);
+        Ok(())
+    }
+
+    /// Reads the matches of a block.
+    fn read_block(&mut self, component: usize, block: u64) -> Result<()> {
+        self.costs.blocks_read += 1;
+        let mut reader = match self.reader.take() {
+            Some((of, reader)) if of == component => reader,
+            _ => self.table_component(component)?.blocks(self.table.sequence())?,
+        };
+        reader.enter(block)?;
+        while reader.valid() {
+            match self.extractor.extract(reader.value(), &self.index.plan, &mut self.values) {
+                Ok(()) => self.match_values(reader.key(), reader.sequence()),
+                // A scan of the table would stumble over it only if it is current.
+                Err(error) if self.table.newest_sequence(reader.key())? == Some(reader.sequence()) => {
+                    return Err(error);
+                }
+                Err(_) => {}
+            }
+            reader.advance()?;
+        }
+        self.reader = Some((component, reader));
+        Ok(())
+    }
+
+    /// Notes a record if the values that were extracted from it match.
+    fn match_values(&mut self, primary_key: &[u8], sequence: SequenceNumber) {
+        let keys = SecondaryKeys { values: &self.values, slots: &self.index.slots };
+        let descending = self.order == Order::ValueDescending;
+        if !keys.find(self.wanted.low, self.wanted.end, descending, &mut self.key) {
+            return;
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(primary_key);
+        let primary_key = start..self.bytes.len();
+        self.bytes.extend_from_slice(order_value(self.access, self.order, &self.key));
+        let order_value = primary_key.end..self.bytes.len();
+        self.found.push(Found { sequence, primary_key, order_value, repeated: false });
+    }
+
+    fn slice(&self, place: &Range<usize>) -> &[u8] {
+        self.bytes.get(place.clone()).unwrap_or_default()
+    }
+}
+
+impl CandidateCursor for EmbeddedCursor<'_> {
+    fn next(&mut self) -> Result<Option<Candidate<'_>>> {
+        loop {
+            if let Some(found) = self.found.pop() {
+                self.current = found;
+                break;
+            }
+            match self.units.pop() {
+                Some(unit) => self.expand(unit)?,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(Candidate {
+            primary_key: self.slice(&self.current.primary_key),
+            sequence: self.current.sequence,
+            order_value: self.slice(&self.current.order_value),
+            repeated: self.current.repeated,
+            included: &[],
+        }))
+    }
+
+    fn sequence_bound(&self) -> SequenceNumber {
+        if self.order != Order::Newest {
+            return SequenceNumber::MAX;
+        }
+        let unread = self.units.peek().map_or(0, |unit| unit.rank);
+        self.found.last().map_or(0, |found| found.sequence).max(unread)
+    }
+
+    fn order(&self) -> Option<Order> {
+        None
+    }
+
+    fn report(&self, explain: &mut Explain) {
+        let mut costs = self.costs;
+        for unit in &self.units {
+            match unit.what {
+                What::Table { .. } | What::Scan { block: 0, .. } => costs.sstables_not_reached += 1,
+                What::Block { .. } | What::Scan { .. } => costs.blocks_not_reached += 1,
+                What::Memtable { .. } => {}
+            }
+        }
+        explain.embedded.add(&costs);
+    }
+}
+
+/// The decoded meta block of `index` in an sstable that has one.
+pub(super) fn load(table: &TableComponent, index: &EmbeddedIndex) -> Result<Arc<MetaBlock>> {
+    table.attachments().get_or_make(index.id.into(), || {
+        let damaged = |what: &str| {
+            let (file, name) = (table.meta().number, meta_block::name(index.id));
+            Error::new(ErrorKind::Corruption, format!("sstable {file:06}.sst: meta block \"{name}\" {what}"))
+        };
+        let payload = table.meta_block(&meta_block::name(index.id))?.ok_or_else(|| damaged("is missing"))?;
+        let block = MetaBlock::decode(payload).ok_or_else(|| damaged("does not decode"))?;
+        if block.blocks() != table.data_blocks()? {
+            return Err(damaged("has another number of data blocks"));
+        }
+        Ok(block)
+    })
+}
+
+/// What the filters have to hold for a match: the secondary key where there is one, the value of the first
+/// attribute where that is fixed at least.
+fn wanted_hash(index: &EmbeddedIndex, access: &Access) -> Option<u64> {
+    if access.point {
+        return Some(filter::hash(&access.low));
+    }
+    if access.fixed == 0 || index.spec.attributes().len() < 2 {
+        return None;
+    }
+    let first = attribute::encoded_len(&access.low).and_then(|len| access.low.get(..len))?;
+    Some(filter::hash(first))
+}
+
+/// An entry of a memtable index.
+struct Entry<'k> {
+    secondary_key: &'k [u8],
+    sequence: SequenceNumber,
+    primary_key: &'k [u8],
+}
+
+fn split_entry(key: &[u8], attributes: usize) -> Option<Entry<'_>> {
+    let mut len = 0;
+    for _ in 0..attributes {
+        len += attribute::encoded_len(key.get(len..)?)?;
+    }
+    let (secondary_key, rest) = key.split_at_checked(len)?;
+    let (inverted, primary_key) = rest.split_first_chunk::<SEQUENCE_BYTES>()?;
+    Some(Entry { secondary_key, sequence: !u64::from_be_bytes(*inverted), primary_key })
+}
+
+/// The encoded value in `secondary_key` by which a value order goes; nothing in other orders.
+fn order_value<'k>(access: &Access, order: Order, secondary_key: &'k [u8]) -> &'k [u8] {
+    let (Order::Value | Order::ValueDescending, Some(position)) = (order, access.order_attribute) else {
+        return &[];
+    };
+    let mut rest = secondary_key;
+    for _ in 0..position {
+        rest = attribute::encoded_len(rest).and_then(|len| rest.get(len..)).unwrap_or_default();
+    }
+    attribute::encoded_len(rest).and_then(|len| rest.get(..len)).unwrap_or_default()
+}
+
+#[cold]
+fn no_component() -> Error {
+    Error::internal("a cursor of an embedded index lost a component")
+}

@@ -1,0 +1,391 @@
+//! The meta block of one embedded index in one sstable: what its blocks hold of the attributes.
+//!
+//! ```text
+//! meta block   format      u8       1
+//!              bits        u8       bits of Bloom filter for each value, 1 to 200
+//!              probes      u8       positions that each value sets, 1 to 30
+//!              blocks      varint   n, the data blocks of the sstable
+//!              whole       part     of the sstable
+//!              parts       part × n of each data block, in their order
+//!
+//! part         state       u8       0 no record in it has a value
+//!                                   1 described
+//!                                   2 not described: it has to be read for every question
+//!   1 and 2    smallest    varint   smallest sequence number of a record that may have a value
+//!              span        varint   largest minus smallest
+//!   1          low         bytes    zone map: no secondary key in it is smaller
+//!              high        bytes    no secondary key in it is larger
+//!              filter      bytes    Bloom filter of the secondary keys; see `filter`
+//!
+//! bytes        length varint, then the bytes
+//! ```
+//!
+//! The block's name is `embedded/` and the number of the index, which is never used twice in a database: so
+//! blocks of an index that was dropped are never taken for those of another.
+//!
+//! Ends of a zone map have at most [`MAX_BOUND_BYTES`] bytes. A longer smallest key is cut, which makes it
+//! smaller; a longer largest key is cut and replaced by the first byte string behind all that start so. With
+//! several attributes the filter holds the combined keys and, besides, the values of the first attribute.
+//!
+//! Invariants: low <= high; sequence numbers are at most 2^47 - 1; nothing follows the last part. All bytes are
+//! checked when the block is decoded, and only then is memory taken for the parts, of which each has at least
+//! one byte.
+
+use bolide_base::coding::{Decoder, put_bytes, put_varint};
+use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
+use bolide_lsm::attachments::Attachment;
+
+use super::filter::{self, MAX_PROBES};
+use crate::attribute;
+use crate::spec::MAX_BLOOM_BITS;
+
+/// Longest end of a zone map in bytes.
+pub(super) const MAX_BOUND_BYTES: usize = 64;
+
+const FORMAT: u8 = 1;
+const EMPTY: u8 = 0;
+const DESCRIBED: u8 = 1;
+const OPAQUE: u8 = 2;
+const NAME_PREFIX: &str = "embedded/";
+
+/// The name of the meta block of index `id`.
+pub(super) fn name(id: TreeId) -> String {
+    format!("{NAME_PREFIX}{id}")
+}
+
+/// The index whose meta block has this name.
+pub(super) fn index_of_name(name: &str) -> Option<TreeId> {
+    name.strip_prefix(NAME_PREFIX)?.parse().ok()
+}
+
+/// The end of a zone map for the smallest key `key`.
+pub(super) fn lower_bound(key: &[u8]) -> &[u8] {
+    key.get(..MAX_BOUND_BYTES).unwrap_or(key)
+}
+
+/// The end of a zone map for the largest key `key`.
+pub(super) fn upper_bound(key: &[u8]) -> Vec<u8> {
+    match key.get(..MAX_BOUND_BYTES) {
+        Some(cut) if cut.len() < key.len() => {
+            let mut bound = cut.to_vec();
+            attribute::make_successor(&mut bound);
+            bound
+        }
+        _ => key.to_vec(),
+    }
+}
+
+/// What a question looks for in a zone map and a filter.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted<'q> {
+    /// The first secondary key looked for.
+    pub(super) low: &'q [u8],
+    /// The first behind those looked for.
+    pub(super) end: &'q [u8],
+    /// What has to be in the filter; `None` where it cannot be said.
+    pub(super) hash: Option<u64>,
+}
+
+/// What a part says to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It may have a match, none of them newer than this.
+    Maybe {
+        /// The largest sequence number of a record with a value.
+        largest: SequenceNumber,
+        /// A filter was asked.
+        filtered: bool,
+    },
+    /// All its values are newer than the view.
+    TooNew,
+    /// It has no value in the range, says the zone map, or none at all.
+    OutOfZone,
+    /// It does not have the value, says the filter.
+    NotInFilter,
+}
+
+/// A part under construction, or one to be written.
+#[derive(Debug, Default)]
+pub(super) struct PartBuilder {
+    sequences: Option<(SequenceNumber, SequenceNumber)>,
+    opaque: bool,
+    low: Vec<u8>,
+    high: Vec<u8>,
+    hashes: Vec<u64>,
+    /// Too many values for a filter.
+    unfiltered: bool,
+}
+
+/// Most hashes kept for the filter of a whole sstable (32 MiB of memory). One with more values has none.
+const MAX_HASHES: usize = 4 << 20;
+
+impl PartBuilder {
+    fn note_sequence(&mut self, sequence: SequenceNumber) {
+        let (smallest, largest) = self.sequences.unwrap_or((sequence, sequence));
+        self.sequences = Some((smallest.min(sequence), largest.max(sequence)));
+    }
+
+    /// A record whose values are not known.
+    pub(super) fn add_opaque(&mut self, sequence: SequenceNumber) {
+        self.note_sequence(sequence);
+        self.opaque = true;
+    }
+
+    /// A record with secondary keys from `smallest` to `largest`.
+    pub(super) fn add_record(&mut self, sequence: SequenceNumber, smallest: &[u8], largest: &[u8]) {
+        let is_first = self.low.is_empty() && self.high.is_empty();
+        self.note_sequence(sequence);
+        if is_first || smallest < self.low.as_slice() {
+            self.low.clear();
+            self.low.extend_from_slice(smallest);
+        }
+        if is_first || largest > self.high.as_slice() {
+            self.high.clear();
+            self.high.extend_from_slice(largest);
+        }
+    }
+
+    /// Something for the filter.
+    pub(super) fn add_hash(&mut self, hash: u64) {
+        self.hashes.push(hash);
+    }
+
+    /// Takes in all of `part`.
+    pub(super) fn merge(&mut self, part: &Self) {
+        let Some((smallest, largest)) = part.sequences else { return };
+        self.opaque |= part.opaque;
+        if part.low.is_empty() && part.high.is_empty() {
+            self.note_sequence(smallest);
+        } else {
+            self.add_record(smallest, &part.low, &part.high);
+        }
+        self.note_sequence(largest);
+        if self.hashes.len() + part.hashes.len() > MAX_HASHES {
+            self.unfiltered = true;
+            self.hashes = Vec::new();
+        } else if !self.unfiltered {
+            self.hashes.extend_from_slice(&part.hashes);
+        }
+    }
+
+    /// The ends of the zone map; `None` where there is none.
+    fn zone(&self) -> Option<(&[u8], Vec<u8>)> {
+        let described = self.sequences.is_some() && !self.opaque;
+        described.then(|| (lower_bound(&self.low), upper_bound(&self.high)))
+    }
+
+    /// As [`zone`](Self::zone), to keep.
+    pub(super) fn zone_to_keep(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.zone().map(|(low, high)| (low.to_vec(), high))
+    }
+
+    /// True where no record has a value.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sequences.is_none()
+    }
+
+    /// Appends the part, its filter of at most `max_filter_bytes`, and starts anew.
+    pub(super) fn finish(&mut self, bits: u32, max_filter_bytes: usize, out: &mut Vec<u8>) {
+        match self.sequences {
+            None => out.push(EMPTY),
+            Some((smallest, largest)) => {
+                out.push(if self.opaque { OPAQUE } else { DESCRIBED });
+                put_varint(out, smallest);
+                put_varint(out, largest - smallest);
+            }
+        }
+        if let Some((low, high)) = self.zone() {
+            put_bytes(out, low);
+            put_bytes(out, &high);
+            self.hashes.sort_unstable();
+            self.hashes.dedup();
+            let mut filter = Vec::new();
+            filter::build(&self.hashes, bits, max_filter_bytes, &mut filter);
+            put_bytes(out, &filter);
+        }
+        self.sequences = None;
+        self.opaque = false;
+        self.low.clear();
+        self.high.clear();
+        self.hashes.clear();
+        self.unfiltered = false;
+    }
+}
+
+/// Writes a whole meta block: `parts` are the encoded parts of `blocks` data blocks.
+pub(super) fn encode(bits: u32, blocks: u64, whole: &[u8], parts: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(16 + whole.len() + parts.len());
+    out.push(FORMAT);
+    out.push(bits as u8);
+    out.push(filter::probes(bits));
+    put_varint(&mut out, blocks);
+    out.extend_from_slice(whole);
+    out.extend_from_slice(parts);
+    out
+}
+
+/// Where a part lies in the payload.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    smallest: SequenceNumber,
+    largest: SequenceNumber,
+    low_at: u32,
+    filter_at: u32,
+    filter_bytes: u32,
+    low_bytes: u8,
+    high_bytes: u8,
+    high_gap: u8,
+    state: u8,
+}
+
+/// A decoded meta block, kept in memory with its sstable.
+#[derive(Debug)]
+pub(super) struct MetaBlock {
+    payload: Box<[u8]>,
+    bits: u8,
+    probes: u8,
+    whole: Part,
+    parts: Box<[Part]>,
+}
+
+impl MetaBlock {
+    /// Reads what [`encode`] wrote; `None` where the bytes are anything else. Takes at most some 50 times
+    /// their length.
+    pub(super) fn decode(payload: Vec<u8>) -> Option<Self> {
+        u32::try_from(payload.len()).ok()?;
+        let mut input = Decoder::new(&payload);
+        let (format, bits, probes) = (input.u8()?, input.u8()?, input.u8()?);
+        let fits = (1..=MAX_BLOOM_BITS).contains(&u32::from(bits)) && (1..=MAX_PROBES).contains(&probes);
+        if format != FORMAT || !fits {
+            return None;
+        }
+        let blocks = input.length(payload.len())?;
+        if blocks > input.rest().len() {
+            return None;
+        }
+        let whole = Part::decode(&mut input)?;
+        let mut parts = Vec::with_capacity(blocks);
+        for _ in 0..blocks {
+            parts.push(Part::decode(&mut input)?);
+        }
+        if !input.is_empty() {
+            return None;
+        }
+        let parts = parts.into_boxed_slice();
+        Some(Self { bits, probes, whole, parts, payload: payload.into_boxed_slice() })
+    }
+
+    /// How many data blocks it describes.
+    pub(super) fn blocks(&self) -> u64 {
+        self.parts.len() as u64
+    }
+
+    /// The bytes it was decoded from.
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Bits of filter for each value.
+    pub(super) fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// The ends of the zone map over all blocks, if there is one.
+    pub(super) fn zone(&self) -> Option<(&[u8], &[u8])> {
+        (self.whole.state == DESCRIBED).then(|| (self.low(&self.whole), self.high(&self.whole)))
+    }
+
+    /// Blocks without any value, and blocks that are not described.
+    pub(super) fn empty_and_opaque(&self) -> (usize, usize) {
+        let count = |state| self.parts.iter().filter(|part| part.state == state).count();
+        (count(EMPTY), count(OPAQUE))
+    }
+
+    /// What the whole sstable says to a question at `sequence`.
+    pub(super) fn ask_whole(&self, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
+        self.ask(&self.whole, wanted, sequence)
+    }
+
+    /// What data block number `block` says to a question at `sequence`.
+    pub(super) fn ask_block(&self, block: u64, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
+        let part = usize::try_from(block).ok().and_then(|block| self.parts.get(block));
+        part.map_or(Answer::OutOfZone, |part| self.ask(part, wanted, sequence))
+    }
+
+    fn ask(&self, part: &Part, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
+        if part.state == EMPTY {
+            return Answer::OutOfZone;
+        }
+        if part.smallest > sequence {
+            return Answer::TooNew;
+        }
+        let largest = part.largest;
+        if part.state == OPAQUE {
+            return Answer::Maybe { largest, filtered: false };
+        }
+        if self.high(part) < wanted.low || self.low(part) >= wanted.end {
+            return Answer::OutOfZone;
+        }
+        match wanted.hash {
+            Some(hash) if !filter::may_contain(self.filter(part), self.probes, hash) => Answer::NotInFilter,
+            hash => Answer::Maybe { largest, filtered: hash.is_some() },
+        }
+    }
+
+    fn slice(&self, at: u32, len: u32) -> &[u8] {
+        self.payload.get(at as usize..at as usize + len as usize).unwrap_or_default()
+    }
+
+    fn low(&self, part: &Part) -> &[u8] {
+        self.slice(part.low_at, part.low_bytes.into())
+    }
+
+    fn high(&self, part: &Part) -> &[u8] {
+        let at = part.low_at + u32::from(part.low_bytes) + u32::from(part.high_gap);
+        self.slice(at, part.high_bytes.into())
+    }
+
+    fn filter(&self, part: &Part) -> &[u8] {
+        self.slice(part.filter_at, part.filter_bytes)
+    }
+}
+
+impl Part {
+    fn decode(input: &mut Decoder<'_>) -> Option<Self> {
+        let state = input.u8()?;
+        if state == EMPTY {
+            return Some(Self::default());
+        }
+        let smallest = input.varint()?;
+        let largest = smallest.checked_add(input.varint()?).filter(|&largest| largest <= MAX_SEQUENCE)?;
+        let mut part = Self { state, smallest, largest, ..Self::default() };
+        match state {
+            OPAQUE => return Some(part),
+            DESCRIBED => {}
+            _ => return None,
+        }
+        let low_bytes = input.length(MAX_BOUND_BYTES)?;
+        part.low_at = u32::try_from(input.position()).ok()?;
+        let low = input.take(low_bytes)?;
+        let behind_low = input.position();
+        let high_bytes = input.length(MAX_BOUND_BYTES)?;
+        part.high_gap = u8::try_from(input.position() - behind_low).ok()?;
+        let high = input.take(high_bytes)?;
+        let filter_bytes = input.length(input.rest().len())?;
+        part.filter_at = u32::try_from(input.position()).ok()?;
+        input.take(filter_bytes)?;
+        part.filter_bytes = u32::try_from(filter_bytes).ok()?;
+        (part.low_bytes, part.high_bytes) = (low_bytes as u8, high_bytes as u8);
+        (low <= high).then_some(part)
+    }
+}
+
+impl Attachment for MetaBlock {
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.payload.len() + self.parts.len() * size_of::<Part>()
+    }
+}
+
+#[cfg(test)]
+#[path = "meta_block_tests.rs"]
+mod tests;

@@ -1,0 +1,171 @@
+//! What the manifest says of an sstable's embedded indexes, so that a file need not be opened to be passed
+//! over.
+//!
+//! ```text
+//! attachment   section ×       of whoever adds something to the manifest's entry of an sstable
+//! section      tag     u8      1: embedded indexes; others are skipped
+//!              body    bytes   length varint, then:
+//!
+//! body         index ×
+//! index        id      varint  the number of the index
+//!              size    varint  length of its meta block
+//!              state   u8      0 no record has a value, 1 zone map follows, 2 none
+//!   1          low     bytes   no secondary key in the sstable is smaller
+//!              high    bytes   no secondary key in the sstable is larger
+//! ```
+//!
+//! An sstable that says nothing of an index was written without it, and has to be read.
+
+use bolide_base::TreeId;
+use bolide_base::coding::{Decoder, put_bytes, put_varint};
+
+use super::meta_block::{MAX_BOUND_BYTES, Wanted};
+
+const TAG: u8 = 1;
+const EMPTY: u8 = 0;
+const ZONE: u8 = 1;
+const OPAQUE: u8 = 2;
+
+/// What the manifest says of one index in one sstable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Summary<'m> {
+    /// Length of the meta block in bytes.
+    pub(super) block_bytes: u64,
+    state: u8,
+    low: &'m [u8],
+    high: &'m [u8],
+}
+
+impl Summary<'_> {
+    /// False where no record of the sstable can match.
+    pub(super) fn may_match(&self, wanted: &Wanted<'_>) -> bool {
+        match self.state {
+            EMPTY => false,
+            ZONE => self.high >= wanted.low && self.low < wanted.end,
+            _ => true,
+        }
+    }
+}
+
+/// Writes the section of several indexes.
+#[derive(Debug, Default)]
+pub(super) struct SummaryWriter {
+    body: Vec<u8>,
+}
+
+impl SummaryWriter {
+    /// Adds index `id` with a meta block of `block_bytes` and the ends of a zone map over all records;
+    /// without these, `is_empty` says that no record has a value.
+    pub(super) fn add(
+        &mut self,
+        id: TreeId,
+        block_bytes: usize,
+        zone: Option<(Vec<u8>, Vec<u8>)>,
+        is_empty: bool,
+    ) {
+        put_varint(&mut self.body, id.into());
+        put_varint(&mut self.body, block_bytes as u64);
+        match zone {
+            Some((low, high)) => {
+                self.body.push(ZONE);
+                put_bytes(&mut self.body, &low);
+                put_bytes(&mut self.body, &high);
+            }
+            None => self.body.push(if is_empty { EMPTY } else { OPAQUE }),
+        }
+    }
+
+    /// The section; nothing where no index was added.
+    pub(super) fn finish(&mut self) -> Vec<u8> {
+        let body = std::mem::take(&mut self.body);
+        let mut out = Vec::new();
+        if !body.is_empty() {
+            out.push(TAG);
+            put_bytes(&mut out, &body);
+        }
+        out
+    }
+}
+
+/// What `attachment` says of index `id`; `None` for nothing, or where it cannot be read: the sstable is
+/// then taken for one without the index.
+pub(super) fn find(attachment: &[u8], id: TreeId) -> Option<Summary<'_>> {
+    let mut sections = Decoder::new(attachment);
+    while !sections.is_empty() {
+        let tag = sections.u8()?;
+        let body = sections.bytes()?;
+        if tag != TAG {
+            continue;
+        }
+        let mut input = Decoder::new(body);
+        while !input.is_empty() {
+            let (found, summary) = decode_one(&mut input)?;
+            if found == u64::from(id) {
+                return Some(summary);
+            }
+        }
+    }
+    None
+}
+
+fn decode_one<'m>(input: &mut Decoder<'m>) -> Option<(u64, Summary<'m>)> {
+    let id = input.varint()?;
+    let mut summary = Summary { block_bytes: input.varint()?, state: input.u8()?, low: &[], high: &[] };
+    match summary.state {
+        EMPTY | OPAQUE => {}
+        ZONE => {
+            let bound = |bytes: &&[u8]| bytes.len() <= MAX_BOUND_BYTES;
+            summary.low = input.bytes().filter(bound)?;
+            summary.high = input.bytes().filter(bound)?;
+        }
+        _ => return None,
+    }
+    Some((id, summary))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted<'q>(low: &'q [u8], end: &'q [u8]) -> Wanted<'q> {
+        Wanted { low, end, hash: None }
+    }
+
+    fn sample() -> Vec<u8> {
+        let mut writer = SummaryWriter::default();
+        writer.add(3, 20, None, true);
+        writer.add(4, 30, Some((b"0b".to_vec(), b"0d".to_vec())), false);
+        writer.add(300, 40, None, false);
+        writer.finish()
+    }
+
+    #[test]
+    fn each_index_is_found_among_the_sections_of_others() {
+        let mut bytes = vec![9, 2, 1, 1];
+        bytes.extend(sample());
+        bytes.extend([77, 0]);
+        let may_match = |id, low: &[u8], end: &[u8]| find(&bytes, id).unwrap().may_match(&wanted(low, end));
+        assert!(!may_match(3, b"", b"\xff"));
+        assert!(may_match(4, b"0a", b"0bb") && may_match(4, b"0d", b"0e") && may_match(4, b"0c", b"0cc"));
+        assert!(!may_match(4, b"0a", b"0b") && !may_match(4, b"0dd", b"0e"));
+        assert!(may_match(300, b"", b"\x01"));
+        assert_eq!(find(&bytes, 4).unwrap().block_bytes, 30);
+        assert!(find(&bytes, 5).is_none() && find(&[], 4).is_none());
+        assert!(SummaryWriter::default().finish().is_empty());
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic_or_be_taken_for_another_index() {
+        let good = sample();
+        for cut in 0..good.len() {
+            assert!(find(&good[..cut], 300).is_none());
+        }
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                let _ = find(&bad, 300).map(|found| found.may_match(&wanted(b"a", b"b")));
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Neutral hook: the memtables and sstables that a view of a tree consists of, one by one.
+//!
+//! Ordinary reads see a tree as one sorted sequence. Whoever knows more about single components (a filter on
+//! something else than the key, say) goes over them here: the newest first, each with the range of its
+//! sequence numbers, sstables block by block.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::{EntryKind, Result, SequenceNumber, TreeId};
+use bolide_table::{InternalCursor, TableCursor, TablePosition};
+
+use super::Store;
+use super::read_view::TreeView;
+use super::tree::LoggedMemtable;
+use crate::attachments::Attachments;
+use crate::memtable::Memtable;
+use crate::version::{TableHandle, TableMeta};
+
+/// A memtable or an sstable of a tree.
+#[derive(Debug, Clone)]
+pub enum Component {
+    /// A memtable with at least one entry.
+    Memtable(MemtableComponent),
+    /// An sstable.
+    Table(TableComponent),
+}
+
+impl Component {
+    /// The smallest sequence number of its entries.
+    pub fn smallest_sequence(&self) -> SequenceNumber {
+        match self {
+            Self::Memtable(memtable) => memtable.smallest,
+            Self::Table(table) => table.meta().smallest_sequence,
+        }
+    }
+
+    /// The largest sequence number of its entries. A memtable may get larger ones, which the view does
+    /// not see.
+    pub fn largest_sequence(&self) -> SequenceNumber {
+        match self {
+            Self::Memtable(memtable) => memtable.largest,
+            Self::Table(table) => table.meta().largest_sequence,
+        }
+    }
+}
+
+/// A memtable of a view.
+#[derive(Clone)]
+pub struct MemtableComponent {
+    logged: Arc<LoggedMemtable>,
+    smallest: SequenceNumber,
+    largest: SequenceNumber,
+}
+
+impl MemtableComponent {
+    /// The memtable. It may hold entries that the view does not see.
+    pub fn memtable(&self) -> &Arc<Memtable> {
+        &self.logged.memtable
+    }
+
+    /// What the layer above keeps with it; freed with the memtable.
+    pub fn attachments(&self) -> &Attachments {
+        &self.logged.attachments
+    }
+}
+
+impl fmt::Debug for MemtableComponent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemtableComponent").field(&self.logged.memtable).finish()
+    }
+}
+
+/// An sstable of a view.
+#[derive(Debug, Clone)]
+pub struct TableComponent {
+    handle: Arc<TableHandle>,
+}
+
+impl TableComponent {
+    /// What the manifest says of it, its attachment included.
+    pub fn meta(&self) -> &TableMeta {
+        self.handle.meta()
+    }
+
+    /// What the layer above keeps with it; freed when no version contains the sstable any more.
+    pub fn attachments(&self) -> &Attachments {
+        self.handle.attachments()
+    }
+
+    /// The meta block `name`, read from the file; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from opening or reading the file.
+    pub fn meta_block(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.handle.reader()?.meta_block(name)
+    }
+
+    /// How many data blocks it has. Opens the file.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from opening the file.
+    pub fn data_blocks(&self) -> Result<u64> {
+        Ok(self.handle.reader()?.properties().data_blocks)
+    }
+
+    /// A cursor over all entries, whoever sees them. Opens the file; blocks are not put into the cache.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from opening the file.
+    pub fn entries(&self) -> Result<TableCursor> {
+        Ok(self.handle.reader()?.cursor(false))
+    }
+
+    /// A reader of single blocks, as a view at `sequence` sees them. Opens the file.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from opening the file.
+    pub fn blocks(&self, sequence: SequenceNumber) -> Result<BlockReader> {
+        let cursor = self.handle.reader()?.cursor(true);
+        Ok(BlockReader { cursor, sequence, block: 0, newest_of: Vec::new(), has_newest: false })
+    }
+}
+
+/// Walks through the puts of single blocks of an sstable, as a view sees them: of the versions of a key in
+/// one block only the newest that the view sees, and that only if it is a put.
+///
+/// What it shows may still be hidden by another block or component: by a newer version, a tombstone or a
+/// range tombstone.
+#[derive(Debug)]
+pub struct BlockReader {
+    cursor: TableCursor,
+    sequence: SequenceNumber,
+    block: u64,
+    /// The last key of which the newest visible version was met.
+    newest_of: Vec<u8>,
+    has_newest: bool,
+}
+
+impl BlockReader {
+    /// Goes to the first visible put of block number `block`; see [`valid`](Self::valid). At most one block
+    /// is read, through the cache.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading it.
+    pub fn enter(&mut self, block: u64) -> Result<()> {
+        self.block = block;
+        self.has_newest = false;
+        self.cursor.seek_position(TablePosition { block, entry: 0 })?;
+        self.settle()
+    }
+
+    /// True while it stands on a put of the block it entered.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.cursor.position().is_some_and(|position| position.block == self.block)
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.cursor.value()
+    }
+
+    /// The sequence number of the write.
+    #[inline]
+    pub fn sequence(&self) -> SequenceNumber {
+        self.cursor.trailer().sequence()
+    }
+
+    /// Goes to the next visible put of the block.
+    ///
+    /// # Errors
+    /// `Corruption` where the block contradicts itself.
+    pub fn advance(&mut self) -> Result<()> {
+        self.cursor.next_in_block()?;
+        self.settle()
+    }
+
+    /// Goes on until it stands on a visible put or the block ends.
+    fn settle(&mut self) -> Result<()> {
+        while self.valid() {
+            let trailer = self.cursor.trailer();
+            let is_visible = trailer.sequence() <= self.sequence;
+            if is_visible && !(self.has_newest && self.newest_of == self.cursor.key()) {
+                self.has_newest = true;
+                self.newest_of.clear();
+                self.newest_of.extend_from_slice(self.cursor.key());
+                if trailer.kind() == Some(EntryKind::Put) {
+                    return Ok(());
+                }
+            }
+            self.cursor.next_in_block()?;
+        }
+        Ok(())
+    }
+}
+
+impl TreeView {
+    /// Its components, by their largest sequence number, the newest first. Some may be too new to hold anything
+    /// that the view sees. No I/O.
+    pub fn components(&self) -> Vec<Component> {
+        let memtables = self.state.memtables().filter_map(|logged| {
+            let smallest = logged.memtable.smallest_sequence()?;
+            let largest = logged.memtable.largest_sequence()?;
+            Some(Component::Memtable(MemtableComponent { logged: logged.clone(), smallest, largest }))
+        });
+        let tables = self.state.version.tables();
+        let tables = tables.map(|handle| Component::Table(TableComponent { handle: handle.clone() }));
+        let mut components: Vec<Component> = memtables.chain(tables).collect();
+        components.sort_by_key(|component| Reverse(component.largest_sequence()));
+        components
+    }
+}
+
+impl Store {
+    /// Lets the attachments `key` of all sstables of `tree` go.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn remove_attachments(&self, tree: TreeId, key: u64) -> Result<()> {
+        let state = self.inner.tree(tree)?.state();
+        for table in state.version.tables() {
+            table.attachments().remove(key);
+        }
+        Ok(())
+    }
+
+    /// Shows `visit` all sstables of `tree` with their attachments. No I/O.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn visit_tables(&self, tree: TreeId, mut visit: impl FnMut(&TableMeta, &Attachments)) -> Result<()> {
+        let state = self.inner.tree(tree)?.state();
+        for table in state.version.tables() {
+            visit(table.meta(), table.attachments());
+        }
+        Ok(())
+    }
+}
