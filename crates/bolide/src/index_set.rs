@@ -12,7 +12,7 @@ use bolide_index::{
     IndexedRecord, JsonExtractor, KeyIndex, Maintenance, Repair, SecondaryIndex, Slot, StagedChange,
     ValidationStrategy, slots_of,
 };
-use bolide_lsm::compaction::CompactionFilter;
+use bolide_lsm::compaction::{CompactionFilter, FilteredEntry};
 use bolide_lsm::store::TreeReader;
 use bolide_lsm::{ReadView, Store, StoreBatch};
 
@@ -195,6 +195,16 @@ impl CompactionFilter for StaleEntries {
         oldest_in_use: SequenceNumber,
     ) -> Result<bool> {
         self.0.is_stale(key, oldest_in_use)
+    }
+
+    fn drops_many(
+        &self,
+        entries: &[FilteredEntry<'_>],
+        oldest_in_use: SequenceNumber,
+        out: &mut Vec<bool>,
+    ) -> Result<()> {
+        let keys: Vec<&[u8]> = entries.iter().map(|entry| entry.key).collect();
+        self.0.are_stale(&keys, oldest_in_use, out)
     }
 }
 

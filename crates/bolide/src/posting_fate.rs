@@ -16,6 +16,15 @@ impl NewestWrites for TableWrites {
     fn newest_write(&self, primary_key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>> {
         self.table.newest_sequence_at(primary_key, at)
     }
+
+    fn newest_writes(
+        &self,
+        primary_keys: &[&[u8]],
+        at: SequenceNumber,
+        out: &mut Vec<Option<SequenceNumber>>,
+    ) -> Result<()> {
+        self.table.newest_sequences_at(primary_keys, at, out)
+    }
 }
 
 /// With `maintenance=validation`: stale postings, as far as it is worth while to look for them.

@@ -158,7 +158,7 @@ impl MergingRetention {
     /// Takes the next entry, in tree order, and passes on what is to be kept.
     ///
     /// # Errors
-    /// Those of the filter, the operator and the sink.
+    /// Those of the operator and the sink.
     pub fn take(
         &mut self,
         key: &[u8],
@@ -170,7 +170,7 @@ impl MergingRetention {
         if !self.pending.ends.is_empty() && (self.stripe != stripe || self.key != key) {
             self.merge_all(None, sink)?;
         }
-        if !self.retention.keeps(key, trailer, value)? {
+        if !self.retention.keeps(key, trailer) {
             return Ok(());
         }
         let is_mergeable = trailer.kind() == Some(EntryKind::Merge)

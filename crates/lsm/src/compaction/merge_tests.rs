@@ -42,7 +42,7 @@ impl EntrySink for Kept {
 }
 
 fn merging(in_use: Vec<u64>, window_bytes: usize, flush: bool) -> MergingRetention {
-    let retention = Retention::new(in_use, Arc::new(RangeTombstones::default()), None, false);
+    let retention = Retention::new(in_use, Arc::new(RangeTombstones::default()), false);
     let mut merging = MergingRetention::new(retention, Some(Arc::new(Union)), flush);
     merging.window_bytes = window_bytes;
     merging
@@ -119,7 +119,7 @@ impl MergeOperator for Broken {
 #[test]
 fn an_operator_that_leaves_its_stripe_is_stopped() {
     for returned in [&[10][..], &[5], &[7, 7], &[7, 8], &[6, 3]] {
-        let retention = Retention::new(vec![5, 99], Arc::new(RangeTombstones::default()), None, false);
+        let retention = Retention::new(vec![5, 99], Arc::new(RangeTombstones::default()), false);
         let mut merging = MergingRetention::new(retention, Some(Arc::new(Broken(returned))), false);
         let mut kept = Kept::default();
         merging.take(b"k", Trailer::new(9, EntryKind::Merge), b"", &mut kept).unwrap();

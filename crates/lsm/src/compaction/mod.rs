@@ -1,15 +1,17 @@
-//! Compaction: what to merge (policies), and what to keep (retention), and what
-//! becomes of operands (merge).
+//! Compaction: what to merge (policies), what to keep (retention), what becomes of operands (merge), and what
+//! the owner of a tree has no use for (filter).
 
+pub mod filter;
 pub mod leveled;
 pub mod merge;
 pub mod policy;
 pub mod retention;
 pub mod tiered;
 
+pub use filter::{CompactionFilter, FilteredEntry, FilteredOutput};
 pub use merge::{EntrySink, MergeContext, MergeOperator, MergedOperands, MergingRetention, Operand};
 pub use policy::{CompactionPlan, CompactionPolicy, PlanInput, RunShape, TableShape, VersionShape};
-pub use retention::{CompactionFilter, Retention};
+pub use retention::Retention;
 
 use crate::options::{Layout, TreeOptions};
 use leveled::Leveled;

@@ -5,8 +5,9 @@
 //! versions of a key in one stripe look the same to every reader from now on but for the newer one, so
 //! of each key the newest version of each stripe is kept. It is dropped all the same where
 //! * a range tombstone of the same stripe covers it,
-//! * it is a tombstone of the oldest stripe, and nothing older of its key can lie outside the inputs,
-//! * the tree's filter says that its owner has no use for it.
+//! * it is a tombstone of the oldest stripe, and nothing older of its key can lie outside the inputs.
+//!
+//! Of what is kept, the tree's filter may drop more; see [`FilteredOutput`](super::FilteredOutput).
 //!
 //! Operands of a merge do not replace each other: all of them are kept here, down to the newest put or
 //! tombstone of their stripe, and left to the tree's merge operator (see [`super::merge`]).
@@ -20,30 +21,9 @@
 
 use std::sync::Arc;
 
-use bolide_base::{EntryKind, Result, SequenceNumber, Trailer};
+use bolide_base::{EntryKind, SequenceNumber, Trailer};
 
 use crate::range_tombstones::RangeTombstones;
-
-/// Drops entries that are dead by a rule that the tree itself does not know: an index entry whose
-/// record has changed since.
-///
-/// Only for trees in which every key is written at most once and perhaps deleted later, as index
-/// entries are whose keys hold a sequence number: with one version of a key gone, no older one may come
-/// to light.
-pub trait CompactionFilter: Send + Sync + std::fmt::Debug {
-    /// True if no reader at or above `oldest_in_use` can have a use for this entry. Called for puts with
-    /// `sequence` at or below `oldest_in_use` only.
-    ///
-    /// # Errors
-    /// An error fails the compaction; nothing is lost.
-    fn drops(
-        &self,
-        key: &[u8],
-        sequence: SequenceNumber,
-        value: &[u8],
-        oldest_in_use: SequenceNumber,
-    ) -> Result<bool>;
-}
 
 /// Decides entry by entry, in tree order.
 #[derive(Debug)]
@@ -51,7 +31,6 @@ pub struct Retention {
     /// Sequence numbers in use, ascending.
     in_use: Vec<SequenceNumber>,
     ranges: Arc<RangeTombstones>,
-    filter: Option<Arc<dyn CompactionFilter>>,
     /// True if no older version of any key of the inputs can lie outside of them.
     bottom: bool,
     last_key: Vec<u8>,
@@ -69,16 +48,10 @@ impl Retention {
     ///
     /// `in_use` was read before `ranges`, so that no range tombstone at or below its first number is
     /// missing.
-    pub fn new(
-        in_use: Vec<SequenceNumber>,
-        ranges: Arc<RangeTombstones>,
-        filter: Option<Arc<dyn CompactionFilter>>,
-        bottom: bool,
-    ) -> Self {
+    pub fn new(in_use: Vec<SequenceNumber>, ranges: Arc<RangeTombstones>, bottom: bool) -> Self {
         Self {
             in_use,
             ranges,
-            filter,
             bottom,
             last_key: Vec::new(),
             last_sequence: None,
@@ -99,10 +72,7 @@ impl Retention {
     }
 
     /// True if the entry is kept.
-    ///
-    /// # Errors
-    /// What the filter returned.
-    pub fn keeps(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<bool> {
+    pub fn keeps(&mut self, key: &[u8], trailer: Trailer) -> bool {
         let stripe = self.stripe(trailer.sequence());
         let mut shadowed = false;
         if self.last_sequence.is_some() && self.last_key == key {
@@ -119,26 +89,22 @@ impl Retention {
         if trailer.kind() != Some(EntryKind::Merge) {
             self.hidden_stripe = Some(stripe);
         }
-        let drops = shadowed || self.is_dead(key, trailer, value, stripe)?;
+        let drops = shadowed || self.is_dead(key, trailer, stripe);
         self.dropped += u64::from(drops);
-        Ok(!drops)
+        !drops
     }
 
-    fn is_dead(&self, key: &[u8], trailer: Trailer, value: &[u8], stripe: usize) -> Result<bool> {
+    fn is_dead(&self, key: &[u8], trailer: Trailer, stripe: usize) -> bool {
         let sequence = trailer.sequence();
         // Entries above the newest number in use are not published yet: nothing is known of them.
-        let Some(&end_of_stripe) = self.in_use.get(stripe) else { return Ok(false) };
+        let Some(&end_of_stripe) = self.in_use.get(stripe) else { return false };
         if !self.ranges.is_empty() && self.ranges.newest_covering(key, end_of_stripe) > sequence {
-            return Ok(true);
+            return true;
         }
         if stripe > 0 {
-            return Ok(false);
+            return false;
         }
-        match (trailer.kind(), &self.filter) {
-            (Some(EntryKind::Delete), _) => Ok(self.bottom),
-            (Some(EntryKind::Put), Some(filter)) => filter.drops(key, sequence, value, self.oldest_in_use()),
-            _ => Ok(false),
-        }
+        trailer.is_delete() && self.bottom
     }
 
     /// Keeps all operands of a key, those with one sequence number too: a merge operator makes one of them.
@@ -175,20 +141,10 @@ impl Retention {
 mod tests {
     use super::*;
 
-    #[derive(Debug)]
-    struct DropsValue(&'static [u8]);
-
-    impl CompactionFilter for DropsValue {
-        fn drops(&self, _: &[u8], sequence: u64, value: &[u8], oldest: u64) -> Result<bool> {
-            assert!(sequence <= oldest);
-            Ok(value == self.0)
-        }
-    }
-
     fn kept(mut retention: Retention, entries: &[(&str, u64, EntryKind)]) -> Vec<(String, u64)> {
         let mut kept = Vec::new();
         for &(key, sequence, kind) in entries {
-            if retention.keeps(key.as_bytes(), Trailer::new(sequence, kind), b"v").unwrap() {
+            if retention.keeps(key.as_bytes(), Trailer::new(sequence, kind)) {
                 kept.push((key.to_owned(), sequence));
             }
         }
@@ -205,30 +161,30 @@ mod tests {
 
     #[test]
     fn the_newest_version_of_each_stripe_stays() {
-        let retention = Retention::new(vec![5, 9], no_ranges(), None, false);
+        let retention = Retention::new(vec![5, 9], no_ranges(), false);
         let entries = [("a", 8, PUT), ("a", 7, PUT), ("a", 5, PUT), ("a", 3, DELETE), ("b", 3, DELETE)];
         assert_eq!(kept(retention, &entries), [("a".into(), 8), ("a".into(), 5), ("b".into(), 3)]);
     }
 
     #[test]
     fn unpublished_entries_stay() {
-        let retention = Retention::new(vec![5], no_ranges(), None, true);
+        let retention = Retention::new(vec![5], no_ranges(), true);
         assert_eq!(kept(retention, &[("a", 7, DELETE), ("a", 4, PUT)]).len(), 2);
     }
 
     #[test]
     fn tombstones_go_at_the_bottom_once_every_view_sees_them() {
         let entries = [("a", 8, DELETE), ("a", 2, PUT), ("b", 4, DELETE), ("b", 1, PUT)];
-        let at_bottom = Retention::new(vec![5, 9], no_ranges(), None, true);
+        let at_bottom = Retention::new(vec![5, 9], no_ranges(), true);
         assert_eq!(kept(at_bottom, &entries), [("a".into(), 8), ("a".into(), 2)]);
-        let above = Retention::new(vec![5, 9], no_ranges(), None, false);
+        let above = Retention::new(vec![5, 9], no_ranges(), false);
         assert_eq!(kept(above, &entries), [("a".into(), 8), ("a".into(), 2), ("b".into(), 4)]);
     }
 
     #[test]
     fn operands_hide_nothing_and_are_hidden_by_puts_and_tombstones_alone() {
         const MERGE: EntryKind = EntryKind::Merge;
-        let retention = Retention::new(vec![5, 9], no_ranges(), None, true);
+        let retention = Retention::new(vec![5, 9], no_ranges(), true);
         let entries = [
             ("a", 8, MERGE),
             ("a", 7, MERGE),
@@ -239,20 +195,13 @@ mod tests {
         ];
         let expected = [("a".into(), 8), ("a".into(), 7), ("a".into(), 6), ("a".into(), 5)];
         assert_eq!(kept(retention, &entries), expected);
-        let retention = Retention::new(vec![9], no_ranges(), None, false);
+        let retention = Retention::new(vec![9], no_ranges(), false);
         assert_eq!(kept(retention, &[("a", 8, PUT), ("a", 7, MERGE), ("b", 7, MERGE)]).len(), 2);
     }
 
     #[test]
     fn equal_entries_are_kept_once() {
-        let retention = Retention::new(vec![9], no_ranges(), None, false);
+        let retention = Retention::new(vec![9], no_ranges(), false);
         assert_eq!(kept(retention, &[("a", 3, PUT), ("a", 3, PUT)]).len(), 1);
-    }
-
-    #[test]
-    fn the_filter_sees_only_what_every_view_sees() {
-        let filter: Arc<dyn CompactionFilter> = Arc::new(DropsValue(b"v"));
-        let retention = Retention::new(vec![5, 9], no_ranges(), Some(filter), false);
-        assert_eq!(kept(retention, &[("a", 7, PUT), ("b", 4, PUT)]), [("a".into(), 7)]);
     }
 }

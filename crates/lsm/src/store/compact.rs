@@ -12,7 +12,7 @@ use bolide_base::{Error, ErrorKind, Result};
 use super::StoreInner;
 use super::table_output::TableOutput;
 use super::tree::Tree;
-use crate::compaction::{CompactionPlan, MergingRetention, Retention};
+use crate::compaction::{CompactionPlan, FilteredOutput, MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor, Source};
 use crate::version::{TableMeta, VersionEdit};
 
@@ -62,9 +62,11 @@ impl StoreInner {
         let ranges = state.merged_range_tombstones()?;
         let filter = tree.filter.read().clone();
         let operator = tree.merge_operator.read().clone();
-        let retention = Retention::new(in_use, ranges, filter, plan.bottom);
+        let oldest = in_use.first().copied().unwrap_or(0);
+        let retention = Retention::new(in_use, ranges, plan.bottom);
         let mut retention = MergingRetention::new(retention, operator, false);
-        let mut output = TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
+        let output = TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
+        let mut output = FilteredOutput::new(output, filter, oldest);
         let mut entries = 0_u64;
         cursor.seek_to_first()?;
         while cursor.valid() {
@@ -76,9 +78,10 @@ impl StoreInner {
             cursor.next()?;
         }
         retention.finish(&mut output)?;
+        let (output, filtered) = output.finish()?;
         let tables = output.finish()?;
         let kept: u64 = tables.iter().map(|table| table.entries).sum();
-        let expected = retention.kept(entries);
+        let expected = retention.kept(entries).saturating_sub(filtered);
         if kept != expected {
             return Err(Error::internal(format!(
                 "a compaction read {entries} entries and wrote {kept} instead of {expected}"

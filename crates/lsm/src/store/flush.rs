@@ -63,8 +63,7 @@ impl StoreInner {
         // known yet whether the tree has a filter.
         let replays = !self.log.lock().is_open();
         let is_filtered = replays || tree.filter.read().is_some() || operator.is_some();
-        let mut retention =
-            MergingRetention::new(Retention::new(in_use, ranges, None, false), operator, true);
+        let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), operator, true);
         let filtered_through = if is_filtered { 0 } else { retention.filtered_through() };
         let mut output = TableOutput::new(self, tree, u64::MAX, filtered_through);
         cursor.seek_to_first()?;

@@ -30,6 +30,20 @@ impl TreeReader {
         self.tree.state_guard().newest_sequence(key, at)
     }
 
+    /// [`newest_sequence_at`](Self::newest_sequence_at) for each of `keys`: appended to `out` in their order. Many
+    /// keys wait for memory together, and sorted ones share blocks.
+    ///
+    /// # Errors
+    /// As [`newest_sequence_at`](Self::newest_sequence_at).
+    pub fn newest_sequences_at(
+        &self,
+        keys: &[&[u8]],
+        at: SequenceNumber,
+        out: &mut Vec<Option<SequenceNumber>>,
+    ) -> Result<()> {
+        self.tree.state_guard().newest_sequences(keys, at, out)
+    }
+
     /// The sequence number of the newest range tombstone over `key` at or below `at`; 0 if there is none.
     /// No I/O.
     pub fn newest_range_tombstone_at(&self, key: &[u8], at: SequenceNumber) -> SequenceNumber {
