@@ -10,7 +10,7 @@
 //! block for most keys. Thousands of entries are looked up together, in the order of the table, which is a few
 //! times cheaper than one after the other; still, not every entry is looked at. The filter
 //! samples one entry in [`SAMPLE`], and looks at all while more than about one in [`WORTHWHILE`] of those it
-//! looked at lately were stale. A stale entry that stays costs space and a validation, never a wrong
+//! looked at lately, or of the sample of those it is asked about together, were stale. A stale entry that stays costs space and a validation, never a wrong
 //! answer.
 //!
 //! It is safe though the table is compacted at the same time: a version that is gone from the table is one
@@ -102,13 +102,31 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
     ) -> Result<()> {
         let first = out.len();
         out.resize(first + keys.len(), false);
+        let Some(verdicts) = out.get_mut(first..) else { return Ok(()) };
         let call = self.calls.fetch_add(keys.len() as u64, Ordering::Relaxed);
-        let all = self.stale_share.load(Ordering::Relaxed) >= ALL / WORTHWHILE;
-        let looked_at =
-            (call..).zip(keys).enumerate().filter(|(_, (call, _))| all || call.is_multiple_of(SAMPLE));
+        if self.stale_share.load(Ordering::Relaxed) >= ALL / WORTHWHILE {
+            return self.look_up(keys, |_| true, oldest_in_use, verdicts).map(drop);
+        }
+        let is_sample = |place: usize| (call + place as u64).is_multiple_of(SAMPLE);
+        let (looked_at, stale) = self.look_up(keys, is_sample, oldest_in_use, verdicts)?;
+        if stale > 0 && stale * WORTHWHILE as usize >= looked_at {
+            self.look_up(keys, |place| !is_sample(place), oldest_in_use, verdicts)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the entries whose places `chosen` likes; how many they were, and how many of them stale.
+    fn look_up(
+        &self,
+        keys: &[&[u8]],
+        chosen: impl Fn(usize) -> bool,
+        oldest_in_use: SequenceNumber,
+        verdicts: &mut [bool],
+    ) -> Result<(usize, usize)> {
+        let looked_at = keys.iter().enumerate().filter(|(place, _)| chosen(*place));
         // A malformed entry stays, for the check to report.
         let parsed =
-            looked_at.filter_map(|(place, (_, key))| Some((EntryKey::parse(key, self.attributes)?, place)));
+            looked_at.filter_map(|(place, key)| Some((EntryKey::parse(key, self.attributes)?, place)));
         let mut asked: Vec<_> = parsed
             .filter(|(entry, _)| entry.sequence <= oldest_in_use)
             .map(|(entry, place)| (entry.primary_key, entry.sequence, place))
@@ -117,14 +135,17 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
         let primary_keys: Vec<&[u8]> = asked.iter().map(|(primary_key, ..)| *primary_key).collect();
         let mut newest = Vec::with_capacity(asked.len());
         self.table.newest_writes(&primary_keys, oldest_in_use, &mut newest)?;
+        let count = asked.len();
+        let mut stale = 0;
         for ((_, sequence, place), newest) in asked.into_iter().zip(newest) {
-            let stale = newest != Some(sequence);
-            if let Some(verdict) = out.get_mut(first + place) {
-                *verdict = stale;
+            let is_stale = newest != Some(sequence);
+            if let Some(verdict) = verdicts.get_mut(place) {
+                *verdict = is_stale;
             }
-            self.observe(stale);
+            stale += usize::from(is_stale);
+            self.observe(is_stale);
         }
-        Ok(())
+        Ok((count, stale))
     }
 
     /// True if no reader at or above `read_from` needs an entry of the write `sequence` of `primary_key`. As
