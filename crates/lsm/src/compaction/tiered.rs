@@ -8,7 +8,8 @@
 //! Neighbours of similar size form a tier: going from new to old, a run joins the tier if it is at most
 //! `SIMILAR` times as large as the largest in it. A tier of [`WIDTH`] runs is merged into one, which is
 //! then about as large as the runs of the next tier. So a byte is rewritten once a tier, and there are
-//! less than `WIDTH` runs a tier. Should sizes that never match let runs pile up all the same, the
+//! less than `WIDTH` runs a tier: the layout is for collections that are written more than they are scanned,
+//! so `WIDTH` is rather large. Should sizes that never match let runs pile up all the same, the
 //! cheapest neighbours are merged from [`MOST_RUNS`] on.
 
 use std::collections::BTreeSet;
@@ -17,11 +18,11 @@ use std::ops::Range;
 use super::policy::{CompactionPlan, CompactionPolicy, PlanInput, RunShape, VersionShape, all_inputs};
 
 /// Runs of one tier that are merged.
-pub const WIDTH: usize = 4;
+pub const WIDTH: usize = 8;
 /// How much larger than the largest of a tier a run may be to join it.
 const SIMILAR: u64 = 2;
 /// Runs from which on the cheapest neighbours are merged, of whatever size.
-pub const MOST_RUNS: usize = 24;
+pub const MOST_RUNS: usize = 32;
 
 /// The policy of the tiered layout.
 #[derive(Debug, Clone, Copy)]
@@ -114,10 +115,13 @@ mod tests {
     #[test]
     fn runs_of_similar_size_melt_together() {
         let sketch = Sketch::parse(
-            "0: 8[a-z:64] 7[a-z:64] 6[a-z:64] 5[a-z:64] 4[a-z:64] 3[a-z:64] 2[a-z:500] 1[a-z:5000]",
+            "0: 11[a-z:64] 10[a-z:64] 9[a-z:64] 8[a-z:64] 7[a-z:64] 6[a-z:64] 5[a-z:64] 4[a-z:64] 3[a-z:64] \
+             2[a-z:500] 1[a-z:5000]",
         );
         let plan = Tiered::new(64).pick(&sketch.shape(), &BTreeSet::new()).unwrap();
-        assert_eq!((plan.inputs.len(), plan.output_run, plan.bottom), (6, 8, false));
+        assert_eq!((plan.inputs.len(), plan.output_run, plan.bottom), (9, 11, false));
+        let sketch = Sketch::parse("0: 4[a-z:64] 3[a-z:64] 2[a-z:64] 1[a-z:5000]");
+        assert_eq!(Tiered::new(64).pick(&sketch.shape(), &BTreeSet::new()), None);
     }
 
     #[test]
@@ -151,8 +155,8 @@ mod tests {
     fn write_amplification_of_random_writes_stays_low() {
         const MIB: u64 = 1 << 20;
         let small = simulate(&Tiered::new(64 * MIB), 11, 64 * MIB);
-        assert!(small.amplification <= 2.5 && small.most_runs <= 6, "{small:?}");
+        assert!(small.amplification <= 2.0 && small.most_runs <= 8, "{small:?}");
         let large = simulate(&Tiered::new(64 * MIB), 440, 64 * MIB);
-        assert!(large.amplification <= 6.0 && large.most_runs <= 15, "{large:?}");
+        assert!(large.amplification <= 4.0 && large.most_runs <= 22, "{large:?}");
     }
 }
