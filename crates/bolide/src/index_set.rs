@@ -5,16 +5,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_index::standalone::composite::{CompositeIndex, StaleEntryFilter, entry_origin};
+use bolide_index::standalone::composite::{CompositeIndex, EntryLayout, StaleEntryFilter};
+use bolide_index::standalone::eager::EagerIndex;
 use bolide_index::standalone::lazy::{LazyIndex, LazyMerge};
 use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, EmbeddedIndex, EntryOrder, IndexKind, IndexSpec,
-    IndexedRecord, JsonExtractor, KeyIndex, Maintenance, Repair, SecondaryIndex, Slot, StagedChange,
-    ValidationStrategy, slots_of,
+    AttributeExtractor, AttributePlan, AttributeValues, DeletedRange, EmbeddedIndex, EntryOrder, IndexKind,
+    IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, Maintenance, Repair, SecondaryIndex, Slot,
+    StagedBatch, StagedChange, ValidationStrategy, slots_of,
 };
 use bolide_lsm::compaction::{CompactionFilter, FilteredEntry};
 use bolide_lsm::store::TreeReader;
-use bolide_lsm::{ReadView, Store, StoreBatch};
+use bolide_lsm::{Operation, PlacedOperation, ReadView, Store, StoreBatch};
 
 use crate::catalog::RecordKind;
 use crate::embedded::{Owner, install_collectors};
@@ -49,19 +50,14 @@ fn structure(
     let unavailable = |what: &str| {
         Err(Error::new(ErrorKind::Unsupported, format!("{what} is not available in this version")))
     };
-    if spec.validation() == ValidationStrategy::KeyIndex && spec.kind() != IndexKind::Composite {
-        return unavailable("validation=key-index");
-    }
     if spec.repair() != Repair::IndexCompaction {
         return unavailable("the option `repair`");
     }
-    match (spec.kind(), spec.entry_order()) {
-        (IndexKind::Composite, EntryOrder::Newest) => {
-            Ok(Arc::new(CompositeIndex::new(spec, tree).with_key_index(keys)))
-        }
-        (IndexKind::Composite, _) => unavailable("order=primary-key"),
-        (IndexKind::Lazy, _) => Ok(Arc::new(LazyIndex::new(spec, tree))),
-        (kind, _) => unavailable(&format!("the index kind {}", kind.name())),
+    match spec.kind() {
+        IndexKind::Composite => Ok(Arc::new(CompositeIndex::new(spec, tree).with_key_index(keys))),
+        IndexKind::Lazy => Ok(Arc::new(LazyIndex::new(spec, tree).with_key_index(keys))),
+        IndexKind::Eager => Ok(Arc::new(EagerIndex::new(spec, tree).with_key_index(keys))),
+        kind => unavailable(&format!("the index kind {}", kind.name())),
     }
 }
 
@@ -155,17 +151,20 @@ pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Res
         // The one has the tombstones and deleted ranges of the records themselves, the other no entries.
         return Ok(());
     }
-    let attributes = index.spec().attributes().len();
+    let layout = EntryLayout::of(index.spec());
     let reader = store.tree_reader(table)?;
-    if index.spec().kind() == IndexKind::Lazy {
-        return install_merge_operator(store, table, index, reader);
+    match index.spec().kind() {
+        IndexKind::Lazy => return install_merge_operator(store, table, index, reader),
+        // Compactions change no piece; stale postings go when their piece is written again.
+        IndexKind::Eager if index.spec().maintenance() == Maintenance::Validation => return Ok(()),
+        IndexKind::Eager => return store.add_unfiltered_dependent(table, index.tree),
+        _ => {}
     }
     if index.spec().maintenance() == Maintenance::Validation {
-        let filter = StaleEntryFilter::new(attributes, TableWrites { table: reader });
+        let filter = StaleEntryFilter::new(layout, TableWrites { table: reader });
         return store.set_compaction_filter(index.tree, Arc::new(StaleEntries(filter)));
     }
-    store
-        .set_compaction_filter(index.tree, Arc::new(EntriesOfDeletedRanges { attributes, table: reader }))?;
+    store.set_compaction_filter(index.tree, Arc::new(EntriesOfDeletedRanges { layout, table: reader }))?;
     store.add_dependent(table, index.tree)
 }
 
@@ -190,11 +189,11 @@ impl CompactionFilter for StaleEntries {
     fn drops(
         &self,
         key: &[u8],
-        _sequence: SequenceNumber,
-        _value: &[u8],
+        sequence: SequenceNumber,
+        value: &[u8],
         oldest_in_use: SequenceNumber,
     ) -> Result<bool> {
-        self.0.is_stale(key, oldest_in_use)
+        self.0.is_stale(FilteredEntry { key, sequence, value }, oldest_in_use)
     }
 
     fn drops_many(
@@ -203,15 +202,14 @@ impl CompactionFilter for StaleEntries {
         oldest_in_use: SequenceNumber,
         out: &mut Vec<bool>,
     ) -> Result<()> {
-        let keys: Vec<&[u8]> = entries.iter().map(|entry| entry.key).collect();
-        self.0.are_stale(&keys, oldest_in_use, out)
+        self.0.are_stale(entries, oldest_in_use, out)
     }
 }
 
 /// The filter of an index with `maintenance=synchronous`.
 #[derive(Debug)]
 struct EntriesOfDeletedRanges {
-    attributes: usize,
+    layout: EntryLayout,
     table: TreeReader,
 }
 
@@ -219,13 +217,13 @@ impl CompactionFilter for EntriesOfDeletedRanges {
     fn drops(
         &self,
         key: &[u8],
-        _sequence: SequenceNumber,
+        sequence: SequenceNumber,
         _value: &[u8],
         oldest_in_use: SequenceNumber,
     ) -> Result<bool> {
         // A malformed entry stays, for the check to report.
-        let Some((sequence, primary_key)) = entry_origin(key, self.attributes) else { return Ok(false) };
-        Ok(self.table.newest_range_tombstone_at(primary_key, oldest_in_use) > sequence)
+        let Some(entry) = self.layout.parse(key, sequence) else { return Ok(false) };
+        Ok(self.table.newest_range_tombstone_at(entry.primary_key, oldest_in_use) > entry.sequence)
     }
 }
 
@@ -414,10 +412,12 @@ impl IndexSet {
     /// `Corruption` or `Io` from reading; `LimitExceeded` where the batch grows over its limit.
     pub(crate) fn stage(
         &self,
+        table: TreeId,
         changes: &[Change<'_>],
         view: &ReadView,
         batch: &mut StoreBatch,
     ) -> Result<()> {
+        let deleted = deleted_ranges(table, batch);
         let extracted: Vec<_> =
             changes.iter().map(|change| self.extract_change(change)).collect::<Result<_>>()?;
         let mut key = Vec::new();
@@ -441,6 +441,7 @@ impl IndexSet {
                 }
             }));
             let mut out = StagedWrites { batch, sequence: 0, key: Vec::new() };
+            let staged = StagedBatch { table, changes: &staged, deleted: &deleted };
             index.structure.stage(&staged, view, &mut key, &mut out)?;
         }
         Ok(())
@@ -458,6 +459,17 @@ impl IndexSet {
         }
         Ok((old, new))
     }
+}
+
+/// The ranges of `table` that `batch` deletes.
+fn deleted_ranges(table: TreeId, batch: &StoreBatch) -> Vec<DeletedRange> {
+    let range = |placed: PlacedOperation<'_>| match placed.operation {
+        Operation::RangeDelete { start, end } if placed.tree == table => {
+            Some(DeletedRange { start: start.to_vec(), end: end.to_vec(), sequence: placed.sequence })
+        }
+        _ => None,
+    };
+    batch.operations().filter_map(range).collect()
 }
 
 /// What a write does to one record.
@@ -534,6 +546,7 @@ impl BackFill {
     /// As [`IndexSet::stage`].
     pub(crate) fn stage(
         &mut self,
+        table: TreeId,
         records: &[(&[u8], &[u8], SequenceNumber)],
         view: &ReadView,
         batch: &mut StoreBatch,
@@ -555,7 +568,8 @@ impl BackFill {
         };
         let changes: Vec<StagedChange<'_>> = records.iter().zip(&values).map(change).collect();
         let mut out = StagedWrites { batch, sequence: first, key: Vec::new() };
-        self.index.structure.stage(&changes, view, &mut self.key, &mut out)
+        let staged = StagedBatch { table, changes: &changes, deleted: &[] };
+        self.index.structure.stage(&staged, view, &mut self.key, &mut out)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_index::IndexSpec;
-use bolide_index::standalone::composite::{NewestWrites, StaleEntryFilter};
+use bolide_index::standalone::composite::{EntryLayout, NewestWrites, StaleEntryFilter};
 use bolide_index::standalone::lazy::PostingFate;
 use bolide_lsm::store::TreeReader;
 
@@ -34,7 +34,7 @@ pub(crate) struct StalePostings(StaleEntryFilter<TableWrites>);
 impl StalePostings {
     /// For the index that `spec` declares, over the records in `table`.
     pub(crate) fn new(spec: &IndexSpec, table: TreeReader) -> Self {
-        Self(StaleEntryFilter::new(spec.attributes().len(), TableWrites { table }))
+        Self(StaleEntryFilter::new(EntryLayout::of(spec), TableWrites { table }))
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn share(
                 stale += u64::from(table.newest_sequence(key)? != Some(sequence));
                 Ok(())
             };
-            if !index.structure.origins(entries.key(), entries.value(), &mut visit)? {
+            if !index.structure.origins(entries.key(), entries.sequence(), entries.value(), &mut visit)? {
                 return Ok(None);
             }
             entries.next()?;

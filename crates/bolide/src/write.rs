@@ -136,7 +136,7 @@ impl CommitStage for OldRecords {
                     sequence: write.sequence,
                 })
                 .collect();
-            part.indexes.stage(&changes, view, batch)?;
+            part.indexes.stage(part.collection.tree, &changes, view, batch)?;
         }
         Ok(())
     }

@@ -14,13 +14,18 @@ use bolide::{
 use support::{seed, threaded, tiny, tiny_collection};
 
 /// Specifications that a build has something different to do for.
-const SPECS: [&str; 6] = [
+const SPECS: [&str; 11] = [
     "i=a:composite",
     "i=a:composite:maintenance=synchronous",
     "i=tags[*]+a:composite",
     "i=a:composite:validation=key-index",
     "i=a:lazy",
     "i=a:lazy:maintenance=synchronous",
+    "i=a:composite:order=primary-key",
+    "i=a:eager",
+    "i=a:eager:split=off,maintenance=synchronous",
+    "i=a:eager:validation=key-index",
+    "i=a:composite:order=primary-key,maintenance=synchronous",
 ];
 
 fn record(rng: &mut SimRng) -> Vec<u8> {

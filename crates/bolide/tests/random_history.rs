@@ -11,7 +11,7 @@ use bolide::{
 use support::{Model, Row, components, keys_where, tiny, tiny_collection};
 
 /// Index specifications that the histories make and drop.
-const SPECS: [&str; 7] = [
+const SPECS: [&str; 12] = [
     "group",
     "sync=group:composite:maintenance=synchronous",
     "in.number",
@@ -19,6 +19,11 @@ const SPECS: [&str; 7] = [
     "both=group+in.number",
     "lazy=group:lazy",
     "lists=tags[*]:lazy:maintenance=synchronous",
+    "eager=group:eager",
+    "pieces=tags[*]:eager:maintenance=synchronous",
+    "whole=in.number:eager:split=off,validation=get-lite",
+    "keyed=group:composite:order=primary-key",
+    "keyed-sync=tags[*]:composite:order=primary-key,maintenance=synchronous",
 ];
 
 const KEYS: u64 = 60;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_index::{
     AttributeExtractor, AttributePlan, AttributeValues, CompositeIndex, IndexWrites, IndexedRecord,
-    JsonExtractor, Lookup, LookupOptions, Query, SecondaryIndex, StagedChange,
+    JsonExtractor, Lookup, LookupOptions, Query, SecondaryIndex, StagedBatch, StagedChange,
 };
 use bolide_lsm::{
     CommitStage, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions,
@@ -79,7 +79,8 @@ impl CommitStage for OldRecord {
             IndexedRecord { primary_key: &self.key, sequence: Some(sequence), values: &values, slots: &[0] };
         let own = batch.first_sequence();
         let change = StagedChange { sequence: own, old: Some(old), new: None };
-        self.index.stage(&[change], view, &mut Vec::new(), &mut Staged(batch, own))
+        let staged = StagedBatch { table: self.table, changes: &[change], deleted: &[] };
+        self.index.stage(&staged, view, &mut Vec::new(), &mut Staged(batch, own))
     }
 }
 

@@ -53,7 +53,9 @@ pub use lookup::{Lookup, LookupOptions, Row};
 pub use path::AttributePath;
 pub use predicate::{Condition, Predicate, ValueRange};
 pub use query::{CompiledQuery, Order, Projection, Query};
-pub use secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
+pub use secondary_index::{
+    DeletedRange, IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch, StagedChange, slots_of,
+};
 pub use source::{EntryCursor, ReadSource, TreeSource, VersionCursor};
 pub use spec::{EntryOrder, IndexKind, IndexSpec, Maintenance, Repair, Split, ValidationStrategy};
 pub use standalone::composite::CompositeIndex;

@@ -17,7 +17,9 @@ use crate::lookup::{Lookup, LookupOptions};
 use crate::path::Step;
 use crate::predicate::Condition;
 use crate::query::{Order, Query};
-use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
+use crate::secondary_index::{
+    IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch, StagedChange, slots_of,
+};
 use crate::source::{EntryCursor, ReadSource, TreeSource, VersionCursor};
 use crate::standalone::composite::CompositeIndex;
 
@@ -365,7 +367,8 @@ impl Collection {
                         slots,
                     });
                     let change = StagedChange { sequence: self.last, old, new };
-                    index.stage(&[change], &before, &mut scratch, &mut writes)?;
+                    let staged = StagedBatch { table: TABLE, changes: &[change], deleted: &[] };
+                    index.stage(&staged, &before, &mut scratch, &mut writes)?;
                 }
             }
         }

@@ -91,6 +91,37 @@ pub struct StagedChange<'r> {
     pub new: Option<IndexedRecord<'r>>,
 }
 
+/// What a batch does to the records of one collection, seen from inside its commit.
+#[derive(Debug, Clone, Copy)]
+pub struct StagedBatch<'b> {
+    /// The tree of the records.
+    pub table: TreeId,
+    /// The last change of each primary key, by sequence number ascending, all with a number.
+    pub changes: &'b [StagedChange<'b>],
+    /// The ranges that it deletes.
+    pub deleted: &'b [DeletedRange],
+}
+
+/// A range of primary keys that a batch deletes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeletedRange {
+    /// The first key.
+    pub start: Vec<u8>,
+    /// The first key behind.
+    pub end: Vec<u8>,
+    /// The sequence number of the deletion.
+    pub sequence: SequenceNumber,
+}
+
+impl StagedBatch<'_> {
+    /// Whether a range that the batch deletes covers what was written to `primary_key` at `sequence`.
+    pub fn deletes(&self, primary_key: &[u8], sequence: SequenceNumber) -> bool {
+        self.deleted.iter().any(|range| {
+            range.sequence > sequence && *range.start <= *primary_key && *primary_key < *range.end
+        })
+    }
+}
+
 /// A secondary index of a collection: it turns writes into entries, and queries into candidates. It
 /// never decides an answer; the [lookup driver](crate::lookup) does.
 ///
@@ -123,20 +154,19 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         self.needs_stage()
     }
 
-    /// Writes what depends on the state before the commit, which `view` shows. Called once for the batch,
-    /// with the last change of each of its primary keys, by sequence number ascending, all with a number.
+    /// Writes what depends on the state before the commit, which `view` shows. Called once for the batch.
     /// `key` is scratch memory.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading; `LimitExceeded` as [`derive`](Self::derive).
     fn stage(
         &self,
-        changes: &[StagedChange<'_>],
+        batch: &StagedBatch<'_>,
         view: &S,
         key: &mut Vec<u8>,
         out: &mut dyn IndexWrites,
     ) -> Result<()> {
-        let _ = (changes, view, key, out);
+        let _ = (batch, view, key, out);
         Ok(())
     }
 
@@ -175,17 +205,18 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
     fn validator(&self) -> &dyn Validator<S::Tree>;
 
     /// Calls `visit` with the sequence number and the primary key of each write that the entry `key`, `value`
-    /// of its tree stems from, to tell stale entries. False if it cannot say.
+    /// of its tree, written at `sequence`, stems from, to tell stale entries. False if it cannot say.
     ///
     /// # Errors
     /// Those of `visit`.
     fn origins(
         &self,
         key: &[u8],
+        sequence: SequenceNumber,
         value: &[u8],
         visit: &mut dyn FnMut(SequenceNumber, &[u8]) -> Result<()>,
     ) -> Result<bool> {
-        let _ = (key, value, visit);
+        let _ = (key, sequence, value, visit);
         Ok(false)
     }
 

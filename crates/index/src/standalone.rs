@@ -3,6 +3,7 @@
 
 pub mod composite;
 pub mod covering;
+pub mod eager;
 pub mod lazy;
 pub mod posting_list;
 pub(crate) mod secondary_key;

@@ -10,32 +10,35 @@ use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 10] = [
+pub const BUILT: [&str; 21] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
     "composite:include=pad,maintenance=synchronous",
     "composite:validation=get-lite",
     "composite:validation=key-index",
+    "composite:order=primary-key",
+    "composite:order=primary-key,maintenance=synchronous",
     "lazy",
     "lazy:maintenance=synchronous",
     "lazy:validation=get-lite",
+    "lazy:validation=key-index",
     "lazy:include=pad",
+    "eager",
+    "eager:maintenance=synchronous",
+    "eager:split=off",
+    "eager:split=off,maintenance=synchronous",
+    "eager:validation=get-lite",
+    "eager:validation=key-index",
+    "eager:include=pad",
+    "eager:include=pad,maintenance=synchronous",
 ];
 
 /// Kinds and options that take part as soon as they are not refused.
-pub const ANNOUNCED: [&str; 13] = [
-    "composite:order=primary-key",
-    "composite:order=primary-key,maintenance=synchronous",
+pub const ANNOUNCED: [&str; 5] = [
     "composite:repair=primary-compaction",
-    "lazy:validation=key-index",
     "lazy:repair=primary-compaction",
-    "eager",
-    "eager:split=off",
-    "eager:maintenance=synchronous",
-    "eager:validation=key-index",
     "eager:repair=primary-compaction",
-    "eager:include=pad",
     "embedded",
     "embedded:bloom_bits=1",
 ];

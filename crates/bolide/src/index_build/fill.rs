@@ -225,7 +225,7 @@ impl CommitStage for StillCurrent {
                 current.push((key.as_slice(), record.as_slice(), *sequence));
             }
         }
-        self.back_fill.stage(&current, view, batch)?;
+        self.back_fill.stage(self.table, &current, view, batch)?;
         self.entries.store(batch.len() as u64 - before, Ordering::Relaxed);
         Ok(())
     }

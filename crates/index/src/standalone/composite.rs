@@ -8,12 +8,18 @@
 //!          with include=: the byte 00 or 01 as above, then the covering
 //! ```
 //!
+//! With `order=primary-key` there is no sequence number in the key, as in the papers:
+//!
+//! ```text
+//! key      secondary key, primary key    the sequence number is that of the entry in its tree
+//! ```
+//!
 //! The covering holds the included attributes of the record, in the layout of `standalone/covering.rs`: every
 //! entry of a record carries all of it.
 //!
-//! Encoded values are prefix-free (see [`crate::attribute`]), so keys are read without a length. The
-//! papers' composite key has no sequence number in it; with it, the newest K of a value are the first K
-//! current entries, and the reader stops there. An attribute but the first may be absent: it is then
+//! Encoded values are prefix-free (see [`crate::attribute`]), so keys are read without a length. With the
+//! sequence number in the key the newest K of a value are the first K current entries, and the reader stops
+//! there; without it all entries of a value are read and sorted. An attribute but the first may be absent: it is then
 //! written as the byte 08, which sorts before all values.
 //!
 //! # Cases
@@ -39,10 +45,17 @@
 //! A stale entry is never answered: the newest write of its primary key has another sequence number, or
 //! there is none, or a range tombstone covers it. An entry's own tree sequence number equals the one in its
 //! key, so a snapshot sees exactly the entries of the writes it sees. Every entry key is used once.
+//!
+//! With `order=primary-key` two writes of one key with one value share their entry key. Where the table says
+//! `(value, r)` is stale, or deleted, besides the put of `(value, s)` under the same key, that put takes its place: as
+//! a newer version of the entry, so that older snapshots see the old one. A back-fill must not put an old
+//! version above a newer one, so it looks at each record again inside the commit.
 
 mod cursor;
 mod entry_key;
 mod stale_filter;
+
+use std::collections::HashSet;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
 
@@ -51,14 +64,15 @@ use crate::attribute_plan::AttributeValues;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::query::{CompiledQuery, Order};
-use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange, slots_of};
+use crate::secondary_index::{
+    IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch, StagedChange, slots_of,
+};
 use crate::source::{EntryCursor, ReadSource, TreeSource};
-use crate::spec::{IndexSpec, Maintenance, ValidationStrategy};
+use crate::spec::{IndexSpec, Maintenance};
 use crate::standalone::{covering, secondary_key};
 use crate::validation::{KeyIndexValidator, Validator, validator_for};
 use cursor::{CompositeCursor, Walk};
-use entry_key::EntryKey;
-
+pub use entry_key::{EntryKey, EntryLayout};
 pub use stale_filter::{NewestWrites, StaleEntryFilter};
 
 /// Value of an entry whose write has further entries.
@@ -68,6 +82,7 @@ const ONE_OF_SEVERAL: &[u8] = &[1];
 #[derive(Debug)]
 pub struct CompositeIndex {
     spec: IndexSpec,
+    layout: EntryLayout,
     tree: [TreeId; 1],
     /// Asks the key index of the collection, where the specification wants that.
     keys: Option<KeyIndexValidator>,
@@ -76,14 +91,13 @@ pub struct CompositeIndex {
 impl CompositeIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
-        Self { spec, tree: [tree], keys: None }
+        Self { layout: EntryLayout::of(&spec), spec, tree: [tree], keys: None }
     }
 
     /// The same, validating by the key index in `keys` if its specification says `validation=key-index`.
     #[must_use]
     pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
-        let wanted = self.spec.validation() == ValidationStrategy::KeyIndex;
-        self.keys = keys.filter(|_| wanted).map(KeyIndexValidator::new);
+        self.keys = KeyIndexValidator::wanted_by(&self.spec, keys);
         self
     }
 
@@ -96,12 +110,12 @@ impl CompositeIndex {
     }
 
     /// Calls `visit` with the key and value of every entry of `record`, and with the offset of the sequence
-    /// number in the key.
+    /// number in the key if it has one.
     fn for_each_entry(
         &self,
         record: &IndexedRecord<'_>,
         key: &mut Vec<u8>,
-        mut visit: impl FnMut(&[u8], &[u8], usize) -> Result<()>,
+        mut visit: impl FnMut(&[u8], &[u8], Option<usize>) -> Result<()>,
     ) -> Result<()> {
         let (_, included) = record.split_slots(&self.spec);
         let mut covered = Vec::new();
@@ -115,8 +129,10 @@ impl CompositeIndex {
                 }
                 &covered
             };
-            let sequence_at = key.len();
-            entry_key::put_sequence(key, record.sequence.unwrap_or(0));
+            let sequence_at = self.layout.is_newest_first().then_some(key.len());
+            if sequence_at.is_some() {
+                entry_key::put_sequence(key, record.sequence.unwrap_or(0));
+            }
             key.extend_from_slice(record.primary_key);
             visit(key, value, sequence_at)
         })
@@ -146,7 +162,9 @@ impl CompositeIndex {
                 slots: &slots,
             };
             self.for_each_entry(&record, &mut key, |key, value, _| {
-                if own.get(key)?.is_none_or(|(_, found)| *found != *value) {
+                let found = own.get(key)?;
+                let written = |at: SequenceNumber| at == records.sequence();
+                if found.is_none_or(|(at, found)| !written(at) || *found != *value) {
                     report.missing += 1;
                     report.describe(|| {
                         format!(
@@ -179,7 +197,7 @@ impl CompositeIndex {
         entries.seek_to_first()?;
         while entries.valid() {
             report.entries += 1;
-            let Some(entry) = EntryKey::parse(entries.key(), self.spec.attributes().len()) else {
+            let Some(entry) = self.layout.parse(entries.key(), entries.sequence()) else {
                 report.malformed += 1;
                 report.describe(|| {
                     format!("index {}: malformed key {:?}", self.spec.name(), show(entries.key()))
@@ -231,12 +249,6 @@ impl CompositeIndex {
     }
 }
 
-/// The sequence number and the primary key in the key of an entry of an index over `attributes` attributes;
-/// `None` where the key is malformed.
-pub fn entry_origin(key: &[u8], attributes: usize) -> Option<(SequenceNumber, &[u8])> {
-    EntryKey::parse(key, attributes).map(|entry| (entry.sequence, entry.primary_key))
-}
-
 fn show(key: &[u8]) -> String {
     key.escape_ascii().to_string()
 }
@@ -253,7 +265,7 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
         let patch = record.sequence.is_none();
         self.for_each_entry(record, key, |key, value, sequence_at| {
-            out.put(self.tree(), key, value, patch.then_some(sequence_at))
+            out.put(self.tree(), key, value, sequence_at.filter(|_| patch))
         })
     }
 
@@ -263,7 +275,7 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
 
     fn stage(
         &self,
-        changes: &[StagedChange<'_>],
+        batch: &StagedBatch<'_>,
         _view: &S,
         key: &mut Vec<u8>,
         out: &mut dyn IndexWrites,
@@ -271,11 +283,21 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
         if !self.is_synchronous() {
             return Ok(());
         }
-        for StagedChange { sequence, old, .. } in changes {
+        let mut replaced: HashSet<Vec<u8>> = HashSet::new();
+        for StagedChange { sequence, old, new } in batch.changes {
             let Some(old) = old else { continue };
             debug_assert!(old.sequence.is_some(), "an old record was written");
+            replaced.clear();
+            if let (Some(new), false) = (new, self.layout.is_newest_first()) {
+                self.for_each_entry(new, key, |key, _, _| {
+                    replaced.insert(key.to_vec());
+                    Ok(())
+                })?;
+            }
             out.set_sequence(*sequence);
-            self.for_each_entry(old, key, |key, _, _| out.delete(self.tree(), key))?;
+            self.for_each_entry(old, key, |key, _, _| {
+                if replaced.contains(key) { Ok(()) } else { out.delete(self.tree(), key) }
+            })?;
         }
         Ok(())
     }
@@ -291,8 +313,8 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
         view: &'v S,
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
         let tree = view.tree(self.tree())?;
-        let walk = Walk::choose(access, order, self.spec.attributes().len());
-        let (low, end) = walk.bounds(access);
+        let walk = Walk::choose(access, order, &self.spec);
+        let (low, end) = walk.bounds(access, self.layout);
         let entries = tree.cursor(&low, Some(&end))?;
         Ok(Box::new(CompositeCursor::new(entries, walk, access, &self.spec, view.sequence())))
     }
@@ -307,10 +329,11 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
     fn origins(
         &self,
         key: &[u8],
+        sequence: SequenceNumber,
         _value: &[u8],
         visit: &mut dyn FnMut(SequenceNumber, &[u8]) -> Result<()>,
     ) -> Result<bool> {
-        match EntryKey::parse(key, self.spec.attributes().len()) {
+        match self.layout.parse(key, sequence) {
             Some(entry) => visit(entry.sequence, entry.primary_key).map(|()| true),
             None => Ok(false),
         }

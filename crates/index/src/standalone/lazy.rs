@@ -43,12 +43,12 @@ use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::query::Order;
-use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedChange};
+use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch, StagedChange};
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::{IndexSpec, Maintenance};
 use crate::standalone::posting_list::{FragmentWriter, ListCursor, Posting, check_lists};
 use crate::standalone::{covering, secondary_key};
-use crate::validation::{Validator, validator_for};
+use crate::validation::{KeyIndexValidator, Validator, validator_for};
 use reader::FragmentReader;
 
 pub use merge::{LazyMerge, PostingFate};
@@ -58,6 +58,8 @@ pub use merge::{LazyMerge, PostingFate};
 pub struct LazyIndex {
     spec: IndexSpec,
     tree: [TreeId; 1],
+    /// Asks the key index of the collection, where the specification wants that.
+    keys: Option<KeyIndexValidator>,
 }
 
 /// What a commit does to the lists: the fragments that it adds, by secondary key and sequence number.
@@ -78,7 +80,14 @@ enum Added {
 impl LazyIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
-        Self { spec, tree: [tree] }
+        Self { spec, tree: [tree], keys: None }
+    }
+
+    /// The same, validating by the key index in `keys` if its specification says `validation=key-index`.
+    #[must_use]
+    pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
+        self.keys = KeyIndexValidator::wanted_by(&self.spec, keys);
+        self
     }
 
     fn tree(&self) -> TreeId {
@@ -180,7 +189,7 @@ impl<S: ReadSource> SecondaryIndex<S> for LazyIndex {
 
     fn stage(
         &self,
-        changes: &[StagedChange<'_>],
+        batch: &StagedBatch<'_>,
         _view: &S,
         key: &mut Vec<u8>,
         out: &mut dyn IndexWrites,
@@ -189,7 +198,7 @@ impl<S: ReadSource> SecondaryIndex<S> for LazyIndex {
             return Ok(());
         }
         let mut lists = ListChanges::new();
-        changes.iter().try_for_each(|change| self.note_change(change, key, &mut lists))?;
+        batch.changes.iter().try_for_each(|change| self.note_change(change, key, &mut lists))?;
         for ((key, sequence), change) in &lists {
             out.set_sequence(*sequence);
             out.merge(self.tree(), key, &fragment(*sequence, change))?;
@@ -218,7 +227,10 @@ impl<S: ReadSource> SecondaryIndex<S> for LazyIndex {
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
-        validator_for(&self.spec)
+        match &self.keys {
+            Some(keys) => keys,
+            None => validator_for(&self.spec),
+        }
     }
 
     fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {

@@ -23,7 +23,7 @@ use crate::check::{CheckedTable, IndexCheck};
 use crate::query::{CompiledQuery, Order};
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::source::{EntryCursor, ReadSource, TreeSource};
-use crate::spec::IndexSpec;
+use crate::spec::{IndexSpec, ValidationStrategy};
 
 /// Compares with the newest sequence number of the primary key in a [`KeyIndex`].
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +35,11 @@ impl KeyIndexValidator {
     /// Asks the key index in `tree`.
     pub fn new(tree: TreeId) -> Self {
         Self { tree }
+    }
+
+    /// Asks the key index in `keys`, if `spec` says `validation=key-index`.
+    pub(crate) fn wanted_by(spec: &IndexSpec, keys: Option<TreeId>) -> Option<Self> {
+        keys.filter(|_| spec.validation() == ValidationStrategy::KeyIndex).map(Self::new)
     }
 }
 

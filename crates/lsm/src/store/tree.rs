@@ -5,7 +5,7 @@
 //! memtable, the full memtables (newest first), the runs of the version (newest first). For one key,
 //! every version in an earlier component is newer than every version in a later one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -41,8 +41,8 @@ pub(super) struct Tree {
     pub(super) merge_operator: RwLock<Option<Arc<dyn MergeOperator>>>,
     /// Makes what watches the entries of new sstables.
     pub(super) collectors: RwLock<Option<Arc<dyn CollectorFactory>>>,
-    /// Trees with entries about this tree's records.
-    pub(super) dependents: RwLock<BTreeSet<TreeId>>,
+    /// Trees with entries about this tree's records, and whether their compactions drop those of deleted ones.
+    pub(super) dependents: RwLock<BTreeMap<TreeId, bool>>,
     /// Set when the tree was dropped: background work on it ends.
     pub(super) dropped: AtomicBool,
     /// Bytes of sstables that flushes and compactions wrote for it since it was opened.

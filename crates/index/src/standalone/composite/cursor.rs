@@ -4,19 +4,19 @@ use std::borrow::Cow;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 
-use super::entry_key::{self, EntryKey};
+use super::entry_key::{self, EntryLayout};
 use crate::access::Access;
 use crate::attribute;
 use crate::candidate::{Candidate, CandidateCursor};
 use crate::query::Order;
 use crate::source::EntryCursor;
-use crate::spec::IndexSpec;
+use crate::spec::{EntryOrder, IndexSpec};
 use crate::standalone::secondary_key;
 
 /// How the cursor goes over the entries of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Walk {
-    /// In key order: of one secondary key newest first, of several by value.
+    /// In key order: of one secondary key newest first (or by primary key), of several by value.
     Forward,
     /// Against key order: of one secondary key oldest first.
     Backward,
@@ -26,12 +26,15 @@ pub(super) enum Walk {
 
 impl Walk {
     /// The walk that delivers `order` within `access`, if one does; else the cheapest.
-    pub(super) fn choose(access: &Access, order: Order, attributes: usize) -> Self {
+    pub(super) fn choose(access: &Access, order: Order, spec: &IndexSpec) -> Self {
         match order {
+            _ if spec.entry_order() == EntryOrder::PrimaryKey => Self::Forward,
             Order::Oldest if access.point => Self::Backward,
             // Of the entries with one value of the order's attribute, the newest must come first, so
             // nothing may stand between that value and the sequence number.
-            Order::ValueDescending if access.order_attribute.is_some_and(|at| at + 1 == attributes) => {
+            Order::ValueDescending
+                if access.order_attribute.is_some_and(|at| at + 1 == spec.attributes().len()) =>
+            {
                 Self::GroupsDescending
             }
             _ => Self::Forward,
@@ -40,9 +43,9 @@ impl Walk {
 
     /// The keys to walk over: those of `access`, without what comes before the candidate that the answers go on
     /// behind.
-    pub(super) fn bounds(self, access: &Access) -> (Cow<'_, [u8]>, Cow<'_, [u8]>) {
+    pub(super) fn bounds(self, access: &Access, layout: EntryLayout) -> (Cow<'_, [u8]>, Cow<'_, [u8]>) {
         let (low, end) = (Cow::Borrowed(&access.low[..]), Cow::Borrowed(&access.end[..]));
-        let Some(sequence) = access.resume.filter(|_| access.point) else {
+        let Some(sequence) = access.resume.filter(|_| access.point && layout.is_newest_first()) else {
             return (low, end);
         };
         let mut at = access.low.clone();
@@ -65,6 +68,7 @@ pub(super) struct CompositeCursor<'v, C> {
     walk: Walk,
     access: &'v Access,
     spec: &'v IndexSpec,
+    layout: EntryLayout,
     started: bool,
     /// Sequence number of the candidate given last, or of the view.
     last_sequence: SequenceNumber,
@@ -80,7 +84,9 @@ impl<'v, C: EntryCursor> CompositeCursor<'v, C> {
         spec: &'v IndexSpec,
         view_sequence: SequenceNumber,
     ) -> Self {
-        Self { entries, walk, access, spec, started: false, last_sequence: view_sequence, group: Vec::new() }
+        let layout = EntryLayout::of(spec);
+        let (started, group) = (false, Vec::new());
+        Self { entries, walk, access, spec, layout, started, last_sequence: view_sequence, group }
     }
 
     fn advance(&mut self) -> Result<()> {
@@ -114,7 +120,7 @@ impl<'v, C: EntryCursor> CompositeCursor<'v, C> {
         if !self.entries.valid() {
             return Ok(());
         }
-        let Some(entry) = EntryKey::parse(self.entries.key(), self.spec.attributes().len()) else {
+        let Some(entry) = self.layout.parse(self.entries.key(), self.entries.sequence()) else {
             return Err(self.malformed());
         };
         self.group.clear();
@@ -137,9 +143,9 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
         }
         let key = self.entries.key();
         let entry = if self.access.point {
-            EntryKey::split(key, self.access.low.len())
+            self.layout.split(key, self.access.low.len(), self.entries.sequence())
         } else {
-            EntryKey::parse(key, self.spec.attributes().len())
+            self.layout.parse(key, self.entries.sequence())
         };
         let Some(entry) = entry else {
             return Err(self.malformed());
@@ -161,7 +167,7 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
     }
 
     fn sequence_bound(&self) -> SequenceNumber {
-        if self.access.point && self.walk == Walk::Forward {
+        if self.access.point && self.walk == Walk::Forward && self.layout.is_newest_first() {
             self.last_sequence.saturating_sub(u64::from(self.started))
         } else {
             SequenceNumber::MAX
@@ -171,6 +177,7 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
     fn order(&self) -> Option<Order> {
         let by_value = self.access.order_attribute.is_some_and(|at| at + 1 == self.spec.attributes().len());
         match self.walk {
+            _ if !self.layout.is_newest_first() => None,
             Walk::Forward if self.access.point => Some(Order::Newest),
             Walk::Forward if by_value => Some(Order::Value),
             Walk::Forward => None,

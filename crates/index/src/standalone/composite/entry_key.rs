@@ -3,38 +3,59 @@
 use bolide_base::{MAX_SEQUENCE, SequenceNumber};
 
 use crate::attribute;
+use crate::spec::{EntryOrder, IndexSpec};
 
 /// Bytes of the inverted sequence number.
-pub(super) const SEQUENCE_BYTES: usize = 8;
+const SEQUENCE_BYTES: usize = 8;
 
-/// A key taken apart.
+/// How the keys of an index are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EntryKey<'k> {
-    /// The encoded values.
-    pub(crate) secondary_key: &'k [u8],
-    /// The sequence number of the record's write.
-    pub(crate) sequence: SequenceNumber,
-    /// The record's key.
-    pub(crate) primary_key: &'k [u8],
+pub struct EntryLayout {
+    attributes: usize,
+    order: EntryOrder,
 }
 
-impl<'k> EntryKey<'k> {
-    /// Takes apart the key of an index over `attributes` attributes; `None` where it is malformed.
-    pub(crate) fn parse(key: &'k [u8], attributes: usize) -> Option<Self> {
+/// An entry's key taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryKey<'k> {
+    /// The encoded values.
+    pub secondary_key: &'k [u8],
+    /// The sequence number of the record's write.
+    pub sequence: SequenceNumber,
+    /// The record's key.
+    pub primary_key: &'k [u8],
+}
+
+impl EntryLayout {
+    /// The layout of the index that `spec` declares.
+    pub fn of(spec: &IndexSpec) -> Self {
+        Self { attributes: spec.attributes().len(), order: spec.entry_order() }
+    }
+
+    /// Whether keys hold the sequence number, so that those of one secondary key come newest first.
+    pub(super) fn is_newest_first(self) -> bool {
+        self.order == EntryOrder::Newest
+    }
+
+    /// Takes apart the key of an entry that was written at `own`; `None` where it is malformed.
+    pub fn parse(self, key: &[u8], own: SequenceNumber) -> Option<EntryKey<'_>> {
         let mut len = 0;
-        for _ in 0..attributes {
+        for _ in 0..self.attributes {
             len += attribute::encoded_len(key.get(len..)?)?;
         }
-        Self::split(key, len)
+        self.split(key, len, own)
     }
 
     /// Takes apart a key whose secondary key has `len` bytes.
     #[inline]
-    pub(crate) fn split(key: &'k [u8], len: usize) -> Option<Self> {
+    pub(super) fn split(self, key: &[u8], len: usize, own: SequenceNumber) -> Option<EntryKey<'_>> {
         let (secondary_key, rest) = key.split_at_checked(len)?;
+        if self.order == EntryOrder::PrimaryKey {
+            return Some(EntryKey { secondary_key, sequence: own, primary_key: rest });
+        }
         let (inverted, primary_key) = rest.split_first_chunk::<SEQUENCE_BYTES>()?;
         let sequence = !u64::from_be_bytes(*inverted);
-        (sequence <= MAX_SEQUENCE).then_some(Self { secondary_key, sequence, primary_key })
+        (sequence <= MAX_SEQUENCE).then_some(EntryKey { secondary_key, sequence, primary_key })
     }
 }
 

@@ -21,8 +21,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bolide_base::{Result, SequenceNumber};
+use bolide_lsm::compaction::FilteredEntry;
 
-use super::entry_key::EntryKey;
+use super::entry_key::EntryLayout;
 
 /// Without much staleness, one entry in so many is looked at.
 const SAMPLE: u64 = 16;
@@ -63,7 +64,7 @@ pub trait NewestWrites: Send + Sync + fmt::Debug {
 /// Recognises stale entries of a composite index.
 #[derive(Debug)]
 pub struct StaleEntryFilter<W> {
-    attributes: usize,
+    layout: EntryLayout,
     table: W,
     calls: AtomicU64,
     /// The share of stale entries among those looked at lately, of [`ALL`].
@@ -71,24 +72,24 @@ pub struct StaleEntryFilter<W> {
 }
 
 impl<W: NewestWrites> StaleEntryFilter<W> {
-    /// For an index over `attributes` attributes of the collection whose writes are `table`.
-    pub fn new(attributes: usize, table: W) -> Self {
+    /// For an index with entries in `layout` of the collection whose writes are `table`.
+    pub fn new(layout: EntryLayout, table: W) -> Self {
         // Looks at all entries at first, until it knows better.
         let stale_share = AtomicU32::new(ALL / WORTHWHILE * 2);
-        Self { attributes, table, calls: AtomicU64::new(0), stale_share }
+        Self { layout, table, calls: AtomicU64::new(0), stale_share }
     }
 
-    /// True if no reader at or above `oldest_in_use` needs the entry with this key.
+    /// True if no reader at or above `oldest_in_use` needs this entry.
     ///
     /// # Errors
     /// Those of [`NewestWrites::newest_write`].
-    pub fn is_stale(&self, key: &[u8], oldest_in_use: SequenceNumber) -> Result<bool> {
+    pub fn is_stale(&self, entry: FilteredEntry<'_>, oldest_in_use: SequenceNumber) -> Result<bool> {
         let mut verdict = Vec::with_capacity(1);
-        self.are_stale(&[key], oldest_in_use, &mut verdict)?;
+        self.are_stale(&[entry], oldest_in_use, &mut verdict)?;
         Ok(verdict.pop().unwrap_or(false))
     }
 
-    /// [`is_stale`](Self::is_stale) for each of `keys`: appended to `out` in their order. Primary keys are looked up
+    /// [`is_stale`](Self::is_stale) for each of `entries`: appended to `out` in their order. Primary keys are looked up
     /// in the order of the table, whatever that of the entries: neighbours then share its blocks, and
     /// the searches wait for memory together.
     ///
@@ -96,21 +97,21 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
     /// Those of [`NewestWrites::newest_writes`].
     pub fn are_stale(
         &self,
-        keys: &[&[u8]],
+        entries: &[FilteredEntry<'_>],
         oldest_in_use: SequenceNumber,
         out: &mut Vec<bool>,
     ) -> Result<()> {
         let first = out.len();
-        out.resize(first + keys.len(), false);
+        out.resize(first + entries.len(), false);
         let Some(verdicts) = out.get_mut(first..) else { return Ok(()) };
-        let call = self.calls.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        let call = self.calls.fetch_add(entries.len() as u64, Ordering::Relaxed);
         if self.stale_share.load(Ordering::Relaxed) >= ALL / WORTHWHILE {
-            return self.look_up(keys, |_| true, oldest_in_use, verdicts).map(drop);
+            return self.look_up(entries, |_| true, oldest_in_use, verdicts).map(drop);
         }
         let is_sample = |place: usize| (call + place as u64).is_multiple_of(SAMPLE);
-        let (looked_at, stale) = self.look_up(keys, is_sample, oldest_in_use, verdicts)?;
+        let (looked_at, stale) = self.look_up(entries, is_sample, oldest_in_use, verdicts)?;
         if stale > 0 && stale * WORTHWHILE as usize >= looked_at {
-            self.look_up(keys, |place| !is_sample(place), oldest_in_use, verdicts)?;
+            self.look_up(entries, |place| !is_sample(place), oldest_in_use, verdicts)?;
         }
         Ok(())
     }
@@ -118,15 +119,15 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
     /// Looks at the entries whose places `chosen` likes; how many they were, and how many of them stale.
     fn look_up(
         &self,
-        keys: &[&[u8]],
+        entries: &[FilteredEntry<'_>],
         chosen: impl Fn(usize) -> bool,
         oldest_in_use: SequenceNumber,
         verdicts: &mut [bool],
     ) -> Result<(usize, usize)> {
-        let looked_at = keys.iter().enumerate().filter(|(place, _)| chosen(*place));
+        let looked_at = entries.iter().enumerate().filter(|(place, _)| chosen(*place));
         // A malformed entry stays, for the check to report.
         let parsed =
-            looked_at.filter_map(|(place, key)| Some((EntryKey::parse(key, self.attributes)?, place)));
+            looked_at.filter_map(|(place, one)| Some((self.layout.parse(one.key, one.sequence)?, place)));
         let mut asked: Vec<_> = parsed
             .filter(|(entry, _)| entry.sequence <= oldest_in_use)
             .map(|(entry, place)| (entry.primary_key, entry.sequence, place))
@@ -202,6 +203,15 @@ mod tests {
         }
     }
 
+    fn layout() -> EntryLayout {
+        EntryLayout::of(&"a".parse().unwrap())
+    }
+
+    /// An entry whose sequence number is in its key.
+    fn entry(key: &[u8]) -> FilteredEntry<'_> {
+        FilteredEntry { key, sequence: 0, value: &[] }
+    }
+
     fn entry_keys(view: &ModelView) -> Vec<Vec<u8>> {
         let mut entries = view.tree(TABLE + 1).unwrap().cursor(&[], None).unwrap();
         let mut keys = Vec::new();
@@ -226,17 +236,17 @@ mod tests {
         let view = collection.view();
         let table = Table { view: view.clone(), lookups: Arc::default() };
         for oldest in 0..=7 {
-            let filter = StaleEntryFilter::new(1, table.clone());
+            let filter = StaleEntryFilter::new(layout(), table.clone());
             let dropped: Vec<u64> = entry_keys(&view)
                 .iter()
-                .filter(|key| filter.is_stale(key, oldest).unwrap())
-                .map(|key| EntryKey::parse(key, 1).unwrap().sequence)
+                .filter(|key| filter.is_stale(entry(key), oldest).unwrap())
+                .map(|key| layout().parse(key, 0).unwrap().sequence)
                 .collect();
             let mut expected = vec![3, 2, 1];
             expected.retain(|sequence| oldest >= sequence + 4);
             assert_eq!(dropped, expected, "oldest in use: {oldest}");
         }
-        assert!(!StaleEntryFilter::new(1, table).is_stale(b"\xff", 9).unwrap());
+        assert!(!StaleEntryFilter::new(layout(), table).is_stale(entry(b"\xff"), 9).unwrap());
     }
 
     #[test]
@@ -245,7 +255,7 @@ mod tests {
         collection.put("k", r#"{"a":1}"#);
         let view = collection.view();
         let lookups = Arc::new(AtomicU64::new(0));
-        let filter = StaleEntryFilter::new(1, Table { view, lookups: lookups.clone() });
+        let filter = StaleEntryFilter::new(layout(), Table { view, lookups: lookups.clone() });
         let mut current = Vec::new();
         Value::Int(1).encode(&mut current).unwrap();
         let mut stale = current.clone();
@@ -255,12 +265,12 @@ mod tests {
         stale.push(b'l');
         let mut verdicts = Vec::new();
         for _ in 0..100 {
-            filter.are_stale(&[&current[..]; 100], 1, &mut verdicts).unwrap();
+            filter.are_stale(&[entry(&current); 100], 1, &mut verdicts).unwrap();
         }
         assert_eq!(verdicts, [false; 10_000]);
         let few = lookups.swap(0, Ordering::Relaxed);
         assert!((10_000 / SAMPLE..1_000).contains(&few), "{few}");
-        let dropped = (0..10_000).filter(|_| filter.is_stale(&stale, 1).unwrap()).count();
+        let dropped = (0..10_000).filter(|_| filter.is_stale(entry(&stale), 1).unwrap()).count();
         assert!(dropped > 9_000, "{dropped}");
     }
 }

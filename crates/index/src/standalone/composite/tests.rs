@@ -287,3 +287,33 @@ fn malformed_entries_are_errors_and_not_answers() {
         }
     }
 }
+
+#[test]
+fn in_the_order_of_primary_keys_an_entry_takes_the_place_of_the_one_before() {
+    let mut collection = Collection::new(&[
+        "a:composite:order=primary-key",
+        "a:composite:order=primary-key,maintenance=synchronous",
+    ]);
+    let put = |key: &str, record: &str| Write::Put(key.to_owned(), record.to_owned());
+    collection.write(&[put("b", r#"{"a":1}"#), put("a", r#"{"a":[1,2]}"#), put("c", r#"{"a":1}"#)]).unwrap();
+    let before = collection.view();
+    assert_eq!(entries(&collection), (4, 4));
+    // Newest first though the entries are in another order.
+    assert_eq!(find(&collection, 1), ["c", "a", "b"]);
+    collection.put("b", r#"{"a":1}"#);
+    collection.put("a", r#"{"a":[2,3]}"#);
+    assert_eq!(entries(&collection), (5, 4));
+    assert_eq!(find(&collection, 1), ["b", "c"]);
+    assert_eq!(find(&collection, 2), ["a"]);
+    collection.write(&[Write::DeleteRange("b".to_owned(), "c".to_owned())]).unwrap();
+    assert_eq!(find(&collection, 1), ["c"]);
+    assert_eq!(collection.check(1).stale, 1);
+    // A reader of old sees the old versions of the entries.
+    for index in 0..2 {
+        let query = Query::new().eq("a", 1).keys_only().limit(2);
+        let (answers, _) =
+            collection.ask(&before, &query, LookupOptions::default(), |other| other == index).unwrap();
+        let found: Vec<_> = answers.iter().map(|answer| (answer.key.as_str(), answer.sequence)).collect();
+        assert_eq!(found, [("c", 3), ("a", 2)]);
+    }
+}

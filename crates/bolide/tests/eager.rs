@@ -1,0 +1,78 @@
+//! The eager index: deleted ranges under synchronous maintenance, and the limit of lists that are not split.
+
+mod support;
+
+use bolide::{BuildOptions, Collection, Components, Db, ErrorKind, Query, WriteBatch};
+use support::{tiny, tiny_collection, tiny_db};
+
+fn key(number: u64) -> Vec<u8> {
+    format!("k{number:05}").into_bytes()
+}
+
+fn collection(db: &Db, spec: &str) -> Collection {
+    db.create_collection("one", tiny_collection().index(spec.parse().unwrap())).unwrap()
+}
+
+/// How many keys the index finds without a look at the records.
+fn count(one: &Collection) -> u64 {
+    let found = one.find(&Query::new().eq("a", 1).using_index("i").keys_only()).unwrap();
+    assert_eq!(found.explain().validation, "synchronous");
+    found.count()
+}
+
+#[test]
+fn what_a_deleted_range_covered_stays_deleted_as_long_as_its_pieces_are_there() {
+    let components = Components::in_memory();
+    let mut db = Db::open_with("db", tiny(), components.clone()).unwrap();
+    let mut one = collection(&db, "i=a:eager:maintenance=synchronous");
+    for number in 0..600 {
+        one.put(&key(number), br#"{"a":1}"#).unwrap();
+    }
+    let snapshot = db.snapshot();
+    one.delete_range(key(100)..key(200)).unwrap();
+    let mut batch = WriteBatch::new();
+    batch.delete_range(&one, key(590)..key(595)).unwrap();
+    batch.put(&one, &key(592), br#"{"a":1}"#).unwrap();
+    db.write(batch).unwrap();
+    assert_eq!(count(&one), 496);
+    let query = Query::new().eq("a", 1).using_index("i").keys_only();
+    assert_eq!(one.find_at(&snapshot, &query).unwrap().count(), 600);
+    drop(snapshot);
+    for _ in 0..3 {
+        // Compactions drop the records, and their tree has no use for the tombstones any more.
+        db.compact().unwrap();
+        one.put(&key(700), br#"{"a":2}"#).unwrap();
+        assert_eq!(count(&one), 496);
+        drop((one, db));
+        db = Db::open_with("db", tiny(), components.clone()).unwrap();
+        one = db.collection("one").unwrap();
+        assert_eq!(count(&one), 496);
+        assert!(db.check(true).unwrap().is_sound());
+    }
+    one.rebuild_index("i", &BuildOptions::default()).unwrap();
+    db.compact().unwrap();
+    assert_eq!(count(&one), 496);
+    let report = db.check(true).unwrap();
+    assert!(report.is_sound() && report.indexes[0].found.stale == 0, "{report}");
+}
+
+#[test]
+fn a_list_that_is_not_split_has_the_limit_of_a_value() {
+    let db = tiny_db();
+    let one = collection(&db, "i=a:eager:split=off");
+    let write = |numbers: std::ops::Range<u64>| {
+        let mut batch = WriteBatch::new();
+        for number in numbers {
+            batch.put(&one, format!("{number:0>65000}").as_bytes(), br#"{"a":1}"#).unwrap();
+        }
+        db.write(batch)
+    };
+    write(0..1_000).unwrap();
+    let refused = write(1_000..1_040).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
+    assert!(refused.message().contains("posting list of index i"), "{refused}");
+    let count = |query: Query| one.find(&query.keys_only()).unwrap().count();
+    assert_eq!((count(Query::new()), count(Query::new().eq("a", 1).using_index("i"))), (1_000, 1_000));
+    write(1_000..1_010).unwrap();
+    assert_eq!(count(Query::new().eq("a", 1).using_index("i")), 1_010);
+}

@@ -1,0 +1,242 @@
+//! The eager index: posting lists that each write reads, changes and writes back (LevelDB++ §4.1.1).
+//!
+//! ```text
+//! key      secondary key      encoded values of the attributes, one after the other
+//!          inverted `from`    8 bytes, most significant first: the smallest sequence number that the piece may
+//!                             hold; 0 for the oldest piece of a list, and with split=off
+//! value    a piece of the posting list of the secondary key
+//! ```
+//!
+//! A piece has the layout of a fragment ([`super::posting_list`]), without removals. In the paper a list is one
+//! value, and a write to a popular secondary key writes all of it again; so it is with `split=off`. Else a
+//! list is cut into pieces of about [`PIECE_BYTES`], and a write changes the one that its posting falls into, as
+//! a rule the newest. A seek to the secondary key with the inverted number `r` finds the piece of the write `r`.
+//!
+//! # Invariants
+//! * A piece holds the postings with `from` at least, and below the `from` of the next newer piece of its list.
+//! * A list has at most one posting of a write. Of one primary key it may have several: the older ones are
+//!   stale, and go when their piece is written again by a newer posting of the key.
+//! * All pieces that a batch changes are written at the number of its last change, with all that the batch does to
+//!   them. A view sees whole batches, so snapshots see old lists through the old versions of the pieces.
+//! * A piece holds no posting that a deleted range covers which is older than the piece's own entry.
+//!
+//! # Cases
+//!
+//! What a write with number `s` does to the lists; `r` is the number of the write that it replaces.
+//!
+//! | the write | `maintenance=validation` | `maintenance=synchronous` |
+//! |---|---|---|
+//! | put, key was absent | posting `s` into each list of the record | the same |
+//! | put, same value again | posting `s`; `r` goes if it is in the same piece, else it is stale | posting `s`; `r` goes |
+//! | put, other value | posting `s` into the new list; `r` is stale | `r` leaves the old list besides |
+//! | put, first attribute absent; delete | nothing; `r` is stale | `r` leaves the old list |
+//! | array of n distinct values | postings into n lists | the old ones leave theirs |
+//! | several records of one batch in one list | one change of the list | the same |
+//! | same key twice in one batch | the last write of the key alone | the same |
+//! | deleted range | nothing; its postings are stale, and go with the next change of their piece | the same, but range tombstones are consulted |
+//!
+//! # Deleted ranges
+//! Under synchronous maintenance nothing but the range tombstone tells that a posting of a deleted range is
+//! dead. Whoever writes a piece leaves out what range tombstones cover, those of the own batch too. So only
+//! pieces that are older than a range tombstone can hold what it covers, and the table keeps the
+//! tombstone as long as there are any. No compaction changes a piece: that may be until the index is rebuilt.
+//!
+//! # Back-fill
+//! The postings of a back-fill have the numbers of their records and fall into pieces anywhere in the list. It
+//! changes them at a number of its own, and looks at each record again inside the commit.
+
+mod piece_key;
+mod reader;
+mod rewrite;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+
+use crate::access::Access;
+use crate::candidate::CandidateCursor;
+use crate::check::{CheckedTable, IndexCheck};
+use crate::query::Order;
+use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch};
+use crate::source::{ReadSource, TreeSource};
+use crate::spec::{IndexSpec, Maintenance};
+use crate::standalone::posting_list::{ListCursor, check_lists, decode_fragment};
+use crate::standalone::{covering, secondary_key};
+use crate::validation::{KeyIndexValidator, Validator, validator_for};
+use reader::PieceReader;
+use rewrite::{Edit, Rewriter};
+
+/// Size of a piece at which the next one is begun. Every write of a list writes a piece again; every read
+/// of a list opens an entry for each piece.
+pub const PIECE_BYTES: usize = 4 << 10;
+
+/// An eager index; see the [module](self).
+#[derive(Debug)]
+pub struct EagerIndex {
+    spec: IndexSpec,
+    tree: [TreeId; 1],
+    /// Asks the key index of the collection, where the specification wants that.
+    keys: Option<KeyIndexValidator>,
+}
+
+impl EagerIndex {
+    /// The index that `spec` declares, with its entries in `tree`.
+    pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
+        Self { spec, tree: [tree], keys: None }
+    }
+
+    /// The same, validating by the key index in `keys` if its specification says `validation=key-index`.
+    #[must_use]
+    pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
+        self.keys = KeyIndexValidator::wanted_by(&self.spec, keys);
+        self
+    }
+
+    fn tree(&self) -> TreeId {
+        self.tree[0]
+    }
+
+    fn reader<S: ReadSource>(
+        &self,
+        view: &S,
+        low: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<PieceReader<<S::Tree as TreeSource>::Cursor>> {
+        let pieces = view.tree(self.tree())?.cursor(low, end)?;
+        Ok(PieceReader::new(pieces, self.spec.included().len()))
+    }
+
+    /// What `batch` does to each list, newest posting first.
+    fn edits<'b>(
+        &self,
+        batch: &StagedBatch<'b>,
+        key: &mut Vec<u8>,
+    ) -> Result<BTreeMap<Vec<u8>, Vec<Edit<'b>>>> {
+        let mut lists: BTreeMap<Vec<u8>, Vec<Edit<'b>>> = BTreeMap::new();
+        for change in batch.changes {
+            if let (Some(old), Maintenance::Synchronous) = (&change.old, self.spec.maintenance()) {
+                let edit = Edit::remove(old.sequence.unwrap_or(0));
+                secondary_key::for_each(&self.spec, old, key, |key, _| {
+                    lists.entry(key.clone()).or_default().push(edit.clone());
+                    Ok(())
+                })?;
+            }
+            if let Some(new) = &change.new {
+                let mut covered = Vec::new();
+                covering::put_covering(new.values, new.split_slots(&self.spec).1, &mut covered);
+                let sequence = new.sequence.unwrap_or(change.sequence);
+                secondary_key::for_each(&self.spec, new, key, |key, keys| {
+                    let edit = Edit::add(sequence, new.primary_key, keys > 1, covered.clone());
+                    lists.entry(key.clone()).or_default().push(edit);
+                    Ok(())
+                })?;
+            }
+        }
+        lists.values_mut().for_each(|edits| edits.sort_by_key(|edit| Reverse(edit.sequence)));
+        Ok(lists)
+    }
+}
+
+impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
+    fn spec(&self) -> &IndexSpec {
+        &self.spec
+    }
+
+    fn trees(&self) -> &[TreeId] {
+        &self.tree
+    }
+
+    /// Lists are changed inside the commit; here a record is refused that is over a limit.
+    fn derive(
+        &self,
+        record: &IndexedRecord<'_>,
+        key: &mut Vec<u8>,
+        _out: &mut dyn IndexWrites,
+    ) -> Result<()> {
+        secondary_key::for_each(&self.spec, record, key, |_, _| Ok(()))
+    }
+
+    fn needs_stage(&self) -> bool {
+        true
+    }
+
+    fn needs_old_records(&self) -> bool {
+        self.spec.maintenance() == Maintenance::Synchronous
+    }
+
+    fn stage(
+        &self,
+        batch: &StagedBatch<'_>,
+        view: &S,
+        key: &mut Vec<u8>,
+        out: &mut dyn IndexWrites,
+    ) -> Result<()> {
+        let lists = self.edits(batch, key)?;
+        let Some(last) = batch.changes.iter().map(|change| change.sequence).max() else { return Ok(()) };
+        if lists.is_empty() {
+            return Ok(());
+        }
+        out.set_sequence(last);
+        let mut rewriter = Rewriter {
+            spec: &self.spec,
+            tree_id: self.tree(),
+            tree: &view.tree(self.tree())?,
+            table: &view.tree(batch.table)?,
+            batch,
+            entry: last,
+            out,
+        };
+        lists.iter().try_for_each(|(list, edits)| rewriter.rewrite(list, edits))
+    }
+
+    /// Pieces tell nothing of how many postings are in them, nor old versions of the pieces of how many there are.
+    fn estimate(&self, _access: &Access, _view: &S) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn candidates<'v>(
+        &'v self,
+        access: &'v Access,
+        order: Order,
+        view: &'v S,
+    ) -> Result<Box<dyn CandidateCursor + 'v>> {
+        let lists = match access.resume {
+            Some(sequence) if access.point && order == Order::Newest => {
+                let mut low = access.low.clone();
+                piece_key::put_from(&mut low, sequence);
+                self.reader(view, &low, Some(&access.end))?
+            }
+            _ => self.reader(view, &access.low, Some(&access.end))?,
+        };
+        Ok(Box::new(ListCursor::new(lists, access, &self.spec, view.sequence())))
+    }
+
+    fn validator(&self) -> &dyn Validator<S::Tree> {
+        match &self.keys {
+            Some(keys) => keys,
+            None => validator_for(&self.spec),
+        }
+    }
+
+    fn origins(
+        &self,
+        _key: &[u8],
+        sequence: SequenceNumber,
+        value: &[u8],
+        visit: &mut dyn FnMut(SequenceNumber, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        let Ok(postings) = decode_fragment(value, sequence, self.spec.included().len()) else {
+            return Ok(false);
+        };
+        postings.iter().try_for_each(|posting| visit(posting.sequence, posting.primary_key))?;
+        Ok(true)
+    }
+
+    fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {
+        check_lists(&self.spec, view, table, report, || self.reader(view, &[], None))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! Changes posting lists inside a commit.
+//!
+//! # Algorithm
+//! The changes of one list go newest first. A seek finds the piece that the first of them falls into; all that
+//! fall into the same piece are made at once, and the seek for the next one goes on from there. A piece that
+//! grows beyond [`PIECE_BYTES`] is cut. Where all that is new stands in front, as with ordinary writes, it is
+//! cut from the oldest posting on: full pieces are left behind that nobody writes again for new postings. Where
+//! a back-fill put postings in between, more of them will come, and the piece is cut into equal parts.
+
+use std::collections::HashMap;
+
+use bolide_base::limits::MAX_VALUE_BYTES;
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+
+use super::PIECE_BYTES;
+use super::piece_key::{self, piece_key};
+use crate::attribute;
+use crate::secondary_index::{IndexWrites, StagedBatch};
+use crate::source::{EntryCursor, TreeSource};
+use crate::spec::{IndexSpec, Split};
+use crate::standalone::posting_list::{FragmentWriter, Posting, decode_fragment};
+
+/// Bytes that a posting takes besides its key and its covering, about.
+const HEAD_BYTES: usize = 5;
+
+/// What happens to the posting of one write in one list.
+#[derive(Debug, Clone)]
+pub(super) struct Edit<'b> {
+    pub(super) sequence: SequenceNumber,
+    /// The posting that is added; `None` for one that goes.
+    added: Option<Added<'b>>,
+}
+
+#[derive(Debug, Clone)]
+struct Added<'b> {
+    primary_key: &'b [u8],
+    repeated: bool,
+    covering: Vec<u8>,
+}
+
+impl<'b> Edit<'b> {
+    pub(super) fn add(
+        sequence: SequenceNumber,
+        primary_key: &'b [u8],
+        repeated: bool,
+        covering: Vec<u8>,
+    ) -> Self {
+        Self { sequence, added: Some(Added { primary_key, repeated, covering }) }
+    }
+
+    pub(super) fn remove(sequence: SequenceNumber) -> Self {
+        Self { sequence, added: None }
+    }
+
+    fn posting(&self) -> Option<Posting<'_>> {
+        let Added { primary_key, repeated, covering } = self.added.as_ref()?;
+        let (sequence, repeated) = (self.sequence, *repeated);
+        Some(Posting { sequence, primary_key, repeated, covering, removal: false })
+    }
+}
+
+/// Writes the pieces that one batch changes.
+pub(super) struct Rewriter<'r, 'b, T> {
+    pub(super) spec: &'r IndexSpec,
+    pub(super) tree_id: TreeId,
+    /// The lists before the batch.
+    pub(super) tree: &'r T,
+    /// The records before the batch.
+    pub(super) table: &'r T,
+    pub(super) batch: &'r StagedBatch<'b>,
+    /// The sequence number of the pieces that are written.
+    pub(super) entry: SequenceNumber,
+    pub(super) out: &'r mut dyn IndexWrites,
+}
+
+impl<T: TreeSource> Rewriter<'_, '_, T> {
+    /// Makes `edits`, newest first, in `list`.
+    pub(super) fn rewrite(&mut self, list: &[u8], edits: &[Edit<'_>]) -> Result<()> {
+        let Some(newest) = edits.first() else { return Ok(()) };
+        let mut end = list.to_vec();
+        attribute::make_successor(&mut end);
+        let mut pieces = self.tree.cursor(&piece_key(list, newest.sequence), Some(&end))?;
+        pieces.seek_to_first()?;
+        let mut rest = edits;
+        loop {
+            let mut from = 0;
+            let mut piece = None;
+            if pieces.valid() {
+                (_, from) = piece_key::split(pieces.key()).ok_or_else(|| self.malformed())?;
+                piece = Some((pieces.sequence(), pieces.value()));
+            }
+            let (here, older) = rest.split_at(rest.partition_point(|edit| edit.sequence >= from));
+            if here.is_empty() {
+                return Err(self.malformed());
+            }
+            self.rewrite_piece(list, from, piece, here)?;
+            rest = older;
+            let Some(next) = rest.first() else { return Ok(()) };
+            pieces.seek(&piece_key(list, next.sequence))?;
+        }
+    }
+
+    /// Makes `edits` in the piece of `list` from `from` on: an entry with its own number, or none yet.
+    fn rewrite_piece(
+        &mut self,
+        list: &[u8],
+        from: SequenceNumber,
+        piece: Option<(SequenceNumber, &[u8])>,
+        edits: &[Edit<'_>],
+    ) -> Result<()> {
+        let old = match piece {
+            Some((sequence, value)) => {
+                decode_fragment(value, sequence, self.spec.included().len()).map_err(|_| self.malformed())?
+            }
+            None => Vec::new(),
+        };
+        if old.iter().any(|posting| posting.removal) {
+            return Err(self.malformed());
+        }
+        let newer: HashMap<&[u8], SequenceNumber> =
+            edits.iter().filter_map(Edit::posting).map(|added| (added.primary_key, added.sequence)).collect();
+        let stays = |posting: &Posting<'_>| {
+            let Posting { sequence, primary_key, .. } = *posting;
+            edits.binary_search_by(|edit| sequence.cmp(&edit.sequence)).is_err()
+                && newer.get(primary_key).is_none_or(|newer| *newer < sequence)
+                && !self.table.covered_by_range_tombstone(primary_key, sequence)
+                && !self.batch.deletes(primary_key, sequence)
+        };
+        let newest_before = old.first().map_or(0, |posting| posting.sequence);
+        let mut postings: Vec<Posting<'_>> = old.iter().copied().filter(stays).collect();
+        let kept = postings.len();
+        postings.extend(edits.iter().filter_map(Edit::posting));
+        if postings.len() == kept && kept == old.len() {
+            // What is to go was not there: the back-fill did not come to it yet.
+            return Ok(());
+        }
+        let grows_in_front = postings.iter().skip(kept).all(|added| added.sequence > newest_before);
+        postings.sort_by_key(|posting| std::cmp::Reverse(posting.sequence));
+        let untouched = if kept == old.len() { kept } else { 0 };
+        self.write(list, from, &postings, grows_in_front, untouched)?;
+        if postings.is_empty() && piece.is_some() {
+            self.out.delete(self.tree_id, &piece_key(list, from))?;
+        }
+        Ok(())
+    }
+
+    /// Writes `postings` as pieces, the oldest of them from `from` on. The oldest `untouched` postings are what that
+    /// piece holds already.
+    fn write(
+        &mut self,
+        list: &[u8],
+        from: SequenceNumber,
+        postings: &[Posting<'_>],
+        grows_in_front: bool,
+        untouched: usize,
+    ) -> Result<()> {
+        let target = self.target(postings, grows_in_front);
+        let mut rest = postings;
+        while !rest.is_empty() {
+            let (newer, piece) = rest.split_at(newest_of_piece(rest, target));
+            let is_oldest = rest.len() == postings.len();
+            rest = newer;
+            if is_oldest && untouched > 0 && piece.len() == untouched {
+                continue;
+            }
+            let mut writer = FragmentWriter::new(self.entry);
+            piece.iter().for_each(|posting| writer.push(posting));
+            let value = writer.finish();
+            if value.len() > MAX_VALUE_BYTES {
+                return Err(Error::limit_exceeded(
+                    format_args!(
+                        "a posting list of index {}, which is not split, in bytes",
+                        self.spec.name()
+                    ),
+                    value.len() as u64,
+                    MAX_VALUE_BYTES as u64,
+                ));
+            }
+            let first = piece.last().map_or(0, |oldest| oldest.sequence);
+            let key = piece_key(list, if is_oldest { from } else { first });
+            self.out.put(self.tree_id, &key, &value, None)?;
+        }
+        Ok(())
+    }
+
+    /// The size of the pieces to cut `postings` into.
+    fn target(&self, postings: &[Posting<'_>], grows_in_front: bool) -> usize {
+        let total: usize = postings.iter().map(size).sum();
+        if self.spec.split() == Split::Off || total <= PIECE_BYTES {
+            usize::MAX
+        } else if grows_in_front {
+            PIECE_BYTES
+        } else {
+            total.div_ceil(total.div_ceil(PIECE_BYTES))
+        }
+    }
+
+    #[cold]
+    fn malformed(&self) -> Error {
+        let what = format!("index {}: a posting list is malformed", self.spec.name());
+        Error::new(ErrorKind::Corruption, what)
+    }
+}
+
+/// Where in `postings`, newest first, the oldest piece of about `target` bytes begins.
+fn newest_of_piece(postings: &[Posting<'_>], target: usize) -> usize {
+    let mut bytes = 0;
+    for (place, posting) in postings.iter().enumerate().rev() {
+        bytes += size(posting);
+        if bytes >= target {
+            return place;
+        }
+    }
+    0
+}
+
+fn size(posting: &Posting<'_>) -> usize {
+    HEAD_BYTES + posting.primary_key.len() + posting.covering.len()
+}
