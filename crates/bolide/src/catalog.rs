@@ -40,6 +40,7 @@
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::limits::{MAX_KEY_BYTES, MAX_NAME_BYTES};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_index::IndexSpec;
 
 use crate::key::KeyFormat;
 
@@ -431,6 +432,22 @@ pub fn describe_descriptor(bytes: &[u8]) -> Result<String> {
             format!("key index of tree {}, {}", found.owner, found.life.describe())
         }
     })
+}
+
+/// The specification in the descriptor of an index from the manifest, for programs that show files to people; `None`
+/// for the descriptor of a collection or of a key index.
+///
+/// # Errors
+/// As [`describe_descriptor`]; `InvalidInput` or `Unsupported` where this version does not know the specification.
+///
+/// ```
+/// assert!(bolide::index_spec_of_descriptor(b"").unwrap_err().is_corruption());
+/// ```
+pub fn index_spec_of_descriptor(bytes: &[u8]) -> Result<Option<IndexSpec>> {
+    match Descriptor::decode(0, bytes)? {
+        Descriptor::Index(found) => found.spec.parse().map(Some),
+        Descriptor::Collection(_) | Descriptor::KeyIndex(_) => Ok(None),
+    }
 }
 
 /// Checks the name of a collection or an index.

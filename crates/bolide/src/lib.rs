@@ -118,7 +118,8 @@ pub use bolide_lsm::{Layout, SyncMode};
 pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
-pub use catalog::{IndexState, RecordKind, describe_descriptor};
+pub use bolide_index::standalone::describe_entry;
+pub use catalog::{IndexState, RecordKind, describe_descriptor, index_spec_of_descriptor};
 pub use check::{CheckReport, CheckedIndex};
 pub use collection::IndexInfo;
 pub use components::Components;

@@ -3,7 +3,10 @@
 
 pub mod composite;
 pub mod covering;
+mod describe;
 pub mod eager;
 pub mod lazy;
 pub mod posting_list;
 pub(crate) mod secondary_key;
+
+pub use describe::describe_entry;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use bolide_base::{Error, Result, SequenceNumber};
+use bolide_base::{Error, Result, SequenceNumber, Trailer};
 
 use crate::footer::{IndexLevelCount, TABLE_FORMAT_VERSION};
 use crate::index_block::IndexBlock;
@@ -23,6 +23,9 @@ pub enum TableDetail {
     Entries,
 }
 
+/// Says what an entry (its key, trailer and value) means; `None` where it does not know.
+pub type ExplainEntry<'e> = dyn Fn(&[u8], Trailer, &[u8]) -> Option<String> + 'e;
+
 /// Bytes of a value that are shown.
 const SHOWN_VALUE_BYTES: usize = 64;
 
@@ -32,12 +35,22 @@ impl TableReader {
     ///
     /// Costs nothing but output for a summary; blocks are read for [`TableDetail::Entries`] alone.
     pub fn describe(self: &Arc<Self>, detail: TableDetail, out: &mut dyn Write) -> Result<()> {
+        self.describe_with(detail, &|_, _, _| None, out)
+    }
+
+    /// As [`describe`](Self::describe), with what `explain` says of each entry on a line below it.
+    pub fn describe_with(
+        self: &Arc<Self>,
+        detail: TableDetail,
+        explain: &ExplainEntry<'_>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
         self.write_summary(out).map_err(printing)?;
         if detail >= TableDetail::Blocks {
             self.write_index(out)?;
         }
         if detail >= TableDetail::Entries {
-            self.write_entries(out)?;
+            self.write_entries(explain, out)?;
         }
         Ok(())
     }
@@ -113,7 +126,7 @@ impl TableReader {
         }
     }
 
-    fn write_entries(self: &Arc<Self>, out: &mut dyn Write) -> Result<()> {
+    fn write_entries(self: &Arc<Self>, explain: &ExplainEntry<'_>, out: &mut dyn Write) -> Result<()> {
         let mut cursor = self.cursor(false);
         cursor.seek_to_first()?;
         while cursor.valid() {
@@ -132,6 +145,9 @@ impl TableReader {
                 shown.escape_ascii()
             )
             .map_err(printing)?;
+            if let Some(text) = explain(cursor.key(), cursor.trailer(), value) {
+                writeln!(out, "    {text}").map_err(printing)?;
+            }
             cursor.next()?;
         }
         Ok(())

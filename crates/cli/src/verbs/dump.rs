@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide_lsm::file_name::FileName;
-use bolide_lsm::version::{describe_current, describe_manifest};
+use bolide_lsm::version::{describe_current, describe_manifest, owner_of_table};
 use bolide_lsm::wal::describe_wal;
 use bolide_lsm::{BatchReader, Operation};
 use bolide_storage::{DiskVfs, Vfs};
@@ -41,7 +41,22 @@ fn describe_table(vfs: &DiskVfs, path: &Path, gate: &mut Gate<'_>) -> bolide::Re
     let source = FileSource::direct(path.display().to_string(), vfs.open(path)?);
     let identity = read_identity(&source)?;
     let reader = Arc::new(TableReader::open(source, identity, BlockCache::new(0))?);
-    reader.describe(TableDetail::Entries, gate)
+    let Some(spec) = spec_of_table(vfs, path) else { return reader.describe(TableDetail::Entries, gate) };
+    // Writing to the gate fails as writing to the output does, which the next line reports.
+    let _ = writeln!(gate as &mut dyn std::io::Write, "of index         {spec}");
+    let explain = |key: &[u8], trailer, value: &[u8]| bolide::describe_entry(&spec, key, trailer, value);
+    reader.describe_with(TableDetail::Entries, &explain, gate)
+}
+
+/// The specification of the index that the sstable is of, by the manifest beside it; `None` where there is none, or
+/// the sstable is not of an index.
+fn spec_of_table(vfs: &DiskVfs, path: &Path) -> Option<bolide::IndexSpec> {
+    let Some(FileName::Table(number)) = path.file_name()?.to_str().and_then(FileName::parse) else {
+        return None;
+    };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (_, descriptor) = owner_of_table(vfs, directory, number).ok()??;
+    bolide::index_spec_of_descriptor(&descriptor).ok()?
 }
 
 fn nothing_to_show(path: &Path, name: Option<FileName>) -> Failure {

@@ -91,13 +91,19 @@ impl Place {
         self.ok(&format!("find db c {options} --format ndjson")).keys()
     }
 
-    /// The one file of the database whose name ends so.
-    pub(crate) fn database_file(&self, end: &str) -> PathBuf {
+    /// The first file of the database whose name contains this.
+    pub(crate) fn database_file(&self, part: &str) -> PathBuf {
+        let found = self.database_files(part);
+        found.first().unwrap_or_else(|| panic!("no {part} in the database")).clone()
+    }
+
+    /// The files of the database whose names contain this, by name.
+    pub(crate) fn database_files(&self, part: &str) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.path("db")).expect("the database");
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        paths.retain(|path| name_of(path).contains(part));
         paths.sort();
-        let is_it = |path: &&PathBuf| name_of(path).contains(end);
-        paths.iter().find(is_it).unwrap_or_else(|| panic!("no {end} among {paths:?}")).clone()
+        paths
     }
 }
 

@@ -124,6 +124,18 @@ fn dumps_show_every_kind_of_file() {
     assert!(dump("MANIFEST-").starts_with("manifest"), "{}", dump("MANIFEST-"));
     assert!(dump(".wal").starts_with("WAL"), "{}", dump(".wal"));
     assert!(dump("CURRENT").contains("manifest"), "{}", dump("CURRENT"));
+    // That of the index says what its entries mean.
+    let tables = place.database_files(".sst");
+    let tables: Vec<String> = tables
+        .iter()
+        .map(|path| {
+            let path = path.to_str().unwrap();
+            place.run_with("dump", &[path], "").expect_status(0, path).stdout
+        })
+        .collect();
+    let of_index: Vec<_> =
+        tables.iter().filter(|text| text.contains("of index         n:composite")).collect();
+    assert!(of_index.len() == 1 && of_index[0].contains("    6: #7 of "), "{tables:?}");
     place.file("notes.txt", "x");
     place.file("000001.sst", "this is no sstable");
     for (name, reason) in [

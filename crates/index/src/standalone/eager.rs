@@ -64,6 +64,7 @@ use crate::spec::{IndexSpec, Maintenance};
 use crate::standalone::posting_list::{ListCursor, check_lists, decode_fragment};
 use crate::standalone::{covering, secondary_key};
 use crate::validation::{KeyIndexValidator, Validator, validator_for};
+pub(super) use piece_key::split as split_piece_key;
 use reader::PieceReader;
 use rewrite::{Edit, Rewriter};
 

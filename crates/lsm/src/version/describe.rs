@@ -1,14 +1,16 @@
 //! Showing a manifest and `CURRENT` to people.
 
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::path::Path;
 
-use bolide_base::{Error, Result};
+use bolide_base::{Error, Result, TreeId};
 use bolide_storage::Vfs;
 
 use super::current_file::CurrentFile;
 use super::table_meta::TableMeta;
 use super::version_edit::{EditOperation, VersionEdit};
+use crate::file_name::FileName;
 use crate::record_log::{LogReader, LogRole, describe_end};
 
 /// Keys are shown up to this length, in bytes.
@@ -39,6 +41,33 @@ pub fn describe_manifest(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Res
         }
     }
     describe_end(&mut reader, out)
+}
+
+/// The tree that the sstable with this number is or was of, by the manifest in use in `directory`, with the
+/// newest descriptor of the tree; `None` where the manifest does not speak of such a file.
+///
+/// # Errors
+/// Those of reading `CURRENT` and the manifest.
+pub fn owner_of_table(vfs: &dyn Vfs, directory: &Path, number: u64) -> Result<Option<(TreeId, Vec<u8>)>> {
+    let current = CurrentFile::read_file(vfs, &directory.join(FileName::Current.to_string()))?;
+    let path = directory.join(FileName::Manifest(current.manifest).to_string());
+    let mut reader = LogReader::open(vfs.open(&path)?, path.display().to_string(), LogRole::Manifest, None)?;
+    let mut descriptors: HashMap<TreeId, Vec<u8>> = HashMap::new();
+    let mut owner = None;
+    while let Some(record) = reader.next_record()? {
+        let edit = VersionEdit::decode(record.payload);
+        for operation in edit.iter().flat_map(VersionEdit::operations) {
+            match operation {
+                EditOperation::CreateTree { tree, descriptor, .. }
+                | EditOperation::SetDescriptor { tree, descriptor } => {
+                    descriptors.insert(*tree, descriptor.clone());
+                }
+                EditOperation::AddTable { tree, meta, .. } if meta.number == number => owner = Some(*tree),
+                _ => {}
+            }
+        }
+    }
+    Ok(owner.and_then(|tree| Some((tree, descriptors.remove(&tree)?))))
 }
 
 /// Writes a description of the file `CURRENT` at `path` to `out`.

@@ -26,7 +26,7 @@ mod version_set;
 mod version_set_copy;
 
 pub use crate::range_tombstones::{RangeTombstone, RangeTombstones};
-pub use describe::{describe_current, describe_manifest};
+pub use describe::{describe_current, describe_manifest, owner_of_table};
 pub use sorted_run::SortedRun;
 pub use table_handle::{ObsoleteTables, TableFiles, TableHandle};
 pub use table_meta::{MAX_ATTACHMENT_BYTES, TableMeta};

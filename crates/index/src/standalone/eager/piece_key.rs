@@ -20,7 +20,7 @@ pub(super) fn piece_key(list: &[u8], from: SequenceNumber) -> Vec<u8> {
 
 /// The secondary key in the key of a piece, and the number from which on it holds postings; `None` where it is
 /// malformed.
-pub(super) fn split(key: &[u8]) -> Option<(&[u8], SequenceNumber)> {
+pub(in crate::standalone) fn split(key: &[u8]) -> Option<(&[u8], SequenceNumber)> {
     let (list, inverted) = key.split_last_chunk::<FROM_BYTES>()?;
     let from = !u64::from_be_bytes(*inverted);
     (from <= MAX_SEQUENCE).then_some((list, from))
