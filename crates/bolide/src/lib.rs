@@ -109,8 +109,8 @@ pub use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
 pub use bolide_index::advisor;
 pub use bolide_index::{
     Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
-    Explain, IndexCheck, IndexKind, IndexSpec, JsonExtractor, Maintenance, Order, Predicate, Projection,
-    Query, Slot, Value, ValueRange,
+    EmbeddedCosts, EmbeddedFigures, Explain, IndexCheck, IndexKind, IndexSpec, JsonExtractor, Maintenance,
+    Order, Predicate, Projection, Query, Slot, Value, ValueRange,
 };
 pub use bolide_lsm::store::{LevelStats, StoreVerification, WriteCounters};
 pub use bolide_lsm::{Layout, SyncMode};

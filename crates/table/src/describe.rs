@@ -26,6 +26,9 @@ pub enum TableDetail {
 /// Says what an entry (its key, trailer and value) means; `None` where it does not know.
 pub type ExplainEntry<'e> = dyn Fn(&[u8], Trailer, &[u8]) -> Option<String> + 'e;
 
+/// Says what a meta block, given its name and its bytes, holds; `None` where it does not know.
+pub type TellMetaBlock<'t> = dyn Fn(&str, &[u8]) -> Option<String> + 't;
+
 /// Bytes of a value that are shown.
 const SHOWN_VALUE_BYTES: usize = 64;
 
@@ -35,17 +38,26 @@ impl TableReader {
     ///
     /// Costs nothing but output for a summary; blocks are read for [`TableDetail::Entries`] alone.
     pub fn describe(self: &Arc<Self>, detail: TableDetail, out: &mut dyn Write) -> Result<()> {
-        self.describe_with(detail, &|_, _, _| None, out)
+        self.describe_with(detail, &|_, _| None, &|_, _, _| None, out)
     }
 
-    /// As [`describe`](Self::describe), with what `explain` says of each entry on a line below it.
+    /// As [`describe`](Self::describe), with a line for each meta block, given its name and its bytes, that `tell`
+    /// has something to say of, and with what `explain` says of each entry on a line below it. Reads the meta
+    /// blocks.
     pub fn describe_with(
         self: &Arc<Self>,
         detail: TableDetail,
+        tell: &TellMetaBlock<'_>,
         explain: &ExplainEntry<'_>,
         out: &mut dyn Write,
     ) -> Result<()> {
         self.write_summary(out).map_err(printing)?;
+        for name in self.meta_block_names() {
+            let bytes = self.meta_block(name)?.unwrap_or_default();
+            if let Some(told) = tell(name, &bytes) {
+                writeln!(out, "\"{}\": {told}", name.escape_default()).map_err(printing)?;
+            }
+        }
         if detail >= TableDetail::Blocks {
             self.write_index(out)?;
         }

@@ -35,7 +35,7 @@ mod value_ref;
 mod verify;
 
 pub use block_cache::{BlockCache, BlockCacheStats};
-pub use describe::{ExplainEntry, TableDetail};
+pub use describe::{ExplainEntry, TableDetail, TellMetaBlock};
 pub use file_pool::{FilePool, FileSource, table_file_name};
 pub use footer::{TABLE_FORMAT_VERSION, read_identity};
 pub use internal_cursor::InternalCursor;

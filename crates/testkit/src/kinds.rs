@@ -10,7 +10,7 @@ use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 21] = [
+pub const BUILT: [&str; 23] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
@@ -32,15 +32,15 @@ pub const BUILT: [&str; 21] = [
     "eager:validation=key-index",
     "eager:include=pad",
     "eager:include=pad,maintenance=synchronous",
+    "embedded",
+    "embedded:bloom_bits=1",
 ];
 
 /// Kinds and options that take part as soon as they are not refused.
-pub const ANNOUNCED: [&str; 5] = [
+pub const ANNOUNCED: [&str; 3] = [
     "composite:repair=primary-compaction",
     "lazy:repair=primary-compaction",
     "eager:repair=primary-compaction",
-    "embedded",
-    "embedded:bloom_bits=1",
 ];
 
 /// The attributes that indexes of random histories are on.

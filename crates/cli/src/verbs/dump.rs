@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use bolide_index::embedded::describe_meta_block;
 use bolide_lsm::file_name::FileName;
 use bolide_lsm::version::{describe_current, describe_manifest, owner_of_table};
 use bolide_lsm::wal::describe_wal;
@@ -41,11 +42,14 @@ fn describe_table(vfs: &DiskVfs, path: &Path, gate: &mut Gate<'_>) -> bolide::Re
     let source = FileSource::direct(path.display().to_string(), vfs.open(path)?);
     let identity = read_identity(&source)?;
     let reader = Arc::new(TableReader::open(source, identity, BlockCache::new(0))?);
-    let Some(spec) = spec_of_table(vfs, path) else { return reader.describe(TableDetail::Entries, gate) };
+    let tell = describe_meta_block;
+    let Some(spec) = spec_of_table(vfs, path) else {
+        return reader.describe_with(TableDetail::Entries, &tell, &|_, _, _| None, gate);
+    };
     // Writing to the gate fails as writing to the output does, which the next line reports.
     let _ = writeln!(gate as &mut dyn std::io::Write, "of index         {spec}");
     let explain = |key: &[u8], trailer, value: &[u8]| bolide::describe_entry(&spec, key, trailer, value);
-    reader.describe_with(TableDetail::Entries, &explain, gate)
+    reader.describe_with(TableDetail::Entries, &tell, &explain, gate)
 }
 
 /// The specification of the index that the sstable is of, by the manifest beside it; `None` where there is none, or

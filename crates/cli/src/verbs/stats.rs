@@ -14,6 +14,9 @@ use crate::output::{Fields, Format, print_objects};
 ///
 /// For a collection that is named, the records are read too: that tells how many live records and
 /// stale index entries there are, and how many bytes on disk each live byte costs.
+///
+/// An embedded index has no levels: its row says how many sstables of the records carry it and how many do not
+/// yet, the bytes of its meta blocks there, and how many bytes of these this program had to decode.
 pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
     let db = database::open_to_read(&arguments.db)?;
     let stats = db.stats();
@@ -97,6 +100,12 @@ fn rows_of(collection: &CollectionStats, live: &Live) -> Vec<Fields> {
     }
     for index in &collection.indexes {
         rows.extend(tree_rows(&collection.name, &format!("index {}", index.name), &index.tree));
+        if let (Some(sum), Some(embedded)) = (rows.last_mut(), &index.embedded) {
+            sum.push(("embedded_sstables".into(), embedded.sstables.into()));
+            sum.push(("sstables_without".into(), embedded.sstables_without.into()));
+            sum.push(("embedded_bytes".into(), embedded.disk_bytes.into()));
+            sum.push(("embedded_resident_bytes".into(), embedded.resident_bytes.into()));
+        }
         let stale = live.stale.iter().find(|(name, _)| *name == index.name);
         if let (Some(sum), Some((_, stale))) = (rows.last_mut(), stale) {
             sum.push(("stale_entries".into(), (*stale).into()));

@@ -109,6 +109,25 @@ fn files_of_another_make_are_refused() {
 }
 
 #[test]
+fn embedded_indexes_show_in_stats_and_dumps() {
+    let place = Place::new();
+    let rows: String = (0..3000).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 7)).collect();
+    place.import(&rows, "--index n:embedded:bloom_bits=12");
+    place.ok("compact db");
+    let stats = place.ok("stats db").json();
+    let row = stats.iter().find(|row| row["tree"] == "index n").expect("a row of the index");
+    assert_eq!((&row["embedded_sstables"], &row["sstables_without"]), (&1.into(), &0.into()), "{row:?}");
+    assert!(row["embedded_bytes"].as_u64().is_some_and(|bytes| bytes > 100), "{row:?}");
+    assert!(row["embedded_resident_bytes"].is_u64(), "{row:?}");
+    assert!(place.ok("stats db --format table").stdout.contains("embedded_bytes"));
+    let path = place.database_file(".sst");
+    let path = path.to_str().unwrap();
+    let dump = place.run_with("dump", &[path], "").expect_status(0, path).stdout;
+    let line = dump.lines().find(|line| line.contains(": embedded index ")).unwrap_or_default();
+    assert!(line.contains("from 0 to 6") && line.contains("12 bits a value"), "{line}\n{dump:.600}");
+}
+
+#[test]
 fn dumps_show_every_kind_of_file() {
     let place = Place::new();
     let rows: String = (0..50).map(|id| format!("{{\"id\":\"key-{id}\",\"n\":{}}}\n", id % 7)).collect();

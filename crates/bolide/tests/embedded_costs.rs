@@ -1,0 +1,138 @@
+//! What a question to an embedded index reads and what it passes over, on records that are laid out for it:
+//! zone maps, Bloom filters and sequence bounds save what they promise, and the newest K end early.
+
+mod support;
+
+use bolide::{Collection, Db, EmbeddedCosts, Layout, Options, Query, Snapshot};
+use support::{components, find_keys, tiny, tiny_collection};
+
+/// Records in each sstable.
+const RECORDS: u64 = 200;
+/// Far more data blocks than this come of them.
+const MANY_BLOCKS: u64 = 30;
+
+/// A database with an embedded index `n` over as many sstables as `sstables` says, in the order of their age.
+/// Record `i` of sstable `t` has the value `value(t, i)`; keys rise with `t` and `i`, and so do sequence numbers.
+fn filled(sstables: u64, spec: &str, value: impl Fn(u64, u64) -> u64) -> (Db, Collection) {
+    let options: Options = tiny().memtable_bytes(4 << 20);
+    let db = Db::open_with("db", options, components(1)).unwrap();
+    // So large that nothing is compacted on its own.
+    let collection = tiny_collection().layout(Layout::Tiered).target_file_bytes(64 << 20);
+    let collection = db.create_collection("c", collection.index(spec.parse().unwrap())).unwrap();
+    for sstable in 0..sstables {
+        fill(&collection, sstable, &value);
+        db.flush().unwrap();
+    }
+    let found = db.stats().collections[0].table.sstables();
+    assert_eq!(found as u64, sstables, "each flush makes one sstable and nothing merges them");
+    (db, collection)
+}
+
+fn fill(collection: &Collection, sstable: u64, value: impl Fn(u64, u64) -> u64) {
+    for i in 0..RECORDS {
+        let record = format!(r#"{{"n":{},"pad":"{:x>80}"}}"#, value(sstable, i), "");
+        collection.put(&key(sstable, i), record.as_bytes()).unwrap();
+    }
+}
+
+fn key(sstable: u64, i: u64) -> Vec<u8> {
+    format!("{sstable}-{i:04}").into_bytes()
+}
+
+/// What `query` cost, which must find `expected` answers.
+fn costs(collection: &Collection, query: &Query, expected: usize) -> EmbeddedCosts {
+    let answers = collection.find(query).unwrap();
+    assert_eq!(answers.explain().answers, expected as u64, "{query:?}");
+    answers.explain().embedded
+}
+
+/// The same at a snapshot.
+fn costs_at(collection: &Collection, at: &Snapshot, query: &Query, expected: usize) -> EmbeddedCosts {
+    let answers = collection.find_at(at, query).unwrap();
+    assert_eq!(answers.explain().answers, expected as u64, "{query:?}");
+    answers.explain().embedded
+}
+
+#[test]
+fn zone_maps_pass_over_sstables_and_blocks() {
+    let (_db, collection) = filled(3, "n:embedded", |sstable, i| sstable * 1000 + i);
+    let cost = costs(&collection, &Query::new().range("n", 1050..=1059), 10);
+    assert_eq!((cost.sstables, cost.sstables_skipped_by_zone_map), (3, 2));
+    assert!((1..=4).contains(&cost.blocks_read), "{cost:?}");
+    assert!(cost.blocks_skipped_by_zone_map > MANY_BLOCKS, "{cost:?}");
+    assert_eq!((cost.bloom_hits, cost.sstables_without_index), (0, 0));
+
+    let outside = costs(&collection, &Query::new().range("n", 500..=900), 0);
+    assert_eq!((outside.sstables_skipped_by_zone_map, outside.blocks_read), (3, 0));
+}
+
+#[test]
+fn bloom_filters_pass_over_sstables_and_blocks_that_zone_maps_let_through() {
+    // Nearly every block has smaller and larger values than the one asked for, so zone maps help little. Values of
+    // sstable t are t modulo 3.
+    let spread = |sstable, i| 3 * (i * 7919 % 10_007) + sstable;
+    let (_db, collection) = filled(3, "n:embedded:bloom_bits=20", spread);
+    let middle = (0..RECORDS).map(|i| spread(1, i)).min_by_key(|value| value.abs_diff(15_000)).unwrap();
+    let cost = costs(&collection, &Query::new().eq("n", middle), 1);
+    assert_eq!((cost.sstables, cost.sstables_skipped_by_bloom), (3, 2), "{cost:?}");
+    assert_eq!((cost.blocks_read, cost.bloom_hits, cost.bloom_false_positives), (1, 1, 0), "{cost:?}");
+    assert!(cost.blocks_skipped_by_bloom + cost.blocks_skipped_by_zone_map > MANY_BLOCKS, "{cost:?}");
+    assert!(cost.blocks_skipped_by_bloom > 2 * cost.blocks_skipped_by_zone_map, "{cost:?}");
+}
+
+#[test]
+fn poor_filters_cost_reads_that_are_counted() {
+    let spread = |sstable, i| 3 * (i * 7919 % 10_007) + sstable;
+    let (_db, collection) = filled(3, "n:embedded:bloom_bits=1", spread);
+    let cost = costs(&collection, &Query::new().eq("n", spread(1, 77)), 1);
+    assert!(cost.bloom_false_positives > 5, "{cost:?}");
+    assert_eq!(cost.bloom_hits, cost.blocks_read);
+    assert_eq!(cost.bloom_false_positives + 1, cost.blocks_read);
+}
+
+#[test]
+fn what_is_newer_than_the_view_is_passed_over() {
+    let (db, collection) = filled(1, "n:embedded", |_, _| 7);
+    let snapshot = db.snapshot();
+    for sstable in 1..3 {
+        fill(&collection, sstable, |_, _| 7);
+        db.flush().unwrap();
+    }
+    let query = Query::new().eq("n", 7);
+    let cost = costs_at(&collection, &snapshot, &query, RECORDS as usize);
+    assert_eq!((cost.sstables, cost.sstables_skipped_by_sequence), (3, 2), "{cost:?}");
+    let blocks_of_one = cost.blocks_read;
+
+    db.compact().unwrap();
+    let cost = costs_at(&collection, &snapshot, &query, RECORDS as usize);
+    assert_eq!((cost.sstables, cost.sstables_skipped_by_sequence), (1, 0), "{cost:?}");
+    assert!(cost.blocks_skipped_by_sequence > MANY_BLOCKS, "{cost:?}");
+    assert!(cost.blocks_read <= blocks_of_one + 1, "{cost:?}");
+}
+
+#[test]
+fn the_newest_end_early() {
+    let (db, collection) = filled(3, "n:embedded", |_, _| 7);
+    let query = Query::new().eq("n", 7).limit(5);
+    let newest = |sstable| (RECORDS - 5..RECORDS).rev().map(move |i| key(sstable, i)).collect::<Vec<_>>();
+    assert_eq!(find_keys(&collection, &query).unwrap(), newest(2));
+    let cost = costs(&collection, &query, 5);
+    assert_eq!((cost.sstables, cost.sstables_not_reached), (3, 2), "{cost:?}");
+    assert!((1..=2).contains(&cost.blocks_read), "{cost:?}");
+    assert!(cost.blocks_not_reached > MANY_BLOCKS, "{cost:?}");
+
+    // The bounds of its blocks tell the newest of one sstable that blends all of them.
+    db.compact().unwrap();
+    assert_eq!(find_keys(&collection, &query).unwrap(), newest(2));
+    let cost = costs(&collection, &query, 5);
+    assert_eq!((cost.sstables, cost.sstables_not_reached), (1, 0), "{cost:?}");
+    assert!((1..=2).contains(&cost.blocks_read), "{cost:?}");
+    assert!(cost.blocks_not_reached > 3 * MANY_BLOCKS, "{cost:?}");
+
+    // What memtables answer is not looked for in sstables.
+    fill(&collection, 3, |_, _| 7);
+    assert_eq!(find_keys(&collection, &query).unwrap(), newest(3));
+    let cost = costs(&collection, &query, 5);
+    assert_eq!((cost.sstables_not_reached, cost.blocks_read), (1, 0), "{cost:?}");
+    assert!((5..=RECORDS).contains(&cost.memtable_entries), "{cost:?}");
+}
