@@ -329,7 +329,10 @@ impl<'v> EmbeddedCursor<'v> {
         let primary_key = start..self.bytes.len();
         self.bytes.extend_from_slice(order_value(self.access, self.order, &self.key));
         let order_value = primary_key.end..self.bytes.len();
-        self.found.push(Found { sequence, primary_key, order_value, repeated: false });
+        // Where answers go on behind a token, the range ends at the token's value: the record may have been
+        // answered by another of its values before.
+        let repeated = !self.access.point && keys.count() > 1;
+        self.found.push(Found { sequence, primary_key, order_value, repeated });
     }
 
     fn slice(&self, place: &Range<usize>) -> &[u8] {
