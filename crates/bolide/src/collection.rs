@@ -412,6 +412,7 @@ impl Collection {
         let store = &self.handle.engine.store;
         // The records first: compactions of indexes drop entries by what they find there.
         store.compact(self.state.tree)?;
+        self.handle.engine.commit_repairs()?;
         let set = self.state.indexes();
         for index in set.all().iter().chain(set.key_index()) {
             match store.compact(index.tree) {

@@ -141,6 +141,7 @@ impl Db {
         }
         let state = Arc::new(create_trees(engine, name, &options)?);
         engine.schema.write().insert(name.to_owned(), state.clone());
+        crate::repair::start(&self.handle)?;
         Ok(Collection { handle: self.handle.clone(), state })
     }
 
@@ -283,7 +284,8 @@ impl Db {
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn flush(&self) -> Result<()> {
-        self.engine().store.flush()
+        self.engine().store.flush()?;
+        self.engine().commit_repairs()
     }
 
     /// Compacts all collections and indexes down to one sorted run each, and waits for it. Reads and
@@ -450,7 +452,7 @@ fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Res
     let indexes = create_indexes(engine, &collection, options).and_then(|indexes| {
         descriptor.state = Life::Live;
         engine.store.set_descriptor(tree, &descriptor.encode())?;
-        indexes.install_collectors(&engine.store, tree)?;
+        indexes.install_collectors(&engine.store, tree, &engine.repairs)?;
         Ok(indexes)
     });
     match indexes {

@@ -12,6 +12,7 @@ use bolide_table::BlockCache;
 use parking_lot::{Mutex, RwLock};
 
 use crate::components::Components;
+use crate::repair::Repairs;
 use crate::schema::{CollectionState, Schema};
 
 /// Databases opened so far by this process.
@@ -33,6 +34,8 @@ pub(crate) struct Engine {
     pub(crate) schema: RwLock<Schema>,
     /// Serialises those who change the schema. Taken before the schema lock.
     pub(crate) changing: Mutex<()>,
+    /// Deletions of stale index entries that wait to be committed.
+    pub(crate) repairs: Arc<Repairs>,
     /// Set when the last handle goes: builders stop.
     pub(crate) closing: AtomicBool,
     /// Whether indexes may be built in threads of their own.
@@ -92,10 +95,13 @@ impl Handle {
     /// Stops the threads that build indexes and waits for them. The next open goes on with what they did.
     pub(crate) fn stop_builders(&self) {
         self.engine.closing.store(true, Ordering::Release);
+        self.engine.repairs.wake();
         for builder in std::mem::take(&mut *self.builders.lock()) {
             // A builder that panicked left its index unpublished; the next open goes on with it.
             let _ = builder.join();
         }
+        // What cannot be committed any more leaves stale entries, which cost no answer.
+        let _ = self.engine.commit_repairs();
     }
 }
 

@@ -95,6 +95,7 @@ pub(crate) fn create(
     options: &BuildOptions,
 ) -> Result<()> {
     let job = add(handle, collection, spec, options)?;
+    crate::repair::start(handle)?;
     run_or_remove(&handle.engine, &job)
 }
 
@@ -106,6 +107,7 @@ pub(crate) fn create_in_background(
     options: &BuildOptions,
 ) -> Result<Arc<Index>> {
     let job = add(handle, collection, spec, options)?;
+    crate::repair::start(handle)?;
     let index = job.index.clone();
     start(handle, vec![job])?;
     Ok(index)
@@ -344,7 +346,7 @@ fn publish(
         let _schema = engine.schema.write();
         let set = collection.indexes();
         let set = set.with_indexes(set.all().iter().filter_map(swap).collect())?;
-        set.install_collectors(&engine.store, collection.tree)?;
+        set.install_collectors(&engine.store, collection.tree, &engine.repairs)?;
         collection.replace_indexes(set);
     }
     engine.store.remove_attachments(collection.tree, old.into())?;
@@ -482,7 +484,7 @@ fn join(
     let all = set.all().iter().cloned().chain(index).collect();
     let set = set.with_indexes(all)?;
     let key_index = key_index.or_else(|| set.key_index().cloned());
-    set.install_collectors(&engine.store, collection.tree)?;
+    set.install_collectors(&engine.store, collection.tree, &engine.repairs)?;
     collection.replace_indexes(set.with_key_index(key_index));
     Ok(())
 }
@@ -501,7 +503,7 @@ fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) 
         let _schema = engine.schema.write();
         let set: IndexSet = set.with_indexes(staying)?;
         let kept = if keys_stay { set.key_index().cloned() } else { None };
-        set.install_collectors(&engine.store, collection.tree)?;
+        set.install_collectors(&engine.store, collection.tree, &engine.repairs)?;
         collection.replace_indexes(set.with_key_index(kept));
     }
     // From here on no commit on its way has an entry for these trees: see `crate::schema`.

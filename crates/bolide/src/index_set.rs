@@ -22,6 +22,7 @@ use crate::embedded::{Owner, install_collectors};
 use crate::index_writes::{DerivedWrites, StagedWrites};
 use crate::posting_fate::{PostingsOfDeletedRanges, StalePostings, TableWrites};
 use crate::progress::Progress;
+use crate::repair::{self, Repairs};
 
 /// One index of an open database.
 pub(crate) struct Index {
@@ -50,7 +51,9 @@ fn structure(
     let unavailable = |what: &str| {
         Err(Error::new(ErrorKind::Unsupported, format!("{what} is not available in this version")))
     };
-    if spec.repair() != Repair::IndexCompaction {
+    // Where entries of several writes share a key, a write that nobody sees any more cannot be taken out alone.
+    let repairable = spec.kind() == IndexKind::Composite && spec.entry_order() == EntryOrder::Newest;
+    if spec.repair() != Repair::IndexCompaction && !repairable {
         return unavailable("the option `repair`");
     }
     match spec.kind() {
@@ -147,8 +150,9 @@ impl Index {
 /// # Errors
 /// `NotFound` where one of the trees is not there.
 pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Result<()> {
-    if index.is_key_index || index.embedded.is_some() {
-        // The one has the tombstones and deleted ranges of the records themselves, the other no entries.
+    if index.is_key_index || index.embedded.is_some() || repair::repairs(index) {
+        // The first has the tombstones and deleted ranges of the records themselves, the second no entries, and
+        // those of the third go by what compactions of the records tell.
         return Ok(());
     }
     let layout = EntryLayout::of(index.spec());
@@ -343,8 +347,15 @@ impl IndexSet {
         self.needs_stage
     }
 
-    /// Has the meta blocks of the embedded ones among them written from now on. Fails where `table` is gone.
-    pub(crate) fn install_collectors(&self, store: &Store, table: TreeId) -> Result<()> {
+    /// Has the meta blocks of the embedded ones among them written from now on, and stale entries of those with
+    /// `repair=primary-compaction` told to `repairs`. Fails where `table` is gone.
+    pub(crate) fn install_collectors(
+        &self,
+        store: &Store,
+        table: TreeId,
+        repairs: &Arc<Repairs>,
+    ) -> Result<()> {
+        repair::listen(store, table, self, repairs)?;
         let indexes: Vec<_> = self.indexes.iter().filter_map(|index| index.embedded.as_deref()).collect();
         install_collectors(store, self.owner(table), &indexes)
     }

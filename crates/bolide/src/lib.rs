@@ -96,6 +96,7 @@ mod open;
 mod options;
 mod posting_fate;
 mod progress;
+mod repair;
 mod schema;
 mod snapshot;
 mod stale;

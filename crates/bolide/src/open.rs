@@ -34,6 +34,7 @@ use crate::index_build::{self, Job};
 use crate::index_set::{Index, IndexSet, install_filter};
 use crate::options::Options;
 use crate::progress::Progress;
+use crate::repair::{self, Repairs};
 use crate::schema::{CollectionState, Schema};
 
 /// Opens the database in `path`.
@@ -52,12 +53,13 @@ pub(crate) fn open(
     let store = Store::open(store_options(path, &options, read_only), store_components)?;
     let id = Engine::next_id();
     let catalog = Catalog::read(store.trees())?;
+    let repairs = Arc::new(Repairs::default());
     let (schema, unfinished) = build_schema(id, &catalog, &components)?;
     for collection in schema.values() {
         for index in collection.indexes_guard().all() {
             install_filter(&store, collection.tree, index)?;
         }
-        collection.indexes_guard().install_collectors(&store, collection.tree)?;
+        collection.indexes_guard().install_collectors(&store, collection.tree, &repairs)?;
     }
     store.start();
     let engine = Arc::new(Engine {
@@ -70,10 +72,12 @@ pub(crate) fn open(
         cache,
         schema: RwLock::new(schema),
         changing: Mutex::new(()),
+        repairs,
         closing: AtomicBool::new(false),
         builds_in_background: options.background_threads > 0,
     });
     let handle = Arc::new(Handle { engine, builders: Mutex::new(Vec::new()) });
+    repair::start(&handle)?;
     if !read_only {
         for tree in &catalog.leftover {
             handle.engine.store.drop_tree(*tree)?;

@@ -26,6 +26,10 @@ use crate::write_batch::{Part, WriteBatch};
 impl Engine {
     /// Commits a batch and returns the sequence number of its last write.
     pub(crate) fn write(&self, mut batch: WriteBatch, sync: Option<SyncMode>) -> Result<SequenceNumber> {
+        if !self.builds_in_background && self.repairs.is_due() {
+            // Where it fails this write fails too, or can do without.
+            let _ = self.commit_repairs();
+        }
         // Held until the commit is done: the indexes stay what they are.
         let _schema = self.schema.read();
         for part in &batch.parts {

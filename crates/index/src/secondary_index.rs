@@ -170,6 +170,22 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Deletes the entries that a version of a record has, which no view can see any more; `record` has its sequence
+    /// number. For indexes with `repair=primary-compaction`; others need not do anything. Reads nothing. `key` is
+    /// scratch memory.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for an attribute over its limit; such a version has no entries.
+    fn retract(
+        &self,
+        record: &IndexedRecord<'_>,
+        key: &mut Vec<u8>,
+        out: &mut dyn IndexWrites,
+    ) -> Result<()> {
+        let _ = (record, key, out);
+        Ok(())
+    }
+
     /// How it serves `query`; `None` if it cannot.
     fn access(&self, query: &CompiledQuery<'_>) -> Option<Access> {
         Access::plan(self.spec().attributes(), query)

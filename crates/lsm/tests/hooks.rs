@@ -1,4 +1,4 @@
-//! What the layer above hooks into: collectors, attachments, components, the journal of a memtable.
+//! What the layer above hooks into: collectors, listeners, attachments, components, the journal of a memtable.
 #![cfg(not(bolide_shuttle))]
 #![allow(clippy::disallowed_methods, reason = "a test of threads starts some")]
 
@@ -11,10 +11,12 @@ use bolide_base::{EntryKind, Result, SequenceNumber, Trailer, TreeId};
 use bolide_lsm::memtable::{Memtable, Visibility};
 use bolide_lsm::store::Component;
 use bolide_lsm::{
-    CollectorFactory, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions, TreeView,
+    CollectorFactory, DropCollector, DropListener, Store, StoreBatch, StoreComponents, StoreOptions,
+    SyncMode, TreeOptions, TreeView,
 };
 use bolide_storage::{MemVfs, SystemRuntime};
 use bolide_table::{BlockCache, BlockHandle, InternalCursor, MetaCollector};
+use parking_lot::Mutex;
 
 fn open(vfs: &Arc<MemVfs>) -> Store {
     let mut options = StoreOptions::new("/db");
@@ -211,4 +213,75 @@ fn a_journal_and_a_walk_miss_nothing_however_writers_run() {
         assert_eq!(seen.len() as u64, WRITERS * EACH, "round {round}");
         memtable.take_journal(|_, _, _| panic!("everything was taken"));
     }
+}
+
+type Versions = Vec<(String, EntryKind, SequenceNumber)>;
+
+/// Notes the versions that installed work left out.
+#[derive(Debug, Clone, Default)]
+struct Told(Arc<Mutex<Versions>>);
+
+struct Noting {
+    told: Told,
+    seen: Versions,
+}
+
+impl DropListener for Told {
+    fn begin(&self) -> Box<dyn DropCollector> {
+        Box::new(Noting { told: self.clone(), seen: Vec::new() })
+    }
+}
+
+impl DropCollector for Noting {
+    fn dropped(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        let kind = trailer.kind().unwrap();
+        assert_eq!(value.is_empty(), kind == EntryKind::Delete);
+        self.seen.push((String::from_utf8_lossy(key).into_owned(), kind, trailer.sequence()));
+    }
+
+    fn installed(self: Box<Self>) {
+        self.told.0.lock().extend(self.seen);
+    }
+}
+
+#[test]
+fn a_listener_is_told_of_versions_that_no_view_sees() {
+    let store = open(&Arc::new(MemVfs::new()));
+    let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
+    let told = Told::default();
+    store.set_drop_listener(tree, Some(Arc::new(told.clone()))).unwrap();
+    let take = || std::mem::take(&mut *told.0.lock());
+    let version = |key: &str, kind, sequence| (key.to_owned(), kind, sequence);
+
+    let first = put(&store, tree, "a", "1");
+    put(&store, tree, "a", "2");
+    let other = put(&store, tree, "b", "1");
+    store.flush().unwrap();
+    assert_eq!(take(), [version("a", EntryKind::Put, first)]);
+
+    let seen = put(&store, tree, "c", "1");
+    let view = store.read_view();
+    put(&store, tree, "c", "2");
+    let mut batch = StoreBatch::new();
+    batch.delete(tree, b"b").unwrap();
+    batch.delete_range(tree, b"a", b"aa").unwrap();
+    let range = store.commit(batch, None, SyncMode::None).unwrap();
+    store.flush().unwrap();
+    store.compact(tree).unwrap();
+    assert_eq!(take(), [], "the view sees all of it");
+    drop(view);
+    put(&store, tree, "d", "1");
+    store.compact(tree).unwrap();
+    let expected = [
+        version("a", EntryKind::Put, first + 1),
+        version("b", EntryKind::Delete, range - 1),
+        version("b", EntryKind::Put, other),
+        version("c", EntryKind::Put, seen),
+    ];
+    assert_eq!(take(), expected);
+
+    store.set_drop_listener(tree, None).unwrap();
+    put(&store, tree, "d", "2");
+    store.compact(tree).unwrap();
+    assert_eq!(take(), []);
 }

@@ -10,13 +10,14 @@ use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 23] = [
+pub const BUILT: [&str; 24] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
     "composite:include=pad,maintenance=synchronous",
     "composite:validation=get-lite",
     "composite:validation=key-index",
+    "composite:repair=primary-compaction",
     "composite:order=primary-key",
     "composite:order=primary-key,maintenance=synchronous",
     "lazy",
@@ -37,11 +38,7 @@ pub const BUILT: [&str; 23] = [
 ];
 
 /// Kinds and options that take part as soon as they are not refused.
-pub const ANNOUNCED: [&str; 3] = [
-    "composite:repair=primary-compaction",
-    "lazy:repair=primary-compaction",
-    "eager:repair=primary-compaction",
-];
+pub const ANNOUNCED: [&str; 2] = ["lazy:repair=primary-compaction", "eager:repair=primary-compaction"];
 
 /// The attributes that indexes of random histories are on.
 pub const ATTRIBUTES: [&str; 5] = ["a", "n.x", "tags[*]", "s", "s+n.x"];

@@ -50,6 +50,10 @@
 //! `(value, r)` is stale, or deleted, besides the put of `(value, s)` under the same key, that put takes its place: as
 //! a newer version of the entry, so that older snapshots see the old one. A back-fill must not put an old
 //! version above a newer one, so it looks at each record again inside the commit.
+//!
+//! With `repair=primary-compaction` whoever compacts the table hands over each version that no view sees any more,
+//! and [`retract`](SecondaryIndex::retract) names the entries of that version, to be deleted;
+//! not with `order=primary-key`, where a newer write may have the same entry.
 
 mod cursor;
 mod entry_key;
@@ -266,6 +270,19 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
         let patch = record.sequence.is_none();
         self.for_each_entry(record, key, |key, value, sequence_at| {
             out.put(self.tree(), key, value, sequence_at.filter(|_| patch))
+        })
+    }
+
+    fn retract(
+        &self,
+        record: &IndexedRecord<'_>,
+        key: &mut Vec<u8>,
+        out: &mut dyn IndexWrites,
+    ) -> Result<()> {
+        self.for_each_entry(record, key, |key, _, sequence_at| match sequence_at {
+            Some(_) => out.delete(self.tree(), key),
+            // The key may be that of a newer write, too.
+            None => Ok(()),
         })
     }
 

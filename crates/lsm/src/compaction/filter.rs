@@ -151,6 +151,10 @@ impl<O: EntrySink> EntrySink for FilteredOutput<O> {
         let full = self.waiting.len() >= WINDOW_ENTRIES || self.bytes.len() >= WINDOW_BYTES;
         if full { self.pass_on() } else { Ok(()) }
     }
+
+    fn dropped(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        self.output.dropped(key, trailer, value);
+    }
 }
 
 #[cfg(test)]

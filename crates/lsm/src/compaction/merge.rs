@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use bolide_base::{EntryKind, Error, Result, SequenceNumber, Trailer};
 
-use super::retention::Retention;
+use super::retention::{Fate, Retention};
 
 /// So many bytes of operands are handed over at once.
 pub const WINDOW_BYTES: usize = 1 << 20;
@@ -80,6 +80,11 @@ pub trait EntrySink {
     /// # Errors
     /// Those of writing.
     fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()>;
+
+    /// An entry was left out, since no view can see it any more.
+    fn dropped(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        let _ = (key, trailer, value);
+    }
 }
 
 /// [`Retention`] with a merge behind it: it collects operands and passes all else on.
@@ -170,8 +175,13 @@ impl MergingRetention {
         if !self.pending.ends.is_empty() && (self.stripe != stripe || self.key != key) {
             self.merge_all(None, sink)?;
         }
-        if !self.retention.keeps(key, trailer) {
-            return Ok(());
+        match self.retention.judge(key, trailer) {
+            Fate::Kept => {}
+            Fate::Copy => return Ok(()),
+            Fate::Unseen => {
+                sink.dropped(key, trailer, value);
+                return Ok(());
+            }
         }
         let is_mergeable = trailer.kind() == Some(EntryKind::Merge)
             && self.operator.is_some()

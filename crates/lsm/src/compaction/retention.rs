@@ -25,6 +25,16 @@ use bolide_base::{EntryKind, SequenceNumber, Trailer};
 
 use crate::range_tombstones::RangeTombstones;
 
+/// What becomes of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Kept,
+    /// It goes: the same entry came before, and what became of that counts.
+    Copy,
+    /// It goes: no view can see it any more.
+    Unseen,
+}
+
 /// Decides entry by entry, in tree order.
 #[derive(Debug)]
 pub struct Retention {
@@ -73,12 +83,18 @@ impl Retention {
 
     /// True if the entry is kept.
     pub fn keeps(&mut self, key: &[u8], trailer: Trailer) -> bool {
+        self.judge(key, trailer) == Fate::Kept
+    }
+
+    /// What becomes of an entry.
+    pub(super) fn judge(&mut self, key: &[u8], trailer: Trailer) -> Fate {
         let stripe = self.stripe(trailer.sequence());
-        let mut shadowed = false;
+        let (mut shadowed, mut is_copy) = (false, false);
         if self.last_sequence.is_some() && self.last_key == key {
             // A back-fill that was cut off writes its operands again; merged they may stand for more by now.
             let is_operand = self.keeps_operands && trailer.kind() == Some(EntryKind::Merge);
             let repeated = self.last_sequence == Some(trailer.sequence()) && !is_operand;
+            is_copy = repeated;
             shadowed = (repeated || self.hidden_stripe == Some(stripe)) && stripe < self.in_use.len();
         } else {
             self.last_key.clear();
@@ -91,7 +107,11 @@ impl Retention {
         }
         let drops = shadowed || self.is_dead(key, trailer, stripe);
         self.dropped += u64::from(drops);
-        !drops
+        match drops {
+            false => Fate::Kept,
+            true if is_copy => Fate::Copy,
+            true => Fate::Unseen,
+        }
     }
 
     fn is_dead(&self, key: &[u8], trailer: Trailer, stripe: usize) -> bool {
@@ -203,5 +223,14 @@ mod tests {
     fn equal_entries_are_kept_once() {
         let retention = Retention::new(vec![9], no_ranges(), false);
         assert_eq!(kept(retention, &[("a", 3, PUT), ("a", 3, PUT)]).len(), 1);
+    }
+
+    #[test]
+    fn a_copy_that_goes_is_told_from_a_version_that_nobody_sees() {
+        let mut retention = Retention::new(vec![9], no_ranges(), false);
+        let entries = [("a", 5), ("a", 5), ("a", 3), ("a", 3), ("b", 3), ("b", 3)];
+        let fates =
+            entries.map(|(key, sequence)| retention.judge(key.as_bytes(), Trailer::new(sequence, PUT)));
+        assert_eq!(fates, [Fate::Kept, Fate::Copy, Fate::Unseen, Fate::Copy, Fate::Kept, Fate::Copy]);
     }
 }

@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result};
 
 use super::StoreInner;
-use super::table_output::TableOutput;
+use super::table_output::{Finished, TableOutput};
 use super::tree::Tree;
 use crate::compaction::{CompactionPlan, FilteredOutput, MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor, Source};
+use crate::drop_listener::DropCollector;
 use crate::version::{TableMeta, VersionEdit};
 
 /// How many entries are merged between two looks whether the work is still wanted.
@@ -39,6 +40,9 @@ impl StoreInner {
         let written: Vec<u64> = merged.tables.iter().map(|table| table.number).collect();
         edit.add_tables(tree.id, plan.output_level, plan.output_run, merged.tables);
         self.install_outputs(tree, edit, &[], &written)?;
+        if let Some(drops) = merged.drops {
+            drops.installed();
+        }
         tree.written_bytes.fetch_add(bytes_written, Ordering::Relaxed);
         self.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
         Ok(())
@@ -79,7 +83,7 @@ impl StoreInner {
         }
         retention.finish(&mut output)?;
         let (output, filtered) = output.finish()?;
-        let tables = output.finish()?;
+        let Finished { tables, drops } = output.finish()?;
         let kept: u64 = tables.iter().map(|table| table.entries).sum();
         let expected = retention.kept(entries).saturating_sub(filtered);
         if kept != expected {
@@ -88,13 +92,14 @@ impl StoreInner {
             )));
         }
         let dropped = entries.saturating_sub(kept);
-        Ok(Merged { tables, bytes_read, dropped })
+        Ok(Merged { tables, drops, bytes_read, dropped })
     }
 }
 
 /// What came of merging the inputs.
 struct Merged {
     tables: Vec<TableMeta>,
+    drops: Option<Box<dyn DropCollector>>,
     bytes_read: u64,
     dropped: u64,
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result};
 
 use super::StoreInner;
-use super::table_output::TableOutput;
+use super::table_output::{Finished, TableOutput};
 use super::tree::{LoggedMemtable, Tree};
 use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
@@ -26,7 +26,7 @@ impl StoreInner {
             return Ok(());
         }
         self.check_writable()?;
-        let tables = self.write_memtables(tree, &flushed)?;
+        let Finished { tables, drops } = self.write_memtables(tree, &flushed)?;
         let written: Vec<u64> = tables.iter().map(|table| table.number).collect();
         let mut edit = VersionEdit::new();
         for logged in flushed.iter().rev() {
@@ -43,16 +43,15 @@ impl StoreInner {
         edit.set_tree_log_floor(tree.id, last_log + 1);
         edit.set_wal_floor(self.log_floor_without(tree, &flushed));
         self.install_outputs(tree, edit, &flushed, &written)?;
+        if let Some(drops) = drops {
+            drops.installed();
+        }
         self.counters.flushed(bytes);
         tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    fn write_memtables(
-        &self,
-        tree: &Arc<Tree>,
-        flushed: &[Arc<LoggedMemtable>],
-    ) -> Result<Vec<crate::version::TableMeta>> {
+    fn write_memtables(&self, tree: &Arc<Tree>, flushed: &[Arc<LoggedMemtable>]) -> Result<Finished> {
         let cursors = flushed.iter().map(|logged| logged.memtable.cursor(Visibility::All)).collect();
         let mut cursor = MergingCursor::new(cursors);
         // In this order: no range tombstone at or below the first number in use is missing then.

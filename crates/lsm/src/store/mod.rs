@@ -71,6 +71,7 @@ use self::tree::Tree;
 use crate::batch::StoreBatch;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
+use crate::drop_listener::DropListener;
 use crate::options::{StoreOptions, SyncMode, TreeOptions};
 use crate::version::{TableFiles, VersionEdit, VersionSet};
 
@@ -348,6 +349,16 @@ impl Store {
         factory: Option<Arc<dyn CollectorFactory>>,
     ) -> Result<()> {
         *self.inner.tree(tree)?.collectors.write() = factory;
+        Ok(())
+    }
+
+    /// Tells `listener` of the versions that flushes and compactions of `tree` leave out from now on; `None` for
+    /// nobody.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn set_drop_listener(&self, tree: TreeId, listener: Option<Arc<dyn DropListener>>) -> Result<()> {
+        *self.inner.tree(tree)?.drop_listener.write() = listener;
         Ok(())
     }
 

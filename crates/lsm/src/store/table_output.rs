@@ -9,6 +9,7 @@ use super::StoreInner;
 use super::tree::Tree;
 use crate::collectors::CollectorFactory;
 use crate::compaction::EntrySink;
+use crate::drop_listener::DropCollector;
 use crate::file_name::FileName;
 use crate::version::TableMeta;
 
@@ -24,11 +25,20 @@ pub(super) struct TableOutput<'a> {
     filtered_through: u64,
     /// Makes the collectors of each file, if there are any.
     collectors: Option<Arc<dyn CollectorFactory>>,
+    /// Is told what is left out, if anybody wants to know.
+    drops: Option<Box<dyn DropCollector>>,
     current: Option<(u64, TableBuilder)>,
     last_key: Vec<u8>,
     finished: Vec<TableMeta>,
     /// Numbers of all files started, to remove them if the work fails.
     started: Vec<u64>,
+}
+
+/// What came of an output.
+pub(super) struct Finished {
+    pub(super) tables: Vec<TableMeta>,
+    /// Waits to be told that the tables are installed.
+    pub(super) drops: Option<Box<dyn DropCollector>>,
 }
 
 impl<'a> TableOutput<'a> {
@@ -44,6 +54,7 @@ impl<'a> TableOutput<'a> {
             target_bytes,
             filtered_through,
             collectors: tree.collectors.read().clone(),
+            drops: tree.drop_listener.read().as_ref().map(|listener| listener.begin()),
             current: None,
             last_key: Vec::new(),
             finished: Vec::new(),
@@ -51,14 +62,15 @@ impl<'a> TableOutput<'a> {
         }
     }
 
-    /// Finishes the last file and makes all names durable. The files belong to the caller from now on.
-    pub(super) fn finish(mut self) -> Result<Vec<TableMeta>> {
+    /// Finishes the last file and makes all names durable. The files belong to the caller from now on, who tells the
+    /// collector when they are installed.
+    pub(super) fn finish(mut self) -> Result<Finished> {
         self.finish_current()?;
         if !self.finished.is_empty() {
             self.store.vfs.sync_dir(&self.store.options.dir)?;
         }
         self.started.clear();
-        Ok(std::mem::take(&mut self.finished))
+        Ok(Finished { tables: std::mem::take(&mut self.finished), drops: self.drops.take() })
     }
 
     fn start(&mut self) -> Result<()> {
@@ -99,6 +111,12 @@ impl EntrySink for TableOutput<'_> {
             self.last_key.extend_from_slice(key);
         }
         Ok(())
+    }
+
+    fn dropped(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        if let Some(drops) = &mut self.drops {
+            drops.dropped(key, trailer, value);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::attachments::Attachments;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, CompactionPlan, MergeOperator};
 use crate::cursor::{Bounds, RunCursor, Source};
+use crate::drop_listener::DropListener;
 use crate::memtable::{Memtable, Visibility};
 use crate::options::TreeOptions;
 use crate::range_tombstones::RangeTombstones;
@@ -41,6 +42,8 @@ pub(super) struct Tree {
     pub(super) merge_operator: RwLock<Option<Arc<dyn MergeOperator>>>,
     /// Makes what watches the entries of new sstables.
     pub(super) collectors: RwLock<Option<Arc<dyn CollectorFactory>>>,
+    /// Is told of versions that flushes and compactions leave out.
+    pub(super) drop_listener: RwLock<Option<Arc<dyn DropListener>>>,
     /// Trees with entries about this tree's records, and whether their compactions drop those of deleted ones.
     pub(super) dependents: RwLock<BTreeMap<TreeId, bool>>,
     /// Set when the tree was dropped: background work on it ends.
@@ -66,6 +69,7 @@ impl Tree {
             filter: RwLock::new(None),
             merge_operator: RwLock::new(None),
             collectors: RwLock::new(None),
+            drop_listener: RwLock::new(None),
             dependents: RwLock::default(),
             dropped: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),

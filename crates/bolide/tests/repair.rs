@@ -1,0 +1,168 @@
+//! `repair=primary-compaction`: stale index entries go when flushes and compactions of the records leave out the
+//! versions that they stem from; what some snapshot sees stays.
+
+mod support;
+
+use bolide::{Collection, CollectionOptions, Db, Layout, Options, Query, Snapshot};
+use support::{components, threaded, tiny};
+
+const RECORDS: u64 = 300;
+const SPEC: &str = "n:composite:repair=primary-compaction";
+
+/// A database whose memtables are flushed by hand alone.
+fn roomy() -> Options {
+    tiny().memtable_bytes(4 << 20)
+}
+
+fn collection(db: &Db, spec: &str) -> Collection {
+    let options = CollectionOptions::json().layout(Layout::Tiered).index(spec.parse().unwrap());
+    db.create_collection("c", options).unwrap()
+}
+
+fn key(i: u64) -> Vec<u8> {
+    format!("k{i:04}").into_bytes()
+}
+
+/// Writes all records with the values of this round.
+fn write_round(collection: &Collection, round: u64) {
+    for i in 0..RECORDS {
+        let record = format!(r#"{{"n":{},"tags":["a","b{}"]}}"#, round * RECORDS + i, i % 3);
+        collection.put(&key(i), record.as_bytes()).unwrap();
+    }
+}
+
+/// Entries of the index, and how many of them are stale; it must be sound.
+fn entries(db: &Db) -> (u64, u64) {
+    let report = db.check(true).unwrap();
+    assert!(report.is_sound(), "{report}");
+    let found = &report.indexes[0].found;
+    (found.entries, found.stale)
+}
+
+/// Checks that each record is found by its value of `round`, at the latest state or at a snapshot.
+fn check_round(collection: &Collection, at: Option<&Snapshot>, round: u64) {
+    for i in (0..RECORDS).step_by(7) {
+        let query = Query::new().eq("n", round * RECORDS + i);
+        let answers = match at {
+            Some(snapshot) => collection.find_at(snapshot, &query),
+            None => collection.find(&query),
+        };
+        let keys: Vec<Vec<u8>> = answers.unwrap().into_iter().map(|answer| answer.key).collect();
+        assert_eq!(keys, [key(i)], "round {round}");
+    }
+}
+
+#[test]
+fn a_flush_of_the_records_is_enough() {
+    let db = Db::open_with("db", roomy(), components(1)).unwrap();
+    let collection = collection(&db, SPEC);
+    for round in 0..3 {
+        write_round(&collection, round);
+    }
+    assert_eq!(entries(&db), (3 * RECORDS, 2 * RECORDS));
+    // The index is flushed too, and never compacted: nothing but the flush of the records can tell.
+    db.flush().unwrap();
+    assert_eq!(entries(&db), (RECORDS, 0));
+    check_round(&collection, None, 2);
+}
+
+#[test]
+fn without_the_option_a_flush_repairs_nothing() {
+    let db = Db::open_with("db", roomy(), components(1)).unwrap();
+    let collection = collection(&db, "n:composite");
+    write_round(&collection, 0);
+    write_round(&collection, 1);
+    db.flush().unwrap();
+    assert_eq!(entries(&db), (2 * RECORDS, RECORDS));
+}
+
+#[test]
+fn compactions_of_the_records_repair_what_no_snapshot_sees() {
+    let db = Db::open_with("db", roomy(), components(1)).unwrap();
+    let collection = collection(&db, SPEC);
+    write_round(&collection, 0);
+    let snapshot = db.snapshot();
+    for round in 1..3 {
+        db.flush().unwrap();
+        write_round(&collection, round);
+    }
+    db.flush().unwrap();
+    assert_eq!(entries(&db), (3 * RECORDS, 2 * RECORDS), "each flush had one version of each record");
+    db.compact().unwrap();
+    // The snapshot keeps the first round; the second nobody sees.
+    assert_eq!(entries(&db), (2 * RECORDS, RECORDS));
+    check_round(&collection, Some(&snapshot), 0);
+    check_round(&collection, None, 2);
+
+    drop(snapshot);
+    collection.put(b"z", br#"{"n":-1}"#).unwrap();
+    db.compact().unwrap();
+    assert_eq!(entries(&db), (RECORDS + 1, 0));
+    check_round(&collection, None, 2);
+}
+
+#[test]
+fn deletes_and_deleted_ranges_and_arrays_are_repaired() {
+    let db = Db::open_with("db", roomy(), components(1)).unwrap();
+    let collection = collection(&db, "tags=tags[*]:composite:repair=primary-compaction");
+    write_round(&collection, 0);
+    db.flush().unwrap();
+    for i in 0..RECORDS / 2 {
+        collection.delete(&key(i)).unwrap();
+    }
+    collection.delete_range(&key(RECORDS / 2)[..]..&key(RECORDS - 10)[..]).unwrap();
+    assert_eq!(entries(&db), (2 * RECORDS, 2 * (RECORDS - 10)));
+    db.compact().unwrap();
+    assert_eq!(entries(&db), (20, 0));
+    assert_eq!(collection.find(&Query::new().eq("tags", "a")).unwrap().len(), 10);
+}
+
+#[test]
+fn an_index_made_later_and_one_opened_again_are_repaired() {
+    let components = components(1);
+    let db = Db::open_with("db", roomy(), components.clone()).unwrap();
+    let collection = db.create_collection("c", CollectionOptions::json()).unwrap();
+    write_round(&collection, 0);
+    collection.create_index(SPEC.parse().unwrap()).unwrap();
+    write_round(&collection, 1);
+    drop((collection, db));
+
+    let db = Db::open_with("db", roomy(), components).unwrap();
+    let collection = db.collection("c").unwrap();
+    write_round(&collection, 2);
+    db.compact().unwrap();
+    assert_eq!(entries(&db), (RECORDS, 0));
+    check_round(&collection, None, 2);
+    collection.drop_index("n").unwrap();
+    write_round(&collection, 3);
+    db.compact().unwrap();
+}
+
+#[test]
+fn threads_repair_while_others_write() {
+    let db = Db::open_with("db", tiny().background_threads(2), threaded()).unwrap();
+    let collection = collection(&db, SPEC);
+    for round in 0..20 {
+        write_round(&collection, round);
+        check_round(&collection, None, round);
+    }
+    db.compact().unwrap();
+    // A compaction that was at work when its inputs' successors were written may need another.
+    db.compact().unwrap();
+    assert_eq!(entries(&db), (RECORDS, 0));
+    check_round(&collection, None, 19);
+    drop(collection);
+    db.close().unwrap();
+}
+
+#[test]
+fn entries_that_several_writes_share_cannot_be_repaired() {
+    let db = Db::open_with("db", roomy(), components(1)).unwrap();
+    let collection = db.create_collection("c", CollectionOptions::json()).unwrap();
+    for spec in
+        ["n:composite:order=primary-key,repair=primary-compaction", "n:lazy:repair=primary-compaction"]
+    {
+        let error = collection.create_index(spec.parse().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), bolide::ErrorKind::Unsupported, "{spec}");
+    }
+}
