@@ -6,7 +6,7 @@ mod support;
 
 use bolide::storage::SimRng;
 use bolide::{Collection, CollectionOptions, Components, Compression, Db, Layout, Order, Query, Snapshot};
-use support::{Model, Row, components, keys_where, tiny, tiny_collection};
+use support::{Model, Row, components, keys_where, tiny, tiny_collection, tiny_db};
 
 /// Name and specification of each index.
 const SPECS: [(&str, &str); 5] = [
@@ -204,5 +204,35 @@ fn every_answer_is_that_of_a_scan() {
         run.reopen();
         let report = run.db().check(true).unwrap();
         assert!(report.is_sound(), "{report}");
+    }
+}
+
+#[test]
+fn pages_by_value_show_a_record_with_several_values_once() {
+    let db = tiny_db();
+    let one =
+        db.create_collection("c", tiny_collection().index("t=tags[*]:embedded".parse().unwrap())).unwrap();
+    for number in 0..40_u64 {
+        let (first, second) = (number % 7, number % 5);
+        let record = format!(r#"{{"tags":["t{first}","t{second}","u{number:02}"]}}"#);
+        one.put(format!("k{number:02}").as_bytes(), record.as_bytes()).unwrap();
+    }
+    // From the blocks of an sstable, not from the memtable.
+    db.flush().unwrap();
+    for order in [Order::Value, Order::ValueDescending] {
+        let query = Query::new().range("tags[*]", "t0".."u20").using_index("t").order(order).keys_only();
+        let whole: Vec<Vec<u8>> = one.find(&query).unwrap().into_iter().map(|row| row.key).collect();
+        assert_eq!(whole.len(), 40);
+        let mut paged = Vec::new();
+        let mut page = query.limit(3);
+        loop {
+            let answers = one.find(&page).unwrap();
+            let token = answers.next_token().cloned();
+            paged.extend(answers.into_iter().map(|row| row.key));
+            let Some(token) = token else { break };
+            page = page.after(token);
+            assert!(paged.len() <= whole.len(), "{order:?}");
+        }
+        assert_eq!(paged, whole, "{order:?}");
     }
 }
