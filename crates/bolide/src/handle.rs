@@ -12,7 +12,7 @@ use bolide_table::BlockCache;
 use parking_lot::{Mutex, RwLock};
 
 use crate::components::Components;
-use crate::repair::Repairs;
+use crate::repairs::Repairs;
 use crate::schema::{CollectionState, Schema};
 
 /// Databases opened so far by this process.

@@ -22,7 +22,7 @@ use crate::embedded::{Owner, install_collectors};
 use crate::index_writes::{DerivedWrites, StagedWrites};
 use crate::posting_fate::{PostingsOfDeletedRanges, StalePostings, TableWrites};
 use crate::progress::Progress;
-use crate::repair::{self, Repairs};
+use crate::repairs::{self, Repairs};
 
 /// One index of an open database.
 pub(crate) struct Index {
@@ -150,7 +150,7 @@ impl Index {
 /// # Errors
 /// `NotFound` where one of the trees is not there.
 pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Result<()> {
-    if index.is_key_index || index.embedded.is_some() || repair::repairs(index) {
+    if index.is_key_index || index.embedded.is_some() || repairs::repairs(index.spec()) {
         // The first has the tombstones and deleted ranges of the records themselves, the second no entries, and
         // those of the third go by what compactions of the records tell.
         return Ok(());
@@ -355,7 +355,8 @@ impl IndexSet {
         table: TreeId,
         repairs: &Arc<Repairs>,
     ) -> Result<()> {
-        repair::listen(store, table, self, repairs)?;
+        let structures = self.indexes.iter().map(|index| index.structure.clone()).collect();
+        repairs::listen(store, table, structures, self.owner(table).extractor, repairs)?;
         let indexes: Vec<_> = self.indexes.iter().filter_map(|index| index.embedded.as_deref()).collect();
         install_collectors(store, self.owner(table), &indexes)
     }

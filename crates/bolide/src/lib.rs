@@ -97,6 +97,7 @@ mod options;
 mod posting_fate;
 mod progress;
 mod repair;
+mod repairs;
 mod schema;
 mod snapshot;
 mod stale;

@@ -34,7 +34,8 @@ use crate::index_build::{self, Job};
 use crate::index_set::{Index, IndexSet, install_filter};
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::repair::{self, Repairs};
+use crate::repair;
+use crate::repairs::Repairs;
 use crate::schema::{CollectionState, Schema};
 
 /// Opens the database in `path`.

@@ -1,215 +1,18 @@
-//! `repair=primary-compaction`: what a flush or a compaction of the records leaves out tells which index entries
-//! have become stale, and these are deleted: the deferred maintenance of DELI.
-//!
-//! ```text
-//! flush, compaction of the table --(version no view can see)--> entries that it has --> Repairs
-//! Repairs --> batches of deletions, ordinary commits --> tree of the index
-//! ```
-//!
-//! A blind write does not know which entry it makes stale; the compaction that merges the two versions of a record
-//! has both in its hands, and reads nothing further. So stale entries go without a lookup, neither in writes nor
-//! in compactions of the index, which do not look for them under this option.
-//!
-//! # Why nothing visible is lost
-//! * An entry is deleted that is named by secondary key, sequence number and primary key: by one version of one
-//!   record. That version is hidden from every view, those that are alive and those to come.
-//! * The deletion is committed after the compaction is durable, and so are the writes that hide the version: the log
-//!   is synced before. What is in the log behind them cannot survive without them.
-//!
-//! # What may be left
-//! What waits is in memory alone, at most [`MAX_WAITING_BYTES`] of it. A crash, or a burst that is over that,
-//! leaves stale entries behind that nothing looks for again: they cost space and a validation, never an answer,
-//! and a rebuild of the index is without them.
+//! Commits the deletions of stale index entries that compactions of the records told of (see
+//! [`crate::repairs`]): by a thread, or, without background threads, by writers before they write.
 
-use std::collections::{HashSet, VecDeque};
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bolide_base::{EntryKind, Error, Result, Trailer, TreeId};
-use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, IndexWrites, IndexedRecord, Repair, Slot, slots_of,
-};
-use bolide_lsm::{DropCollector, DropListener, Store, StoreBatch, SyncMode};
-use parking_lot::{Condvar, Mutex};
+use bolide_base::{Result, TreeId};
+use bolide_lsm::{StoreBatch, SyncMode};
 
 use crate::handle::{Engine, Handle};
-use crate::index_set::{Index, IndexSet};
+use crate::repairs::repairs;
 
-/// Deletions that wait take at most so many bytes, those of one flush or compaction as well.
-const MAX_WAITING_BYTES: usize = 32 << 20;
-/// Memory that one takes besides its bytes, about.
-const ENTRY_BYTES: usize = 48;
-/// Deletions in one batch.
-const BATCH_ENTRIES: usize = 512;
 /// How often the thread looks whether the database is being closed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-
-/// An entry to delete: the tree of its index and its key.
-type Stale = (TreeId, Box<[u8]>);
-
-/// Deletions that wait to be committed, of all indexes of a database.
-#[derive(Default)]
-pub(crate) struct Repairs {
-    waiting: Mutex<VecDeque<Stale>>,
-    arrived: Condvar,
-    bytes: AtomicUsize,
-    /// Held while they are committed, so that nobody believes that all is done while another still does it.
-    committing: Mutex<()>,
-    /// A thread commits them.
-    has_thread: AtomicBool,
-}
-
-impl fmt::Debug for Repairs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Repairs").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
-fn bytes_of(stale: &Stale) -> usize {
-    stale.1.len() + ENTRY_BYTES
-}
-
-impl Repairs {
-    /// Adds as many as there is room for.
-    fn add(&self, found: Vec<Stale>) {
-        let mut waiting = self.waiting.lock();
-        for stale in found {
-            if self.bytes.load(Ordering::Relaxed) + bytes_of(&stale) > MAX_WAITING_BYTES {
-                break;
-            }
-            self.bytes.fetch_add(bytes_of(&stale), Ordering::Relaxed);
-            waiting.push_back(stale);
-        }
-        self.arrived.notify_all();
-    }
-
-    fn take(&self) -> Vec<Stale> {
-        let mut waiting = self.waiting.lock();
-        let count = waiting.len().min(BATCH_ENTRIES);
-        let taken: Vec<Stale> = waiting.drain(..count).collect();
-        self.bytes.fetch_sub(taken.iter().map(bytes_of).sum(), Ordering::Relaxed);
-        taken
-    }
-
-    /// True if something waits.
-    #[inline]
-    pub(crate) fn is_due(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) > 0
-    }
-
-    /// Has the thread look whether it should end.
-    pub(crate) fn wake(&self) {
-        self.arrived.notify_all();
-    }
-}
-
-/// Whether stale entries of `index` are told by compactions of the records.
-pub(crate) fn repairs(index: &Index) -> bool {
-    index.spec().repair() == Repair::PrimaryCompaction
-}
-
-/// Has the flushes and compactions of `table` tell which entries of the indexes in `set` have become stale.
-///
-/// # Errors
-/// `NotFound` where the collection's tree is not there.
-pub(crate) fn listen(store: &Store, table: TreeId, set: &IndexSet, repairs_of: &Arc<Repairs>) -> Result<()> {
-    let indexes: Vec<Arc<Index>> = set.all().iter().filter(|index| repairs(index)).cloned().collect();
-    let extractor = set.owner(table).extractor.filter(|_| !indexes.is_empty());
-    let Some(extractor) = extractor else { return store.set_drop_listener(table, None) };
-    let plan = AttributePlan::new(indexes.iter().flat_map(|index| index.spec().paths().cloned()));
-    let slots = indexes.iter().map(|index| slots_of(index.spec(), &plan)).collect::<Result<_>>()?;
-    let work = Arc::new(Work { extractor, plan, indexes, slots, repairs: repairs_of.clone() });
-    store.set_drop_listener(table, Some(Arc::new(StaleVersions(work))))
-}
-
-/// What is to be found in versions that are left out.
-#[derive(Debug)]
-struct Work {
-    extractor: Arc<dyn AttributeExtractor>,
-    plan: AttributePlan,
-    indexes: Vec<Arc<Index>>,
-    slots: Vec<Vec<Slot>>,
-    repairs: Arc<Repairs>,
-}
-
-#[derive(Debug)]
-struct StaleVersions(Arc<Work>);
-
-impl DropListener for StaleVersions {
-    fn begin(&self) -> Box<dyn DropCollector> {
-        let found = Found::default();
-        Box::new(StaleEntries {
-            work: self.0.clone(),
-            values: AttributeValues::new(),
-            key: Vec::new(),
-            found,
-        })
-    }
-}
-
-/// The entries of the versions that one flush or compaction leaves out.
-struct StaleEntries {
-    work: Arc<Work>,
-    values: AttributeValues,
-    key: Vec<u8>,
-    found: Found,
-}
-
-#[derive(Default)]
-struct Found {
-    entries: Vec<Stale>,
-    bytes: usize,
-}
-
-impl DropCollector for StaleEntries {
-    fn dropped(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
-        let work = &*self.work;
-        if trailer.kind() != Some(EntryKind::Put) || self.found.bytes >= MAX_WAITING_BYTES {
-            return;
-        }
-        // A record that cannot be looked into has no entries.
-        if work.extractor.extract(value, &work.plan, &mut self.values).is_err() {
-            return;
-        }
-        for (index, slots) in work.indexes.iter().zip(&work.slots) {
-            let record = IndexedRecord {
-                primary_key: key,
-                sequence: Some(trailer.sequence()),
-                values: &self.values,
-                slots,
-            };
-            // One that is over a limit was refused, and has none either.
-            let _ = index.structure.retract(&record, &mut self.key, &mut self.found);
-        }
-    }
-
-    fn installed(self: Box<Self>) {
-        if !self.found.entries.is_empty() {
-            self.work.repairs.add(self.found.entries);
-        }
-    }
-}
-
-impl IndexWrites for Found {
-    fn set_sequence(&mut self, _sequence: u64) {}
-
-    fn put(&mut self, _tree: TreeId, _key: &[u8], _value: &[u8], _sequence_at: Option<usize>) -> Result<()> {
-        Err(Error::internal("an index that retracts entries put one"))
-    }
-
-    fn merge(&mut self, _tree: TreeId, _key: &[u8], _value: &[u8]) -> Result<()> {
-        Err(Error::internal("an index that retracts entries merged one"))
-    }
-
-    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
-        let stale = (tree, key.into());
-        self.bytes += bytes_of(&stale);
-        self.entries.push(stale);
-        Ok(())
-    }
-}
 
 impl Engine {
     /// Commits all deletions that wait. To be called without the schema lock.
@@ -258,7 +61,7 @@ pub(crate) fn start(handle: &Handle) -> Result<()> {
         .schema
         .read()
         .values()
-        .any(|collection| collection.indexes().all().iter().any(|index| repairs(index)));
+        .any(|collection| collection.indexes().all().iter().any(|index| repairs(index.spec())));
     if !wanted || engine.repairs.has_thread.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
@@ -273,9 +76,8 @@ fn run(engine: &Engine) {
     while !engine.is_closing() {
         // What failed goes on waiting; whoever writes next is told why.
         let failed = engine.commit_repairs().is_err();
-        let mut waiting = engine.repairs.waiting.lock();
-        if (waiting.is_empty() || failed) && !engine.is_closing() {
-            engine.repairs.arrived.wait_for(&mut waiting, LOOK_EVERY);
+        if !engine.is_closing() {
+            engine.repairs.wait(failed, LOOK_EVERY);
         }
     }
 }
