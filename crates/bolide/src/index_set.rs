@@ -379,6 +379,12 @@ impl IndexSet {
         })
     }
 
+    /// Whether no index derives anything from a record, nor combines its attributes to ever more keys.
+    fn needs_no_values(&self) -> bool {
+        let is_lean = |index: &Arc<Index>| index.embedded.is_some() && index.spec().attributes().len() == 1;
+        !self.indexes.is_empty() && self.indexes.iter().all(is_lean)
+    }
+
     /// Checks a record that is about to be put, and adds the entries that the indexes derive from it to
     /// `batch`, behind the put itself.
     ///
@@ -387,6 +393,9 @@ impl IndexSet {
     /// attribute or a batch over its limit.
     pub(crate) fn derive(&self, key: &[u8], record: &[u8], batch: &mut StoreBatch) -> Result<()> {
         if self.is_blind() {
+            return Ok(());
+        }
+        if self.needs_no_values() && self.extractor()?.accepts(record)? {
             return Ok(());
         }
         self.with_indexed(key, record, None, |indexed, index, scratch| {

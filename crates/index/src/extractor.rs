@@ -55,4 +55,16 @@ pub trait AttributeExtractor: Send + Sync + fmt::Debug {
         values.finish();
         Ok(())
     }
+
+    /// True if the record is well-formed and so short and plain that none of its attributes, whatever their paths,
+    /// can be over a limit: [`extract`](Self::extract) would succeed with at most
+    /// [`MAX_INDEXED_ELEMENTS`](bolide_base::limits::MAX_INDEXED_ELEMENTS) values, none of them too long for an
+    /// index. False where that takes a closer look. Lets writers do without the values where nobody needs them.
+    ///
+    /// # Errors
+    /// As [`extract_into`](Self::extract_into).
+    fn accepts(&self, record: &[u8]) -> Result<bool> {
+        let _ = record;
+        Ok(false)
+    }
 }

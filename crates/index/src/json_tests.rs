@@ -159,6 +159,17 @@ fn brackets_in_strings_do_not_nest() {
 }
 
 #[test]
+fn only_plain_records_are_accepted_unseen() {
+    let accepts = |text: &str| JsonExtractor.accepts(text.as_bytes()).ok();
+    assert_eq!(accepts(r#" {"a":[1,-2.5,"hélène"],"b":{"c":null}}"#), Some(true));
+    for text in [r#"{"a":1e999}"#, r#"{"a":1.5E3}"#, r#"{"a":"\ud800"}"#, "[1]", "7"] {
+        assert_eq!(accepts(text), Some(false), "{text}");
+    }
+    assert_eq!(accepts(&format!("{{\"a\":{}}}", "9".repeat(400))), Some(false));
+    assert_eq!(accepts(r#"{"a":}"#), None);
+}
+
+#[test]
 fn long_strings_are_taken_whole() {
     let long = "x".repeat(1 << 20);
     assert_eq!(one(&format!("{{\"a\":\"{long}\"}}"), "a"), [Value::from(long)]);
@@ -204,6 +215,25 @@ proptest! {
             let found: Vec<Value> =
                 values.values(slot).map(|bytes| Value::decode(bytes).unwrap().0).collect();
             prop_assert_eq!(found, expected, "{} of {}", path, record);
+        }
+    }
+
+    #[test]
+    fn what_is_accepted_unseen_is_accepted_by_extraction(
+        parts in proptest::collection::vec(
+            "[{}\\[\\],:\" ]|\"a\"|\"a\":|[0-9]{1,3}|[0-9.eE+-]{1,4}|null|true|\\\\u[dD][89cC]00|1e999|é",
+            0..14,
+        ),
+        wrapped in any::<bool>(),
+    ) {
+        let text = parts.concat();
+        let text = if wrapped { format!("{{\"a\":[{text}]}}") } else { text };
+        let plan = AttributePlan::new(["a".parse().unwrap()]);
+        let extracted = JsonExtractor.extract(text.as_bytes(), &plan, &mut AttributeValues::new());
+        match JsonExtractor.accepts(text.as_bytes()) {
+            Ok(true) => prop_assert!(extracted.is_ok(), "{}: {:?}", text, extracted),
+            Ok(false) => {}
+            Err(_) => prop_assert!(extracted.is_err(), "{}", text),
         }
     }
 
