@@ -492,6 +492,8 @@ fn join(
 /// Takes the indexes that `leaves` names out of their collection and drops their trees. The caller holds
 /// the lock of those who change the schema.
 fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) -> bool) -> Result<()> {
+    // Held to the end: where a tree cannot be dropped its index comes back, and must not have missed a write.
+    let _schema = engine.schema.write();
     let set = collection.indexes();
     let (mut gone, staying): (Vec<_>, Vec<_>) = set.all().iter().cloned().partition(|index| leaves(index));
     gone.iter().for_each(|index| index.progress.cancel());
@@ -499,18 +501,27 @@ fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) 
     gone.sort_by_key(|index| index.replaces.is_none());
     let keys_stay = staying.iter().any(|index| index.needs_key_index());
     let key_index = set.key_index().filter(|_| !keys_stay).cloned();
-    {
-        let _schema = engine.schema.write();
-        let set: IndexSet = set.with_indexes(staying)?;
-        let kept = if keys_stay { set.key_index().cloned() } else { None };
+    let replace = |indexes: Vec<Arc<Index>>, key_index: Option<Arc<Index>>| {
+        let set: IndexSet = set.with_indexes(indexes)?;
         set.install_collectors(&engine.store, collection.tree, &engine.repairs)?;
-        collection.replace_indexes(set.with_key_index(kept));
-    }
+        collection.replace_indexes(set.with_key_index(key_index));
+        Ok(())
+    };
+    replace(staying, if keys_stay { set.key_index().cloned() } else { None })?;
     // From here on no commit on its way has an entry for these trees: see `crate::schema`.
+    let mut dropped = Vec::new();
     for index in gone.iter().chain(&key_index) {
         index.progress.cancel();
-        engine.store.remove_attachments(collection.tree, index.tree.into())?;
-        engine.store.drop_tree(index.tree)?;
+        let outcome = engine
+            .store
+            .remove_attachments(collection.tree, index.tree.into())
+            .and_then(|()| engine.store.drop_tree(index.tree));
+        if let Err(error) = outcome {
+            let is_there = |index: &&Arc<Index>| !dropped.contains(&index.tree);
+            replace(set.all().iter().filter(is_there).cloned().collect(), set.key_index().cloned())?;
+            return Err(error);
+        }
+        dropped.push(index.tree);
     }
     Ok(())
 }

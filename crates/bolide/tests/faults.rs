@@ -45,6 +45,30 @@ fn a_full_disk_refuses_writes_and_goes_on_when_there_is_space() {
 }
 
 #[test]
+fn an_index_that_a_full_disk_keeps_goes_on_as_before() {
+    for spec in ["a", "a:composite:maintenance=synchronous", "a:lazy", "a:eager", "a:embedded"] {
+        let vfs = SimVfs::new(1);
+        let db = open(&vfs).unwrap();
+        let one = db.create_collection("one", tiny_collection().index(spec.parse().unwrap())).unwrap();
+        (0..20).for_each(|number| put(&one, number).unwrap());
+        vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at: 1, sticky: false }));
+        let error = one.drop_index("a").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{spec}: {error}");
+        vfs.set_fault(None);
+        assert_eq!(one.indexes().len(), 1, "{spec}");
+        (10..40).for_each(|number| put(&one, number).unwrap());
+        assert_eq!(one.find(&Query::new().eq("a", 3).using_index("a")).unwrap().len(), 5, "{spec}");
+        drop((one, db));
+        let db = open(&vfs).unwrap();
+        let one = db.collection("one").unwrap();
+        assert_eq!(one.find(&Query::new().eq("a", 3).using_index("a")).unwrap().len(), 5, "{spec}");
+        assert!(db.check(true).unwrap().is_sound(), "{spec}");
+        one.drop_index("a").unwrap();
+        assert_eq!(one.indexes().len(), 0, "{spec}");
+    }
+}
+
+#[test]
 fn after_a_failed_write_the_handle_reads_and_refuses_to_write() {
     for fault in [Fault::ShortAppend, Fault::LostSync, Fault::Io] {
         println!("{fault:?}");
