@@ -16,10 +16,11 @@
 use std::fmt;
 use std::ops::{Bound, Range, RangeFrom, RangeInclusive, RangeTo, RangeToInclusive};
 
+use bolide_base::checksum::hash_key;
 use bolide_base::{Error, Result};
 
 use crate::attribute::{self, Value, ValueClass};
-use crate::path::{self, AttributePath};
+use crate::path::{self, AttributePath, Step};
 
 /// What is asked of one attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +95,16 @@ impl<T: Into<Value>> ValueRange for RangeInclusive<T> {
 }
 
 impl Predicate {
+    /// A hash of its path, its kind and its values.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let ends = [hash_key(&self.range.low), hash_key(&self.range.end), u64::from(self.is_equal())];
+        let steps = self.path.steps().iter().map(|step| match step {
+            Step::Field(name) => hash_key(name.as_bytes()),
+            Step::Elements => 1,
+        });
+        ends.into_iter().chain(steps).fold(0, |hash, part| hash_key(&(hash ^ part).to_be_bytes()))
+    }
+
     /// The attribute at `path` equals `value`.
     ///
     /// # Errors

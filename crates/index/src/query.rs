@@ -271,11 +271,13 @@ impl Query {
     /// What a token of this query carries, so that it is not taken for one of another: a hash of
     /// predicates, order and limit per value.
     pub(crate) fn fingerprint(&self) -> u64 {
-        let mut text = format!("{}\n{:?}\n", self.order.name(), self.limit_per_value);
-        for predicate in &self.predicates {
-            text.push_str(&format!("{predicate}\n"));
+        // No text and no memory: every limited query has one.
+        let mut hash = hash_key(self.order.name().as_bytes());
+        let per_value = self.limit_per_value.map_or(0, |limit| (limit as u64).wrapping_add(1));
+        for part in [per_value].into_iter().chain(self.predicates.iter().map(Predicate::fingerprint)) {
+            hash = hash_key(&(hash.rotate_left(1) ^ part).to_be_bytes());
         }
-        hash_key(text.as_bytes())
+        hash
     }
 
     /// The name of the index to use.
