@@ -8,7 +8,7 @@
 //!
 //! The layout of a fragment stands in [`super::posting_list`]. A write adds a fragment of one posting to each
 //! list that its record belongs to. Flushes and compactions merge fragments ([`merge`]), so a list becomes few
-//! pieces of some KiB, and readers open as many of them as they need ([`reader`]).
+//! pieces of some KiB, and readers open as many of them as they need (`reader`).
 //!
 //! # Cases
 //!
