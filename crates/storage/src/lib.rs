@@ -18,6 +18,7 @@ mod failure;
 mod lock;
 mod mapped_log;
 mod mem;
+pub mod pmem;
 mod runtime;
 mod sim;
 mod vfs;

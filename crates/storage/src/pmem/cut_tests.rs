@@ -1,0 +1,211 @@
+//! Cuts against a model: what is restored is what was there when the cut began.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bolide_base::ErrorKind;
+
+use super::*;
+use crate::SimRng;
+
+/// Pages by number, as cuts have written them.
+type Pages = BTreeMap<u64, Vec<u8>>;
+
+fn take(cut: &mut Cut<'_>, pages: &mut Pages) {
+    while let Some((page, bytes)) = cut.next_page() {
+        pages.insert(page, bytes.to_vec());
+    }
+}
+
+fn restore(pages: &Pages) -> Region {
+    let mut restore = RegionRestore::new(RegionOptions::new());
+    pages.iter().for_each(|(&page, bytes)| restore.put_page(page, bytes).unwrap());
+    restore.finish().unwrap()
+}
+
+/// All live blocks with their bytes.
+type Blocks = BTreeMap<Place, Vec<u8>>;
+
+fn change(rng: &mut SimRng, region: &Region, blocks: &mut Blocks) {
+    let writer = region.writer();
+    match rng.below(4) {
+        0 if !blocks.is_empty() => {
+            let index = rng.below(blocks.len() as u64) as usize;
+            let (&at, bytes) = blocks.iter().nth(index).unwrap();
+            writer.free(at, bytes.len());
+            blocks.remove(&at);
+        }
+        1 | 2 if !blocks.is_empty() => {
+            let index = rng.below(blocks.len() as u64) as usize;
+            let (&at, bytes) = blocks.iter_mut().nth(index).unwrap();
+            let word = rng.below(bytes.len() as u64 / 8) as usize * 8;
+            let value = rng.next_u64();
+            writer.store(at + word as Place, value).unwrap();
+            bytes[word..word + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        _ => {
+            let len = (rng.below(6_000) as usize + 1).next_multiple_of(8);
+            let at = writer.allocate(len).unwrap();
+            let bytes: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
+            writer.write(at, &bytes).unwrap();
+            blocks.insert(at, bytes);
+        }
+    }
+}
+
+fn assert_holds(region: &Region, blocks: &Blocks, what: &str) {
+    let mut out = Vec::new();
+    for (&at, bytes) in blocks {
+        out.clear();
+        region.read(at, bytes.len(), &mut out).unwrap();
+        assert!(&out == bytes, "{what}: block {at}");
+    }
+    let expected: usize = blocks.values().map(|bytes| bytes.len().next_multiple_of(GRANULE_BYTES)).sum();
+    assert_eq!(region.stats().allocated_bytes, expected as u64, "{what}");
+}
+
+#[test]
+fn a_cut_is_the_region_at_its_beginning_whatever_is_written_meanwhile() {
+    let rounds = if cfg!(miri) { 3 } else { 60 };
+    for seed in 0..if cfg!(miri) { 1 } else { 10 } {
+        let mut rng = SimRng::new(seed);
+        let region = Region::in_memory(RegionOptions::new()).unwrap();
+        let (mut blocks, mut pages) = (Blocks::new(), Pages::new());
+        for round in 0..rounds {
+            for _ in 0..rng.below(40) {
+                change(&mut rng, &region, &mut blocks);
+            }
+            let then = blocks.clone();
+            let mut cut = region.cut().unwrap();
+            let mut written = pages.clone();
+            for _ in 0..rng.below(60) {
+                change(&mut rng, &region, &mut blocks);
+                let early = rng.one_in(2).then(|| cut.next_page()).flatten();
+                if let Some((page, bytes)) = early {
+                    written.insert(page, bytes.to_vec());
+                }
+            }
+            let what = format!("seed {seed}, round {round}");
+            if rng.one_in(3) {
+                // Given up at some point: nothing of it counts, and nothing is lost for the next.
+                cut.abandon();
+                continue;
+            }
+            take(&mut cut, &mut written);
+            cut.finish().unwrap();
+            pages = written;
+            let restored = restore(&pages);
+            assert_holds(&restored, &then, &what);
+        }
+        let mut cut = region.cut().unwrap();
+        take(&mut cut, &mut pages);
+        cut.finish().unwrap();
+        let restored = restore(&pages);
+        assert_holds(&restored, &blocks, "the end");
+        // A restored region goes on: nothing in use is handed out.
+        for _ in 0..200 {
+            change(&mut rng, &restored, &mut blocks);
+        }
+        assert_holds(&restored, &blocks, "after restoring");
+    }
+}
+
+#[test]
+fn a_cut_holds_what_changed_and_no_more() {
+    let region = Region::in_memory(RegionOptions::new()).unwrap();
+    let at = region.writer().allocate(100 * PAGE_BYTES).unwrap();
+    region.writer().write(at, &vec![1; 100 * PAGE_BYTES]).unwrap();
+    let mut cut = region.cut().unwrap();
+    assert!(cut.pages() >= 100);
+    assert_eq!(region.cut().unwrap_err().kind(), ErrorKind::Conflict);
+    while cut.next_page().is_some() {}
+    cut.finish().unwrap();
+    assert_eq!(region.stats().dirty_pages, 0);
+    assert_eq!(region.cut().unwrap().pages(), 0);
+    region.writer().store(at + 8, 5).unwrap();
+    region.writer().store(at + 16, 5).unwrap();
+    assert_eq!(region.stats().dirty_pages, 1);
+    let early = region.cut().unwrap();
+    assert_eq!(early.pages(), 1);
+    assert_eq!(early.finish().unwrap_err().kind(), ErrorKind::Internal);
+    assert_eq!(region.stats().dirty_pages, 1, "a page that nobody took is dirty still");
+}
+
+#[test]
+fn readers_do_without_while_a_cut_is_fixed() {
+    let region = Region::in_memory(RegionOptions::new()).unwrap();
+    let (cut, seen) = region.cut_with(|| region.try_writer().is_none()).unwrap();
+    assert!(seen);
+    assert!(region.try_writer().is_some());
+    cut.abandon();
+}
+
+/// Writers keep two words, pages apart, equal under one gate; every cut must find them equal.
+#[test]
+fn cuts_among_writers_are_whole() {
+    const CELLS: u64 = 64;
+    let region = Region::in_memory(RegionOptions::new()).unwrap();
+    let bytes = 2 * CELLS as usize * PAGE_BYTES;
+    let at = region.writer().allocate(bytes).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (region, stop) = (&region, &stop);
+            scope.spawn(move || {
+                let mut rng = SimRng::new(thread);
+                while !stop.load(Ordering::Relaxed) {
+                    // Cells of their own, on pages that are shared.
+                    let cell = rng.below(CELLS) * PAGE_BYTES as u64 + thread * 8;
+                    let writer = region.writer();
+                    let value = region.load(at + cell).unwrap() + 1;
+                    writer.store(at + cell, value).unwrap();
+                    writer.store(at + CELLS * PAGE_BYTES as u64 + cell, value).unwrap();
+                }
+            });
+        }
+        let mut pages = Pages::new();
+        for _ in 0..if cfg!(miri) { 3 } else { 60 } {
+            let mut cut = region.cut().unwrap();
+            take(&mut cut, &mut pages);
+            cut.finish().unwrap();
+            let restored = restore(&pages);
+            for cell in (0..CELLS * PAGE_BYTES as u64).step_by(8) {
+                let other = at + CELLS * PAGE_BYTES as u64 + cell;
+                assert_eq!(restored.load(at + cell).unwrap(), restored.load(other).unwrap());
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn pages_that_contradict_each_other_are_refused() {
+    let region = Region::in_memory(RegionOptions::new()).unwrap();
+    region.writer().allocate(5_000).unwrap();
+    let mut pages = Pages::new();
+    let mut cut = region.cut().unwrap();
+    take(&mut cut, &mut pages);
+    let refused = |change: &dyn Fn(&mut Pages)| {
+        let mut pages = pages.clone();
+        change(&mut pages);
+        let mut restore = RegionRestore::new(RegionOptions::new().name("region 4"));
+        let put = pages.iter().try_for_each(|(&page, bytes)| restore.put_page(page, bytes));
+        let error = put.and_then(|()| restore.finish().map(|_| ())).unwrap_err();
+        assert!(error.message().contains("region 4"), "{error}");
+        error.kind()
+    };
+    let set = |pages: &mut Pages, at: usize, value: u64| {
+        pages.get_mut(&0).unwrap()[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    };
+    assert_eq!(refused(&|pages| set(pages, 0, 1)), ErrorKind::Corruption);
+    assert_eq!(refused(&|pages| set(pages, 8, 2)), ErrorKind::Unsupported);
+    assert_eq!(refused(&|pages| set(pages, 16, 2)), ErrorKind::Corruption);
+    for mark in [0, 4096, 5000, 1 << 30, u64::MAX, u64::MAX - 255] {
+        assert_eq!(refused(&|pages| set(pages, 24, mark)), ErrorKind::Corruption, "{mark}");
+    }
+    assert_eq!(refused(&|pages| pages.get_mut(&1).unwrap().fill(0)), ErrorKind::Corruption);
+    assert_eq!(refused(&|pages| pages.get_mut(&1).unwrap().fill(255)), ErrorKind::Corruption);
+    assert_eq!(refused(&|pages| pages.get_mut(&1).unwrap().truncate(4095)), ErrorKind::Corruption);
+    assert_eq!(refused(&|pages| pages.clear()), ErrorKind::Corruption);
+    assert_eq!(refused(&|pages| drop(pages.insert(1 << 50, vec![0; 4096]))), ErrorKind::NoSpace);
+}

@@ -1,0 +1,65 @@
+//! The atomics and locks of regions: the machine's, or those of the model checker `shuttle` under
+//! `--cfg bolide_shuttle`, which explores how threads interleave.
+
+#[cfg(bolide_shuttle)]
+pub(super) use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+#[cfg(not(bolide_shuttle))]
+pub(super) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+
+#[cfg(bolide_shuttle)]
+pub(super) use model::{Mutex, RwLock, RwLockReadGuard};
+#[cfg(not(bolide_shuttle))]
+pub(super) use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+/// The checker's locks under the calls of `parking_lot`.
+#[cfg(bolide_shuttle)]
+mod model {
+    pub(in super::super) use shuttle::sync::RwLockReadGuard;
+    use shuttle::sync::{MutexGuard, RwLockWriteGuard};
+
+    #[derive(Debug, Default)]
+    pub(in super::super) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(in super::super) fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(in super::super) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+    }
+
+    #[derive(Debug, Default)]
+    pub(in super::super) struct RwLock<T>(shuttle::sync::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        pub(in super::super) fn new(value: T) -> Self {
+            Self(shuttle::sync::RwLock::new(value))
+        }
+
+        pub(in super::super) fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+
+        pub(in super::super) fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+            self.0.try_read().ok()
+        }
+
+        pub(in super::super) fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+    }
+}
+
+/// Orders the publication of a pin before all reads under it, against the scan for pins that follows an
+/// unlinking. The
+/// publication must have been a sequentially consistent read-modify-write.
+#[inline]
+pub(super) fn fence_after_rmw() {
+    // On x86 a locked instruction is a full barrier already; a second one would double the cost of a pin.
+    #[cfg(all(target_arch = "x86_64", not(miri), not(bolide_shuttle)))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(bolide_shuttle))))]
+    fence(Ordering::SeqCst);
+}
