@@ -3,7 +3,8 @@
 //! ```text
 //! 000123.sst        an sstable          000125.tmp   a file being written, worthless after a crash
 //! 000124.wal        a WAL segment       CURRENT      names the manifest in force
-//! MANIFEST-000003   a manifest          LOCK         held by the one opener
+//! 000126.region     pages of a region   LOCK         held by the one opener
+//! MANIFEST-000003   a manifest
 //! ```
 //!
 //! All numbers come from one counter and are never reused, so a number alone identifies a file. Nothing
@@ -19,6 +20,8 @@ pub enum FileName {
     Table(u64),
     /// A segment of the WAL.
     Wal(u64),
+    /// A file of a tree that a keeper keeps: pages of a region.
+    Region(u64),
     /// A manifest: the log of version edits.
     Manifest(u64),
     /// A file that is renamed once it is whole.
@@ -55,6 +58,7 @@ impl FileName {
                     match extension {
                         "sst" => Self::Table(number),
                         "wal" => Self::Wal(number),
+                        "region" => Self::Region(number),
                         "tmp" => Self::Temp(number),
                         _ => return None,
                     }
@@ -72,9 +76,11 @@ impl FileName {
     /// The number of the file; `None` for `CURRENT` and `LOCK`.
     pub fn number(self) -> Option<u64> {
         match self {
-            Self::Table(number) | Self::Wal(number) | Self::Manifest(number) | Self::Temp(number) => {
-                Some(number)
-            }
+            Self::Table(number)
+            | Self::Wal(number)
+            | Self::Region(number)
+            | Self::Manifest(number)
+            | Self::Temp(number) => Some(number),
             Self::Current | Self::Lock => None,
         }
     }
@@ -93,6 +99,7 @@ impl fmt::Display for FileName {
         match self {
             Self::Table(number) => write!(f, "{number:06}.sst"),
             Self::Wal(number) => write!(f, "{number:06}.wal"),
+            Self::Region(number) => write!(f, "{number:06}.region"),
             Self::Manifest(number) => write!(f, "MANIFEST-{number:06}"),
             Self::Temp(number) => write!(f, "{number:06}.tmp"),
             Self::Current => f.write_str("CURRENT"),
@@ -111,6 +118,7 @@ mod tests {
             for name in [
                 FileName::Table(number),
                 FileName::Wal(number),
+                FileName::Region(number),
                 FileName::Manifest(number),
                 FileName::Temp(number),
             ] {

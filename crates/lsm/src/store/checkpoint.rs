@@ -1,6 +1,6 @@
 //! A checkpoint: a second directory that opens as a database with everything committed so far.
 //!
-//! Sstables are immutable, so they are linked and not copied. Log segments are copied as far as they
+//! Sstables and the files of keepers are immutable, so they are linked and not copied. Log segments are copied as far as they
 //! are written, and the copy's manifest says where each ends. Writers wait only while the log is synced
 //! and the state noted down.
 
@@ -43,6 +43,9 @@ impl Store {
         drop(log);
         for number in state.tables() {
             inner.link(FileName::Table(number), dir)?;
+        }
+        for name in state.kept_files() {
+            inner.link(name, dir)?;
         }
         for number in finished.into_iter().filter(|&number| number >= state.wal_floor()) {
             inner.link(FileName::Wal(number), dir)?;

@@ -25,7 +25,8 @@ use super::log::LogState;
 use super::read_view::ReadView;
 use super::tree::LoggedMemtable;
 use super::{StoreInner, poison};
-use crate::batch::{BatchReader, Operation, StoreBatch};
+use crate::batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
+use crate::keeper::{KeptWrite, TreeKeeper};
 use crate::memtable::Memtable;
 use crate::options::SyncMode;
 
@@ -195,7 +196,12 @@ impl StoreInner {
         }
         for tree in request.batch.trees() {
             let new = request.batch.range_deletes(*tree);
-            self.tree(*tree)?.state_guard().check_range_tombstones(new)?;
+            let tree = self.tree(*tree)?;
+            tree.state_guard().check_range_tombstones(new)?;
+            if let Some(keeper) = tree.keeper.get() {
+                // More than its share, as a rule; reserving costs nothing.
+                keeper.reserve(request.batch.len(), request.batch.len_bytes())?;
+            }
         }
         group.sequences += request.batch.sequence_count();
         group.results[position] = Ok(log.applied + group.sequences);
@@ -246,14 +252,19 @@ impl StoreInner {
             let position = match touched.iter().position(|one| one.tree == placed.tree) {
                 Some(position) => position,
                 None => {
-                    let logged = self.tree(placed.tree)?.state_guard().active.clone();
-                    logged.note_log(log.number());
+                    let tree = self.tree(placed.tree)?;
+                    let logged = tree.state_guard().active.clone();
+                    logged.note_log(log.number(), self.counters.log_bytes.load(Ordering::Relaxed));
                     let bytes_before = logged.memtable.memory_bytes();
-                    touched.push(Touched { tree: placed.tree, logged, bytes_before });
+                    let keeper = tree.keeper.get().cloned();
+                    touched.push(Touched { tree: placed.tree, logged, bytes_before, keeper });
                     touched.len() - 1
                 }
             };
-            placed.operation.insert_into(&touched[position].logged.memtable, placed.sequence);
+            match &touched[position].keeper {
+                Some(keeper) => self.apply_to(&**keeper, &placed)?,
+                None => placed.operation.insert_into(&touched[position].logged.memtable, placed.sequence),
+            }
         }
         for one in &touched {
             let grown = one.logged.memtable.memory_bytes().saturating_sub(one.bytes_before);
@@ -263,11 +274,24 @@ impl StoreInner {
     }
 }
 
-/// A memtable that a batch writes to, and how large it was before.
+impl StoreInner {
+    /// Hands a write to the keeper of its tree.
+    fn apply_to(&self, keeper: &dyn TreeKeeper, placed: &PlacedOperation<'_>) -> Result<()> {
+        let Operation::Entry { kind, key, value } = placed.operation else {
+            return Err(Error::internal(format!("a range of the kept tree {} is deleted", placed.tree)));
+        };
+        let trailer = Trailer::new(placed.sequence, kind);
+        keeper.apply(KeptWrite { key, trailer, value }, &|| self.snapshots.oldest())
+    }
+}
+
+/// A memtable that a batch writes to, or would, and how large it was before.
 struct Touched {
     tree: TreeId,
     logged: Arc<LoggedMemtable>,
     bytes_before: usize,
+    /// Who takes the writes instead.
+    keeper: Option<Arc<dyn TreeKeeper>>,
 }
 
 impl Operation<'_> {

@@ -14,12 +14,17 @@ use super::table_output::{Finished, TableOutput};
 use super::tree::{LoggedMemtable, Tree};
 use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
+use crate::file_name::FileName;
 use crate::memtable::Visibility;
 use crate::version::VersionEdit;
 
 impl StoreInner {
-    /// Writes the full memtables of `tree` to an sstable and installs it.
+    /// Writes the full memtables of `tree` to an sstable and installs it; has its keeper make them durable, if it has
+    /// one.
     pub(super) fn flush_tree(&self, tree: &Arc<Tree>) -> Result<()> {
+        if let Some(keeper) = tree.keeper.get() {
+            return self.flush_kept(tree, keeper);
+        }
         let state = tree.state();
         let flushed = state.immutables.clone();
         if flushed.is_empty() {
@@ -92,7 +97,7 @@ impl StoreInner {
             let is_certain = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
             if is_certain.contains(&error.kind()) {
                 for number in written {
-                    self.table_files.obsolete.push(*number);
+                    self.table_files.obsolete.push(FileName::Table(*number));
                 }
             }
         })

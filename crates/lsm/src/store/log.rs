@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
 use super::{StoreInner, poison};
 
@@ -29,6 +29,8 @@ pub(super) enum Rotate {
     Everything,
     /// Those that hold a good share of the memory, or hold back an old segment.
     WorthIt,
+    /// Those, and that of one tree.
+    Tree(TreeId),
 }
 
 /// Guarded by the lock that only the leading writer, or somebody who starts a new segment, holds.
@@ -169,12 +171,15 @@ impl StoreInner {
         self.current_log.store(number, Ordering::Release);
         let worth_a_run = match which {
             Rotate::Everything => 0,
-            Rotate::WorthIt => self.active_bytes() / MEMTABLE_SHARE,
+            Rotate::WorthIt | Rotate::Tree(_) => self.active_bytes() / MEMTABLE_SHARE,
         };
         for tree in self.trees.load().values() {
             let active = &tree.state_guard().active;
-            let stale = active.first_log().is_some_and(|first| first <= stale_before);
-            if stale || (active.first_log().is_some() && active.memtable.memory_bytes() >= worth_a_run) {
+            let Some(first) = active.first_log() else { continue };
+            let is_worth_it = self
+                .is_cut_due(tree)
+                .unwrap_or_else(|| first <= stale_before || active.memtable.memory_bytes() >= worth_a_run);
+            if is_worth_it || which == Rotate::Everything || which == Rotate::Tree(tree.id) {
                 tree.replace_state(|state| state.rotated());
             }
         }

@@ -3,6 +3,7 @@
 //! | file | concept |
 //! |---|---|
 //! | `commit` | group commit: log, memtables, publication |
+//! | `kept` | trees that somebody else keeps |
 //! | `log` | segments of the log and their rotation |
 //! | `tree` | one tree's current memtables and version |
 //! | `read_view`, `snapshots` | consistent reads, and which versions they need |
@@ -26,6 +27,7 @@ mod components;
 mod estimate;
 mod flush;
 mod get_lite;
+mod kept;
 mod log;
 mod obsolete_files;
 mod open;

@@ -20,10 +20,12 @@ impl StoreInner {
         }
         // A checkpoint links files by name while it runs.
         let Some(_removing) = self.removing.try_lock() else { return };
-        for number in self.table_files.obsolete.take() {
-            self.table_files.pool.close(number);
-            if !self.remove(FileName::Table(number)) {
-                self.table_files.obsolete.push(number);
+        for name in self.table_files.obsolete.take() {
+            if let FileName::Table(number) = name {
+                self.table_files.pool.close(number);
+            }
+            if !self.remove(name) {
+                self.table_files.obsolete.push(name);
             }
         }
         self.remove_old_logs();

@@ -120,7 +120,7 @@ impl StoreInner {
             return Ok(());
         }
         let state = tree.state_guard();
-        state.active.note_log(log_number);
+        state.active.note_log(log_number, 0);
         placed.operation.insert_into(&state.active.memtable, placed.sequence);
         Ok(())
     }
@@ -156,7 +156,11 @@ impl StoreInner {
         for tree in self.trees.load().values() {
             live.extend(tree.state_guard().version.tables().map(|table| table.meta().number));
         }
-        live.insert(self.versions.lock().manifest_number());
+        {
+            let versions = self.versions.lock();
+            live.extend(versions.kept_files());
+            live.insert(versions.manifest_number());
+        }
         for name in self.vfs.list(&self.options.dir)? {
             if let Some(file) = FileName::parse(&name)
                 && file.number().is_some_and(|number| !live.contains(&number))

@@ -175,7 +175,8 @@ impl StoreInner {
         let none = BTreeSet::new();
         let trees = self.trees.load();
         let mut best: Option<(f64, Job)> = None;
-        for tree in trees.values().filter(|tree| !work.reserved.contains(&tree.id)) {
+        let is_free = |tree: &&Arc<Tree>| !work.reserved.contains(&tree.id) && tree.keeper.get().is_none();
+        for tree in trees.values().filter(is_free) {
             let state = tree.state_guard();
             let shape = VersionShape::of(&state.version);
             let busy = work.busy_files.get(&tree.id).unwrap_or(&none);
@@ -264,7 +265,7 @@ impl StoreInner {
     }
 
     /// Keeps automatic compactions away from `tree` while `job` runs.
-    fn with_reserved<T>(&self, tree: TreeId, job: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(super) fn with_reserved<T>(&self, tree: TreeId, job: impl FnOnce() -> Result<T>) -> Result<T> {
         let mut work = self.work.lock();
         while !work.reserved.insert(tree) {
             self.work_signal.wait(&mut work);
@@ -329,6 +330,9 @@ impl Store {
         self.flush()?;
         let inner = &*self.inner;
         let tree = inner.tree(tree)?;
+        if tree.keeper.get().is_some() {
+            return Ok(());
+        }
         inner.with_reserved(tree.id, || {
             let state = tree.state();
             let shape = VersionShape::of(&state.version);

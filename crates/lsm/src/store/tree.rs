@@ -6,8 +6,8 @@
 //! every version in an earlier component is newer than every version in a later one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use bolide_base::checksum::hash_key;
@@ -21,6 +21,7 @@ use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, CompactionPlan, MergeOperator};
 use crate::cursor::{Bounds, RunCursor, Source};
 use crate::drop_listener::DropListener;
+use crate::keeper::TreeKeeper;
 use crate::memtable::{Memtable, Visibility};
 use crate::options::TreeOptions;
 use crate::range_tombstones::RangeTombstones;
@@ -40,6 +41,8 @@ pub(super) struct Tree {
     pub(super) filter: RwLock<Option<Arc<dyn CompactionFilter>>>,
     /// Merges operands that flushes and compactions meet.
     pub(super) merge_operator: RwLock<Option<Arc<dyn MergeOperator>>>,
+    /// Keeps the writes instead of memtables and sstables.
+    pub(super) keeper: OnceLock<Arc<dyn TreeKeeper>>,
     /// Makes what watches the entries of new sstables.
     pub(super) collectors: RwLock<Option<Arc<dyn CollectorFactory>>>,
     /// Is told of versions that flushes and compactions leave out.
@@ -68,6 +71,7 @@ impl Tree {
             replacing: Mutex::new(()),
             filter: RwLock::new(None),
             merge_operator: RwLock::new(None),
+            keeper: OnceLock::new(),
             collectors: RwLock::new(None),
             drop_listener: RwLock::new(None),
             dependents: RwLock::default(),
@@ -104,15 +108,19 @@ pub(super) struct LoggedMemtable {
     first_log: AtomicU64,
     /// The newest segment with an entry of it.
     last_log: AtomicU64,
+    /// Bytes of log that had been written by the store before the first entry of it.
+    logged_before: AtomicU64,
     /// What the layer above made of its entries.
     pub(super) attachments: Attachments,
 }
 
 impl LoggedMemtable {
-    /// Notes that entries of segment `number` are about to be inserted. Only the leader calls this.
+    /// Notes that entries of segment `number` are about to be inserted, after `logged` bytes that the store has
+    /// written to the log. Only the leader calls this.
     #[inline]
-    pub(super) fn note_log(&self, number: u64) {
+    pub(super) fn note_log(&self, number: u64, logged: u64) {
         if self.first_log.load(Ordering::Relaxed) == 0 {
+            self.logged_before.store(logged, Ordering::Relaxed);
             self.first_log.store(number, Ordering::Release);
         }
         self.last_log.store(number, Ordering::Release);
@@ -121,6 +129,11 @@ impl LoggedMemtable {
     /// The oldest segment that recovery would need for it; `None` while it is empty.
     pub(super) fn first_log(&self) -> Option<u64> {
         Some(self.first_log.load(Ordering::Acquire)).filter(|&number| number != 0)
+    }
+
+    /// Bytes of log since its first entry, of `logged` that the store has written; `None` while it is empty.
+    pub(super) fn log_bytes_held(&self, logged: u64) -> Option<u64> {
+        self.first_log().map(|_| logged.saturating_sub(self.logged_before.load(Ordering::Relaxed)))
     }
 
     /// The newest segment with an entry of it; 0 while it is empty.
@@ -150,6 +163,17 @@ impl TreeState {
         immutables.push(self.active.clone());
         immutables.extend_from_slice(&self.immutables);
         Self { active: Arc::default(), immutables, version: self.version.clone() }
+    }
+
+    /// The same after a keeper took everything: no entries, but the segments that they are in are still needed.
+    pub(super) fn handed_over(&self) -> Self {
+        let active = LoggedMemtable::default();
+        if let Some(first) = self.memtables().filter_map(|logged| logged.first_log()).min() {
+            let last = self.memtables().map(|logged| logged.last_log()).max().unwrap_or(first);
+            active.first_log.store(first, Ordering::Release);
+            active.last_log.store(last, Ordering::Release);
+        }
+        Self { active: Arc::new(active), immutables: Vec::new(), version: self.version.clone() }
     }
 
     /// The same with another version and without the full memtables in `flushed`.

@@ -8,6 +8,8 @@ use bolide_base::{SequenceNumber, TreeId};
 use super::table_handle::{TableFiles, TableHandle};
 use super::table_meta::TableMeta;
 use super::version_edit::{EditOperation, VersionEdit};
+use crate::file_name::FileName;
+use crate::keeper::KeptRoot;
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
 /// An sstable and its place in its tree.
@@ -29,6 +31,8 @@ pub(super) struct TreeEntry {
     pub(super) log_floor: u64,
     pub(super) tables: BTreeMap<u64, PlacedTable>,
     pub(super) range_tombstones: Arc<RangeTombstones>,
+    /// What the tree's keeper holds; nothing where it has none.
+    pub(super) kept: Option<Arc<KeptRoot>>,
 }
 
 /// The state of all trees. A clone is cheap: trees are shared until they change.
@@ -52,6 +56,8 @@ pub(super) struct Applied {
     pub(super) dropped: Vec<TreeId>,
     /// The sstables that are in no tree any more.
     pub(super) removed: Vec<Arc<TableHandle>>,
+    /// The files of keepers that no root names any more.
+    pub(super) released: Vec<FileName>,
 }
 
 impl Catalogue {
@@ -94,7 +100,15 @@ impl Catalogue {
                 EditOperation::DropTree { tree } => {
                     let entry = self.trees.remove(tree).ok_or_else(|| no_tree(*tree))?;
                     applied.removed.extend(entry.tables.values().map(|placed| Arc::clone(&placed.handle)));
+                    applied.released.extend(entry.kept.iter().flat_map(|kept| kept_files(kept)));
                     applied.dropped.push(*tree);
+                }
+                EditOperation::SetKeptRoot { tree, kept } => {
+                    let last = kept.files.last().map_or(0, |&number| number.saturating_add(1));
+                    self.next_file_number = self.next_file_number.max(last);
+                    let before = self.tree(*tree)?.kept.replace(Arc::new(kept.clone()));
+                    let goes = |name: &FileName| kept_files(kept).all(|stays| stays != *name);
+                    applied.released.extend(before.iter().flat_map(|kept| kept_files(kept)).filter(goes));
                 }
                 EditOperation::RemoveRangeTombstone { tree, tombstone } => {
                     spent.entry(*tree).or_default().insert(tombstone);
@@ -154,6 +168,7 @@ impl Catalogue {
             EditOperation::AddTable { .. }
             | EditOperation::RemoveRangeTombstone { .. }
             | EditOperation::RemoveTable { .. }
+            | EditOperation::SetKeptRoot { .. }
             | EditOperation::DropTree { .. } => {}
         }
         Ok(None)
@@ -203,6 +218,7 @@ impl Catalogue {
             log_floor: 0,
             tables: BTreeMap::new(),
             range_tombstones: Arc::default(),
+            kept: None,
         };
         if self.trees.insert(tree, Arc::new(entry)).is_some() {
             return Err(format!("tree {tree} is created twice"));
@@ -218,6 +234,11 @@ impl Catalogue {
     /// The numbers of all sstables of all trees.
     pub(super) fn table_numbers(&self) -> impl Iterator<Item = u64> {
         self.trees.values().flat_map(|entry| entry.tables.keys().copied())
+    }
+
+    /// The files of all keepers.
+    pub(super) fn kept_files(&self) -> impl Iterator<Item = FileName> {
+        self.trees.values().filter_map(|entry| entry.kept.as_deref()).flat_map(kept_files)
     }
 
     /// Edits that lead from an empty database to this state. Each has at most about `edit_bytes` bytes,
@@ -236,6 +257,11 @@ impl Catalogue {
             let len = options.len() + descriptor.len();
             writer.push(EditOperation::CreateTree { tree, options, descriptor }, len);
             writer.push(EditOperation::TreeLogFloor { tree, number: entry.log_floor }, 0);
+            if let Some(kept) = &entry.kept {
+                let kept = KeptRoot::clone(kept);
+                let len = kept.root.len() + 10 * kept.files.len();
+                writer.push(EditOperation::SetKeptRoot { tree, kept }, len);
+            }
             for placed in entry.tables.values() {
                 let (level, run, meta) = (placed.level, placed.run, placed.handle.meta().clone());
                 let len = meta.smallest_key.len() + meta.largest_key.len() + meta.attachment.len();
@@ -248,6 +274,10 @@ impl Catalogue {
         }
         writer.edits
     }
+}
+
+fn kept_files(kept: &KeptRoot) -> impl Iterator<Item = FileName> {
+    kept.files.iter().map(|&number| FileName::Region(number))
 }
 
 fn no_tree(tree: TreeId) -> String {

@@ -111,6 +111,9 @@ impl fmt::Display for Shown<'_> {
             EditOperation::AddTable { tree, level, run, meta } => {
                 write!(f, "tree {tree}: add to level {level} run {run} {}", ShownMeta(meta))
             }
+            EditOperation::SetKeptRoot { tree, kept } => {
+                write!(f, "tree {tree}: kept in files {:?}, root {}", kept.files, Key(&kept.root))
+            }
             EditOperation::RemoveTable { tree, number } => {
                 write!(f, "tree {tree}: remove sstable {number}")
             }

@@ -28,7 +28,7 @@ mod version_set_copy;
 pub use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 pub use describe::{describe_current, describe_manifest, owner_of_table};
 pub use sorted_run::SortedRun;
-pub use table_handle::{ObsoleteTables, TableFiles, TableHandle};
+pub use table_handle::{ObsoleteFiles, TableFiles, TableHandle};
 pub use table_meta::{MAX_ATTACHMENT_BYTES, TableMeta};
 pub use version::Version;
 pub use version_edit::{EditOperation, VersionEdit};

@@ -16,27 +16,28 @@ use parking_lot::Mutex;
 
 use super::table_meta::TableMeta;
 use crate::attachments::Attachments;
+use crate::file_name::FileName;
 
-/// Numbers of sstables that no version and no reader needs any more.
+/// Files that no version and no reader needs any more: sstables, and those of keepers.
 #[derive(Debug, Default)]
-pub struct ObsoleteTables {
-    numbers: Mutex<BTreeSet<u64>>,
+pub struct ObsoleteFiles {
+    names: Mutex<BTreeSet<FileName>>,
 }
 
-impl ObsoleteTables {
-    /// Takes all numbers out; the caller deletes their files.
-    pub fn take(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.numbers.lock()).into_iter().collect()
+impl ObsoleteFiles {
+    /// Takes all names out; the caller deletes their files.
+    pub fn take(&self) -> Vec<FileName> {
+        std::mem::take(&mut *self.names.lock()).into_iter().collect()
     }
 
-    /// Puts a number (back) into the queue, as after a deletion that failed.
-    pub fn push(&self, number: u64) {
-        self.numbers.lock().insert(number);
+    /// Puts a name (back) into the queue, as after a deletion that failed.
+    pub fn push(&self, name: FileName) {
+        self.names.lock().insert(name);
     }
 
     /// True if there is nothing to delete.
     pub fn is_empty(&self) -> bool {
-        self.numbers.lock().is_empty()
+        self.names.lock().is_empty()
     }
 }
 
@@ -50,7 +51,7 @@ pub struct TableFiles {
     /// The database that the files must belong to.
     pub database_id: u64,
     /// Where obsolete ones go.
-    pub obsolete: Arc<ObsoleteTables>,
+    pub obsolete: Arc<ObsoleteFiles>,
 }
 
 impl fmt::Debug for TableFiles {
@@ -142,7 +143,7 @@ impl TableHandle {
 impl Drop for TableHandle {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
-            self.files.obsolete.push(self.meta.number);
+            self.files.obsolete.push(FileName::Table(self.meta.number));
         }
     }
 }

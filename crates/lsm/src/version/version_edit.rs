@@ -18,6 +18,7 @@
 //!   13 add range tombstone     tree, sequence, start bytes, end bytes
 //!   14 remove range tombstone  the same
 //!   15 add sstable             tree, level, run, meta, attachment bytes (at least one, at most 64 KiB)
+//!   16 set kept root           tree, count, numbers of files ascending, root bytes (at most 64 KiB)
 //! ```
 //!
 //! Numbers, sequences, trees, levels, runs and lengths are varints; `bytes` is a length as a varint, then
@@ -33,10 +34,14 @@ use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 
 use super::LEVELS;
 use super::table_meta::{MAX_ATTACHMENT_BYTES, TableMeta, decode_key};
+use crate::keeper::KeptRoot;
 use crate::range_tombstones::RangeTombstone;
 
 /// The longest options or descriptor of a tree, in bytes (1 MiB).
 const MAX_DESCRIPTOR_BYTES: usize = 1 << 20;
+
+/// The longest root of a kept tree in bytes, and the most files of one.
+const MAX_KEPT_ROOT: usize = 64 << 10;
 
 /// One step of a [`VersionEdit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +122,13 @@ pub enum EditOperation {
         /// The range and its sequence number.
         tombstone: RangeTombstone,
     },
+    /// What the keeper of the tree holds durably, in place of what it held before.
+    SetKeptRoot {
+        /// The tree.
+        tree: TreeId,
+        /// Its files and its root.
+        kept: KeptRoot,
+    },
     /// A deleted range hides nothing any more.
     RemoveRangeTombstone {
         /// The tree.
@@ -157,6 +169,11 @@ impl EditOperation {
                     put_bytes(out, &meta.attachment);
                 }
             }
+            Self::SetKeptRoot { tree, kept } => {
+                put_numbers(out, 16, &[u64::from(*tree), kept.files.len() as u64]);
+                kept.files.iter().for_each(|&number| put_varint(out, number));
+                put_bytes(out, &kept.root);
+            }
             Self::RemoveTable { tree, number } => put_numbers(out, 12, &[u64::from(*tree), *number]),
             Self::AddRangeTombstone { tree, tombstone } => put_tombstone(out, 13, *tree, tombstone),
             Self::RemoveRangeTombstone { tree, tombstone } => put_tombstone(out, 14, *tree, tombstone),
@@ -171,7 +188,7 @@ impl EditOperation {
             3 => Self::LastSequence(decode_sequence(decoder)?),
             4 => Self::WalFloor(decoder.varint()?),
             5 => Self::SealWal { number: decoder.varint()?, len: decoder.varint()? },
-            6..=15 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
+            6..=16 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
             _ => return None,
         })
     }
@@ -199,6 +216,7 @@ impl EditOperation {
             12 => Self::RemoveTable { tree, number: decoder.varint()? },
             13 => Self::AddRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
             14 => Self::RemoveRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
+            16 => Self::SetKeptRoot { tree, kept: decode_kept_root(decoder)? },
             _ => return None,
         })
     }
@@ -219,6 +237,10 @@ impl EditOperation {
             }
             Self::AddTable { meta, .. } => {
                 (meta.attachment.len(), MAX_ATTACHMENT_BYTES, "the attachment of an sstable is over 64 KiB")
+            }
+            Self::SetKeptRoot { kept, .. } => {
+                let len = kept.root.len().max(kept.files.len());
+                (len, MAX_KEPT_ROOT, "the root of a kept tree is over 64 KiB, or in over 65,536 files")
             }
             _ => return None,
         };
@@ -250,6 +272,14 @@ fn decode_sequence(decoder: &mut Decoder<'_>) -> Option<SequenceNumber> {
 fn decode_descriptor(decoder: &mut Decoder<'_>) -> Option<Vec<u8>> {
     let len = decoder.length(MAX_DESCRIPTOR_BYTES)?;
     decoder.take(len).map(<[u8]>::to_vec)
+}
+
+fn decode_kept_root(decoder: &mut Decoder<'_>) -> Option<KeptRoot> {
+    let count = decoder.length(MAX_KEPT_ROOT)?;
+    let files = (0..count).map(|_| decoder.varint()).collect::<Option<Vec<u64>>>()?;
+    let len = decoder.length(MAX_KEPT_ROOT)?;
+    let root = decoder.take(len)?.to_vec();
+    files.is_sorted_by(|left, right| left < right).then_some(KeptRoot { files, root })
 }
 
 fn decode_tombstone(decoder: &mut Decoder<'_>) -> Option<RangeTombstone> {
@@ -335,6 +365,11 @@ impl VersionEdit {
         }
     }
 
+    /// Says what the keeper of `tree` holds durably.
+    pub fn set_kept_root(&mut self, tree: TreeId, kept: KeptRoot) {
+        self.push(EditOperation::SetKeptRoot { tree, kept });
+    }
+
     /// Removes a deleted range that hides nothing any more.
     pub fn remove_range_tombstone(&mut self, tree: TreeId, tombstone: RangeTombstone) {
         self.push(EditOperation::RemoveRangeTombstone { tree, tombstone });
@@ -391,6 +426,8 @@ mod tests {
             || RangeTombstone { start: b"a".to_vec(), end: b"b".to_vec(), sequence: MAX_SEQUENCE };
         let mut edit = VersionEdit::new();
         edit.create_tree(1, vec![1, 2, 3], b"descriptor".to_vec());
+        edit.set_kept_root(1, KeptRoot { files: vec![3, 9], root: b"root".to_vec() });
+        edit.set_kept_root(1, KeptRoot::default());
         edit.push(EditOperation::NextFileNumber(u64::MAX));
         edit.push(EditOperation::NextTreeId(u32::MAX));
         edit.set_last_sequence(MAX_SEQUENCE);

@@ -29,6 +29,7 @@ use super::version::Version;
 use super::version_edit::{EditOperation, VersionEdit};
 use super::version_set_copy::VersionSetCopy;
 use crate::file_name::FileName;
+use crate::keeper::KeptRoot;
 use crate::wal::LogEnd;
 
 /// How a [`VersionSet`] is opened.
@@ -182,6 +183,9 @@ impl VersionSet {
         for handle in &applied.removed {
             handle.mark_obsolete();
         }
+        for name in &applied.released {
+            self.files.obsolete.push(*name);
+        }
         self.replace_long_manifest()?;
         Ok(changed)
     }
@@ -329,6 +333,16 @@ impl VersionSet {
         self.catalogue.trees.get(&tree).map_or(0, |entry| entry.log_floor)
     }
 
+    /// What the keeper of `tree` holds durably; `None` where it has never held anything.
+    pub fn kept_root(&self, tree: TreeId) -> Option<Arc<KeptRoot>> {
+        self.catalogue.trees.get(&tree)?.kept.clone()
+    }
+
+    /// The files of all keepers.
+    pub fn kept_files(&self) -> BTreeSet<u64> {
+        self.catalogue.kept_files().filter_map(FileName::number).collect()
+    }
+
     /// The random number that the database is known by.
     pub fn database_id(&self) -> u64 {
         self.files.database_id
@@ -378,6 +392,7 @@ fn all_versions(catalogue: &Catalogue) -> std::result::Result<BTreeMap<TreeId, A
 /// What lies in the directory of a database.
 struct DirectoryNames {
     tables: BTreeSet<u64>,
+    regions: BTreeSet<u64>,
     first_wal: Option<u64>,
     /// The highest number of any file; 0 if there is none.
     highest: u64,
@@ -385,13 +400,17 @@ struct DirectoryNames {
 
 impl DirectoryNames {
     fn read(vfs: &dyn Vfs, dir: &Path) -> Result<Self> {
-        let mut names = Self { tables: BTreeSet::new(), first_wal: None, highest: 0 };
+        let mut names =
+            Self { tables: BTreeSet::new(), regions: BTreeSet::new(), first_wal: None, highest: 0 };
         for name in vfs.list(dir)? {
             let Some(name) = FileName::parse(&name) else { continue };
             names.highest = names.highest.max(name.number().unwrap_or(0));
             match name {
                 FileName::Table(number) => {
                     names.tables.insert(number);
+                }
+                FileName::Region(number) => {
+                    names.regions.insert(number);
                 }
                 FileName::Wal(number) => names.first_wal = names.first_wal.or(Some(number)),
                 _ => {}
@@ -403,7 +422,8 @@ impl DirectoryNames {
     /// Without `CURRENT` there must be nothing to lose, and leave to create.
     fn require_new_database(&self, dir: &Path, mode: OpenMode) -> Result<()> {
         let table = self.tables.first().map(|&number| FileName::Table(number));
-        if let Some(name) = table.or(self.first_wal.map(FileName::Wal)) {
+        let region = self.regions.first().map(|&number| FileName::Region(number));
+        if let Some(name) = table.or(region).or(self.first_wal.map(FileName::Wal)) {
             let what = format!("it is missing, although there is data such as {name}");
             return Err(Error::corruption(FileName::Current.path(dir).display(), 0, what));
         }
@@ -414,12 +434,15 @@ impl DirectoryNames {
     }
 
     fn require_tables(&self, dir: &Path, catalogue: &Catalogue) -> Result<()> {
-        match catalogue.table_numbers().find(|number| !self.tables.contains(number)) {
-            Some(missing) => {
-                let path = FileName::Table(missing).path(dir);
-                Err(Error::corruption(path.display(), 0, "the sstable is missing"))
-            }
-            None => Ok(()),
+        if let Some(missing) = catalogue.table_numbers().find(|number| !self.tables.contains(number)) {
+            let path = FileName::Table(missing).path(dir);
+            return Err(Error::corruption(path.display(), 0, "the sstable is missing"));
         }
+        let is_missing =
+            |name: &FileName| name.number().is_some_and(|number| !self.regions.contains(&number));
+        if let Some(missing) = catalogue.kept_files().find(is_missing) {
+            return Err(Error::corruption(missing.path(dir).display(), 0, "the file of a region is missing"));
+        }
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use bolide_storage::Vfs;
 
 use super::catalogue::Catalogue;
 use super::manifest::Manifest;
+use crate::file_name::FileName;
 
 /// What a checkpoint needs: the sstables and trees of one moment. As long as it lives, none of its
 /// sstables is deleted.
@@ -25,6 +26,11 @@ impl VersionSetCopy {
     /// The numbers of its sstables.
     pub fn tables(&self) -> impl Iterator<Item = u64> {
         self.catalogue.table_numbers()
+    }
+
+    /// The files of its keepers.
+    pub fn kept_files(&self) -> impl Iterator<Item = FileName> {
+        self.catalogue.kept_files()
     }
 
     /// WAL segments below this number are not needed.

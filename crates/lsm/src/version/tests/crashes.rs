@@ -101,8 +101,8 @@ fn run(vfs: &SimVfs, seed: u64, steps: usize) -> (Vec<String>, bool) {
             Err(_) => return (vec![acknowledged, in_flight], false),
         }
         assert_eq!(acknowledged, in_flight, "seed {seed}");
-        for number in set.table_files().obsolete.take() {
-            let _ = vfs.remove(&FileName::Table(number).path(dir()));
+        for name in set.table_files().obsolete.take() {
+            let _ = vfs.remove(&name.path(dir()));
         }
     }
     (vec![acknowledged], true)

@@ -74,13 +74,13 @@ fn a_table_is_deleted_when_the_last_reader_lets_go() {
     set.apply(removed).unwrap();
     assert!(obsolete.is_empty());
     drop(table);
-    assert_eq!(obsolete.take(), [number]);
+    assert_eq!(obsolete.take(), [FileName::Table(number)]);
 
     let other = set.current(2).unwrap().tables().next().unwrap().meta().number;
     let mut dropped = VersionEdit::new();
     dropped.drop_tree(2);
     set.apply(dropped).unwrap();
-    assert_eq!(obsolete.take(), [other]);
+    assert_eq!(obsolete.take(), [FileName::Table(other)]);
     // What a closed set still held is not deleted.
     drop(set);
     assert!(obsolete.is_empty());

@@ -1,0 +1,130 @@
+//! Neutral hook: somebody else keeps the writes of a tree.
+//!
+//! A tree with a keeper takes part in batches, the log and recovery like every other, but its writes go to
+//! the keeper and not to memtables and sstables. What the keeper holds durably it says with each
+//! [cut](KeeperCut): a state at one sequence number, in files that the manifest then names as the tree's. The
+//! log is kept until then.
+//!
+//! ```text
+//! commit     log append -> memtables of other trees, TreeKeeper::apply -> publish
+//! flush      TreeKeeper::cut (no apply runs) -> KeeperCut::write (writers go on) -> log synced -> manifest names
+//!            files and root -> KeeperCut::installed
+//! open       manifest -> log replayed into memtables, as for every tree -> the layer above makes the keeper
+//!            from the root -> Store::set_keeper hands it what was replayed
+//! ```
+//!
+//! # Invariants
+//! * One thread at a time applies, in the order of the log; no cut is taken meanwhile.
+//! * A root at sequence number S becomes durable only after the log was synced through S.
+//! * After a crash a keeper is handed everything above its root, and may be handed again what the root has: redo
+//!   has to be idempotent by key and sequence number.
+//! * Files never change once a root names them, and go once no root in force does.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bolide_base::{FileIdentity, Result, SequenceNumber, Trailer};
+use bolide_storage::Vfs;
+
+/// One write to a kept tree.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptWrite<'w> {
+    /// The key.
+    pub key: &'w [u8],
+    /// The sequence number of the write, and whether it puts or deletes.
+    pub trailer: Trailer,
+    /// The value; empty for a delete.
+    pub value: &'w [u8],
+}
+
+/// What a keeper holds durably, as the manifest names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeptRoot {
+    /// The files that it is in, ascending.
+    pub files: Vec<u64>,
+    /// Where in them it is found, for the keeper to understand. At most 64 KiB.
+    pub root: Vec<u8>,
+}
+
+/// What a keeper takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeeperStats {
+    /// Bytes in memory.
+    pub memory_bytes: usize,
+    /// Bytes of its files.
+    pub disk_bytes: u64,
+    /// Entries, obsolete ones included.
+    pub entries: u64,
+    /// Bytes that cuts wrote since the store was opened.
+    pub written_bytes: u64,
+}
+
+/// Keeps the writes of one tree.
+pub trait TreeKeeper: Send + Sync + fmt::Debug {
+    /// Makes sure that writes of so many bytes, keys and values together, find room. Called before they are logged;
+    /// afterwards nothing may fail for want of room.
+    ///
+    /// # Errors
+    /// `NoSpace` or `LimitExceeded`: the batch is refused, and nothing of it is written.
+    fn reserve(&self, writes: usize, bytes: usize) -> Result<()>;
+
+    /// Takes one write. While a commit is applied, writes come in the order of the log. When a keeper is set they
+    /// come from the largest key to the smallest, of one key the oldest first. `oldest_in_use` answers
+    /// from which sequence number on there may be readers.
+    ///
+    /// # Errors
+    /// An error is a bug or damage, and poisons the store.
+    fn apply(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()>;
+
+    /// Fixes the state as it is, with everything up to `sequence` and nothing behind it. Quick: writers wait.
+    ///
+    /// # Errors
+    /// `NoSpace` for want of memory; the state then stays as it is.
+    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut>>;
+
+    /// Whether a cut is worth its while, with `logged` bytes of log held back for it.
+    fn is_cut_due(&self, logged: u64) -> bool;
+
+    /// What it takes.
+    fn stats(&self) -> KeeperStats;
+}
+
+/// A state of a keeper on its way to disk. Dropped before it is [installed](Self::installed), it has changed nothing:
+/// the next cut writes what it would have written.
+pub trait KeeperCut: Send {
+    /// Writes and syncs what changed since the root in force. Writers go on meanwhile.
+    ///
+    /// # Errors
+    /// `Io` or `NoSpace`. Files that it made are removed by the store.
+    fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot>;
+
+    /// The manifest names the root now: what only older roots need may go.
+    fn installed(self: Box<Self>);
+}
+
+/// Hands out the files of a cut.
+pub struct KeeperFiles<'s> {
+    pub(crate) vfs: &'s Arc<dyn Vfs>,
+    pub(crate) database_id: u64,
+    pub(crate) name: &'s dyn Fn() -> (u64, PathBuf),
+}
+
+impl KeeperFiles<'_> {
+    /// The file system.
+    pub fn vfs(&self) -> &Arc<dyn Vfs> {
+        self.vfs
+    }
+
+    /// A name that was never used, for a file to be created. The store removes it again if the cut is not installed.
+    pub fn new_file(&self) -> (FileIdentity, PathBuf) {
+        let (file_number, path) = (self.name)();
+        (FileIdentity { database_id: self.database_id, file_number }, path)
+    }
+}
+
+impl fmt::Debug for KeeperFiles<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeeperFiles").finish_non_exhaustive()
+    }
+}

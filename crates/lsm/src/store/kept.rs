@@ -1,0 +1,147 @@
+//! Trees that a [`TreeKeeper`] keeps.
+//!
+//! A kept tree has memtables like every other, but once its keeper is set they stay empty: they only note which log
+//! segments the keeper has not made durable yet, so that segments, their floors and the order of flushes need no rules
+//! of their own. A flush of such a tree is a cut of its keeper.
+//!
+//! # Before the keeper is set
+//! Writes go into memtables, and from there into sstables if they grow: while the log is replayed at an opening, and
+//! while an index is built. [`Store::set_keeper`] hands all of it over; the next cut frees the sstables.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bolide_base::{Error, ErrorKind, Result, TreeId};
+use parking_lot::Mutex;
+
+use super::log::Rotate;
+use super::tree::{LoggedMemtable, Tree, TreeState};
+use super::{Store, StoreInner};
+use crate::cursor::{Bounds, InternalCursor, MergingCursor};
+use crate::file_name::FileName;
+use crate::keeper::{KeeperFiles, KeptRoot, KeptWrite, TreeKeeper};
+use crate::memtable::Visibility;
+use crate::version::VersionEdit;
+
+impl StoreInner {
+    /// Hands everything that the tree has in memtables and sstables to `keeper`: from the largest key to the smallest,
+    /// of one key the oldest version first.
+    fn hand_over(&self, state: &TreeState, keeper: &dyn TreeKeeper) -> Result<()> {
+        let oldest_in_use = || self.snapshots.oldest();
+        let mut cursor = MergingCursor::new(state.sources(Visibility::All, &Bounds::all()));
+        cursor.seek_to_last()?;
+        while cursor.valid() {
+            let write = KeptWrite { key: cursor.key(), trailer: cursor.trailer(), value: cursor.value() };
+            keeper.reserve(1, write.key.len() + write.value.len())?;
+            keeper.apply(write, &oldest_in_use)?;
+            cursor.prev()?;
+        }
+        Ok(())
+    }
+
+    /// Makes what the keeper of `tree` holds durable, and lets go of the log that was kept for it.
+    pub(super) fn flush_kept(&self, tree: &Arc<Tree>, keeper: &Arc<dyn TreeKeeper>) -> Result<()> {
+        let state = tree.state();
+        let flushed = state.immutables.clone();
+        if flushed.is_empty() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        let mut cut = {
+            // Nobody applies meanwhile, so the state is that of one sequence number.
+            let log = self.log.lock();
+            keeper.cut(log.applied)?
+        };
+        let made = Mutex::new(Vec::new());
+        let name = || self.name_kept_file(&made);
+        let files = KeeperFiles { vfs: &self.vfs, database_id: self.database_id, name: &name };
+        let installed = cut.write(&files).and_then(|root| self.install_cut(tree, &flushed, root));
+        match installed {
+            Ok(()) => {
+                cut.installed();
+                Ok(())
+            }
+            Err(error) => {
+                let is_certain = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
+                if is_certain.contains(&error.kind()) || self.check_writable().is_ok() {
+                    made.lock().drain(..).for_each(|name| self.table_files.obsolete.push(name));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn name_kept_file(&self, made: &Mutex<Vec<FileName>>) -> (u64, PathBuf) {
+        let number = self.versions.lock().new_file_number();
+        let name = FileName::Region(number);
+        made.lock().push(name);
+        (number, name.path(&self.options.dir))
+    }
+
+    /// Names the root of a cut in the manifest.
+    fn install_cut(&self, tree: &Arc<Tree>, flushed: &[Arc<LoggedMemtable>], root: KeptRoot) -> Result<()> {
+        // The root has everything that was applied before it: the log has to have it, too.
+        self.sync_log()?;
+        let mut edit = VersionEdit::new();
+        edit.set_kept_root(tree.id, root);
+        // Those from before the tree had a keeper; nothing adds or removes any since.
+        for table in tree.state().version.tables() {
+            edit.remove_table(tree.id, table.meta().number);
+        }
+        let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
+        edit.set_tree_log_floor(tree.id, last_log + 1);
+        edit.set_wal_floor(self.log_floor_without(tree, flushed));
+        self.install(tree, edit, flushed)
+    }
+
+    /// Whether a new segment of the log is the moment to cut the kept tree `tree`; `None` for other trees.
+    pub(super) fn is_cut_due(&self, tree: &Tree) -> Option<bool> {
+        let keeper = tree.keeper.get()?;
+        let logged = self.counters.log_bytes.load(Ordering::Relaxed);
+        let held = tree.state_guard().active.log_bytes_held(logged);
+        Some(held.is_some_and(|held| keeper.is_cut_due(held)))
+    }
+}
+
+impl Store {
+    /// What the keeper of `tree` held durably when the store was opened, or at its last cut; `None` where it never had
+    /// one.
+    pub fn kept_root(&self, tree: TreeId) -> Option<Arc<KeptRoot>> {
+        self.inner.versions.lock().kept_root(tree)
+    }
+
+    /// Where the files of keepers lie, and what they are read through.
+    pub fn kept_file_path(&self, number: u64) -> PathBuf {
+        FileName::Region(number).path(&self.inner.options.dir)
+    }
+
+    /// Lets `keeper` keep the writes of `tree` from now on, and hands it those that are there already: it has to hold
+    /// what [`kept_root`](Self::kept_root) names. Writers wait meanwhile.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` where it has a keeper; `Corruption` or `Io` from reading the tree; those of the keeper. The
+    /// tree then goes on without it.
+    pub fn set_keeper(&self, tree: TreeId, keeper: Arc<dyn TreeKeeper>) -> Result<()> {
+        let inner = &*self.inner;
+        let tree = inner.tree(tree)?;
+        // Neither compactions nor flushes change the tree meanwhile.
+        inner.with_reserved(tree.id, || {
+            // Held throughout: nobody commits.
+            let mut log = inner.log.lock();
+            let state = tree.state();
+            inner.hand_over(&state, &*keeper)?;
+            tree.keeper.set(keeper.clone()).map_err(|_| {
+                Error::new(ErrorKind::Conflict, format!("tree {} has a keeper already", tree.id))
+            })?;
+            tree.replace_state(TreeState::handed_over);
+            inner.reset_active_bytes();
+            if state.version.runs().is_empty() || !log.is_open() {
+                return Ok(());
+            }
+            // The sstables go with the first cut.
+            tree.state_guard().active.note_log(log.number(), 0);
+            inner.rotate(&mut log, Rotate::Tree(tree.id))
+        })
+    }
+}

@@ -1,0 +1,365 @@
+//! Trees that a keeper keeps: whatever happens, they say what an ordinary tree with the same writes says.
+#![allow(clippy::disallowed_methods, reason = "tests start threads of their own")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_lsm::keeper::{KeeperCut, KeeperFiles, KeeperStats, KeptRoot, KeptWrite};
+use bolide_lsm::{
+    Bounds, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeKeeper, TreeOptions,
+};
+use bolide_storage::{
+    CrashMode, DiskImage, Fault, FaultPlan, RecordImages, SimRng, SimRuntime, SimVfs, SystemRuntime, Vfs,
+};
+use bolide_table::BlockCache;
+use parking_lot::Mutex;
+
+type Versions = BTreeMap<Vec<u8>, BTreeMap<SequenceNumber, Option<Vec<u8>>>>;
+
+/// Keeps all versions in memory, and writes all of them with each cut.
+#[derive(Debug, Default)]
+struct Shelf {
+    versions: Mutex<Versions>,
+    /// Writes that may still come, as reserved.
+    reserved: Mutex<usize>,
+    installed: Arc<Mutex<Vec<SequenceNumber>>>,
+    eager: bool,
+}
+
+impl Shelf {
+    /// What `root` names, or nothing.
+    fn open(vfs: &dyn Vfs, store: &Store, tree: TreeId, eager: bool) -> Result<Self> {
+        let mut versions = Versions::new();
+        if let Some(root) = store.kept_root(tree) {
+            let path = store.kept_file_path(root.files[0]);
+            let file = vfs.open(&path)?;
+            let mut bytes = vec![0; u64::from_le_bytes(root.root[..8].try_into().unwrap()) as usize];
+            file.read_exact_at(0, &mut bytes)?;
+            let hash = u64::from_le_bytes(root.root[8..].try_into().unwrap());
+            assert_eq!(bolide_base::checksum::hash_key(&bytes), hash, "a torn root");
+            let mut at = 0;
+            let mut take = |len: usize| {
+                at += len;
+                &bytes[at - len..at]
+            };
+            let count = u64::from_le_bytes(take(8).try_into().unwrap());
+            for _ in 0..count {
+                let sequence = u64::from_le_bytes(take(8).try_into().unwrap());
+                let (key_len, value_len) = (take(1)[0] as usize, take(1)[0] as usize);
+                let key = take(key_len).to_vec();
+                let value = (value_len < 255).then(|| take(value_len).to_vec());
+                versions.entry(key).or_default().insert(sequence, value);
+            }
+        }
+        Ok(Self { versions: Mutex::new(versions), eager, ..Self::default() })
+    }
+
+    fn visible(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let newest = |(key, versions): (&Vec<u8>, &BTreeMap<_, Option<Vec<u8>>>)| {
+            Some((key.clone(), versions.last_key_value()?.1.clone()?))
+        };
+        self.versions.lock().iter().filter_map(newest).collect()
+    }
+}
+
+impl TreeKeeper for Shelf {
+    fn reserve(&self, writes: usize, bytes: usize) -> Result<()> {
+        assert!(bytes > 0);
+        *self.reserved.lock() += writes;
+        Ok(())
+    }
+
+    fn apply(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+        let mut reserved = self.reserved.lock();
+        *reserved =
+            reserved.checked_sub(1).ok_or_else(|| Error::internal("a write that was not reserved"))?;
+        assert!(oldest_in_use() < write.trailer.sequence() || oldest_in_use() > 0);
+        let value = (!write.trailer.is_delete()).then(|| write.value.to_vec());
+        let mut versions = self.versions.lock();
+        let before =
+            versions.entry(write.key.to_vec()).or_default().insert(write.trailer.sequence(), value.clone());
+        assert!(before.is_none_or(|before| before == value), "a redo brings what was there");
+        Ok(())
+    }
+
+    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut>> {
+        let versions = self.versions.lock().clone();
+        let newest =
+            versions.values().filter_map(|versions| versions.last_key_value()).map(|(&at, _)| at).max();
+        assert!(newest.unwrap_or(0) <= sequence, "nothing behind the cut");
+        Ok(Box::new(ShelfCut { versions, sequence, installed: self.installed.clone() }))
+    }
+
+    fn is_cut_due(&self, logged: u64) -> bool {
+        self.eager || logged > 6_000
+    }
+
+    fn stats(&self) -> KeeperStats {
+        let entries = self.versions.lock().values().map(|versions| versions.len() as u64).sum();
+        KeeperStats { entries, ..KeeperStats::default() }
+    }
+}
+
+struct ShelfCut {
+    versions: Versions,
+    sequence: SequenceNumber,
+    installed: Arc<Mutex<Vec<SequenceNumber>>>,
+}
+
+impl KeeperCut for ShelfCut {
+    fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot> {
+        let count: u64 = self.versions.values().map(|versions| versions.len() as u64).sum();
+        let mut bytes = count.to_le_bytes().to_vec();
+        for (key, versions) in &self.versions {
+            for (sequence, value) in versions {
+                bytes.extend(sequence.to_le_bytes());
+                bytes.push(key.len() as u8);
+                bytes.push(value.as_ref().map_or(255, |value| value.len() as u8));
+                bytes.extend(key);
+                bytes.extend(value.as_deref().unwrap_or_default());
+            }
+        }
+        let (identity, path) = files.new_file();
+        let file = files.vfs().create(&path)?;
+        file.append(&bytes)?;
+        file.sync()?;
+        files.vfs().sync_dir(path.parent().unwrap())?;
+        let mut root = (bytes.len() as u64).to_le_bytes().to_vec();
+        root.extend(bolide_base::checksum::hash_key(&bytes).to_le_bytes());
+        Ok(KeptRoot { files: vec![identity.file_number], root })
+    }
+
+    fn installed(self: Box<Self>) {
+        self.installed.lock().push(self.sequence);
+    }
+}
+
+const PLAIN: TreeId = 1;
+const KEPT: TreeId = 2;
+
+fn options(threads: usize) -> StoreOptions {
+    let mut options = StoreOptions::new("/db");
+    options.memtable_bytes = 4 << 10;
+    options.background_threads = threads;
+    options.start_paused = true;
+    options
+}
+
+fn open(vfs: Arc<dyn Vfs>, threads: usize, eager: bool) -> Result<(Store, Arc<Shelf>)> {
+    let runtime: Arc<dyn bolide_storage::Runtime> =
+        if threads == 0 { Arc::new(SimRuntime::new(1)) } else { Arc::new(SystemRuntime::default()) };
+    let components = StoreComponents { vfs: vfs.clone(), runtime, cache: BlockCache::new(1 << 20) };
+    let store = Store::open(options(threads), components)?;
+    if store.trees().is_empty() {
+        assert_eq!(store.create_tree(TreeOptions::default(), b"plain")?, PLAIN);
+    }
+    if store.trees().len() == 1 {
+        assert_eq!(store.create_tree(TreeOptions::default(), b"kept")?, KEPT);
+    }
+    let shelf = Arc::new(Shelf::open(&*vfs, &store, KEPT, eager)?);
+    store.set_keeper(KEPT, shelf.clone())?;
+    store.start();
+    Ok((store, shelf))
+}
+
+fn write(store: &Store, rng: &mut SimRng) -> Result<()> {
+    let mut batch = StoreBatch::new();
+    for _ in 0..=rng.below(4) {
+        let key = format!("key-{:03}", rng.below(60)).into_bytes();
+        if rng.one_in(5) {
+            batch.delete(PLAIN, &key)?;
+            batch.delete(KEPT, &key)?;
+        } else {
+            let value = vec![b'a' + rng.below(26) as u8; rng.below(120) as usize];
+            batch.put(PLAIN, &key, &value)?;
+            batch.put(KEPT, &key, &value)?;
+        }
+    }
+    let sync = *rng.pick(&[SyncMode::None, SyncMode::None, SyncMode::Always]).unwrap();
+    store.commit(batch, None, sync).map(drop)
+}
+
+fn visible(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let view = store.read_view();
+    let mut cursor = view.cursor(PLAIN, Bounds::all()).unwrap();
+    let mut entries = BTreeMap::new();
+    cursor.seek_to_first().unwrap();
+    while cursor.valid() {
+        entries.insert(cursor.key().to_vec(), cursor.value().to_vec());
+        cursor.next().unwrap();
+    }
+    entries
+}
+
+/// The kept tree says what the other one says.
+fn same(shelf: &Shelf, store: &Store, told: &str) {
+    let (kept, plain) = (shelf.visible(), visible(store));
+    let differ = |key: &&Vec<u8>| kept.get(*key) != plain.get(*key);
+    let first = kept.keys().chain(plain.keys()).find(differ);
+    assert!(first.is_none(), "{told}: {} of {} keys, first {first:?}", kept.len(), plain.len());
+}
+
+/// The kept tree says what the other one says, and no file is left over.
+fn verify(vfs: &SimVfs, eager: bool, told: &str) {
+    let (store, shelf) =
+        open(Arc::new(vfs.clone()), 0, eager).unwrap_or_else(|error| panic!("{told}: {error:?}"));
+    same(&shelf, &store, told);
+    let files = store.kept_root(KEPT).map(|root| root.files.clone()).unwrap_or_default();
+    let name = |path: &PathBuf| path.file_name().unwrap().to_owned();
+    let named: BTreeSet<_> = files.iter().map(|&file| name(&store.kept_file_path(file))).collect();
+    let is_region = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "region");
+    let found: BTreeSet<_> = vfs.files().iter().filter(is_region).map(name).collect();
+    assert_eq!(found, named, "{told}: files of keepers");
+}
+
+#[test]
+fn a_kept_tree_survives_every_power_cut_as_an_ordinary_one_does() {
+    for seed in [0, 1, 3, 4] {
+        let (mut rng, vfs) = (SimRng::new(seed), SimVfs::new(seed));
+        let eager = seed % 2 == 0;
+        vfs.record_images(if seed == 3 { RecordImages::Writes } else { RecordImages::SyncPoints });
+        let (mut store, mut shelf) = open(Arc::new(vfs.clone()), 0, eager).unwrap();
+        let mut cuts = 0;
+        for step in 0..90 {
+            match rng.below(20) {
+                0 => store.flush().unwrap(),
+                1 => store.compact(KEPT).unwrap(),
+                2 => {
+                    cuts += shelf.installed.lock().len();
+                    drop(shelf);
+                    store.close().unwrap();
+                    (store, shelf) = open(Arc::new(vfs.clone()), 0, eager).unwrap();
+                }
+                _ => write(&store, &mut rng).unwrap(),
+            }
+            same(&shelf, &store, &format!("seed {seed}, step {step}"));
+            for DiskImage { vfs: image, before, call } in vfs.take_images() {
+                for mode in CrashMode::EACH {
+                    let disk = image.crash_with_seed(mode, rng.next_u64());
+                    let told = format!("seed {seed}, step {step}, before {before} (call {call}), {mode:?}");
+                    verify(&disk, eager, &told);
+                    // What recovery made of it survives the next cut of the power.
+                    verify(&disk.crash_with_seed(mode, rng.next_u64()), eager, &told);
+                }
+            }
+        }
+        cuts += shelf.installed.lock().len();
+        assert!(cuts > 2, "seed {seed}: only {cuts} cuts were installed");
+    }
+}
+
+#[test]
+fn writes_from_before_the_keeper_are_handed_over_with_their_sstables() {
+    let vfs = SimVfs::new(9);
+    let mut rng = SimRng::new(9);
+    let runtime = Arc::new(SimRuntime::new(1));
+    let components = StoreComponents { vfs: Arc::new(vfs.clone()), runtime, cache: BlockCache::new(1 << 20) };
+    let store = Store::open(options(0), components).unwrap();
+    store.create_tree(TreeOptions::default(), b"plain").unwrap();
+    store.create_tree(TreeOptions::default(), b"kept").unwrap();
+    store.start();
+    for _ in 0..150 {
+        write(&store, &mut rng).unwrap();
+    }
+    let tables =
+        |store: &Store| store.stats().trees[1].levels.iter().map(|level| level.tables).sum::<usize>();
+    assert!(tables(&store) > 0, "the test wants sstables");
+    let shelf = Arc::new(Shelf::open(&vfs, &store, KEPT, false).unwrap());
+    store.set_keeper(KEPT, shelf.clone()).unwrap();
+    same(&shelf, &store, "");
+    let again = store.set_keeper(KEPT, Arc::new(Shelf::default()));
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::Conflict);
+    for _ in 0..40 {
+        write(&store, &mut rng).unwrap();
+    }
+    store.flush().unwrap();
+    assert_eq!(tables(&store), 0, "the first cut frees the sstables");
+    assert_eq!(store.stats().trees[1].memtable_entries, 0);
+    drop(store);
+    verify(&vfs, false, "after the hand-over");
+}
+
+#[test]
+fn a_cut_on_a_full_disk_is_tried_again_and_loses_nothing() {
+    for nth in 1..60 {
+        let vfs = SimVfs::new(nth);
+        let mut rng = SimRng::new(nth);
+        let (store, shelf) = open(Arc::new(vfs.clone()), 0, true).unwrap();
+        for _ in 0..30 {
+            write(&store, &mut rng).unwrap();
+        }
+        vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at: nth, sticky: false }));
+        let _ = store.flush();
+        vfs.set_fault(None);
+        store.flush().unwrap();
+        same(&shelf, &store, &format!("call {nth}"));
+        drop((store, shelf));
+        verify(&vfs, true, &format!("call {nth}"));
+    }
+}
+
+#[test]
+fn dropping_a_kept_tree_removes_its_files() {
+    let vfs = SimVfs::new(4);
+    let mut rng = SimRng::new(4);
+    let (store, shelf) = open(Arc::new(vfs.clone()), 0, true).unwrap();
+    for _ in 0..30 {
+        write(&store, &mut rng).unwrap();
+    }
+    store.flush().unwrap();
+    assert!(store.kept_root(KEPT).is_some());
+    store.drop_tree(KEPT).unwrap();
+    drop((store, shelf));
+    assert!(!vfs.files().iter().any(|path| path.extension().is_some_and(|extension| extension == "region")));
+}
+
+#[test]
+fn a_checkpoint_has_the_files_of_keepers() {
+    let vfs = SimVfs::new(5);
+    let mut rng = SimRng::new(5);
+    let (store, shelf) = open(Arc::new(vfs.clone()), 0, true).unwrap();
+    for _ in 0..60 {
+        write(&store, &mut rng).unwrap();
+    }
+    store.flush().unwrap();
+    write(&store, &mut rng).unwrap();
+    store.checkpoint(std::path::Path::new("/copy")).unwrap();
+    let expected = visible(&store);
+    drop((store, shelf));
+    let components = StoreComponents {
+        vfs: Arc::new(vfs.clone()),
+        runtime: Arc::new(SimRuntime::new(1)),
+        cache: BlockCache::new(1 << 20),
+    };
+    let mut options = options(0);
+    options.dir = "/copy".into();
+    let store = Store::open(options, components).unwrap();
+    let shelf = Shelf::open(&vfs, &store, KEPT, true).unwrap();
+    let shelf = Arc::new(shelf);
+    store.set_keeper(KEPT, shelf.clone()).unwrap();
+    assert_eq!(shelf.visible(), expected);
+}
+
+#[test]
+fn writers_and_cuts_side_by_side() {
+    let vfs = SimVfs::new(6);
+    let (store, shelf) = open(Arc::new(vfs.clone()), 2, true).unwrap();
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut rng = SimRng::new(100 + seed);
+                for _ in 0..300 {
+                    write(store, &mut rng).unwrap();
+                }
+            });
+        }
+    });
+    store.wait_until_settled().unwrap();
+    same(&shelf, &store, "");
+    assert!(!shelf.installed.lock().is_empty());
+    store.close().unwrap();
+    verify(&vfs, true, "after the threads");
+}
