@@ -13,7 +13,8 @@ use crate::check::{self, CheckReport};
 use crate::components::Components;
 use crate::handle::{Collection, Engine, Handle};
 use crate::index_build;
-use crate::index_set::{Index, IndexSet, install_filter};
+use crate::index_set::{Index, IndexSet};
+use crate::index_upkeep::install_upkeep;
 use crate::open;
 use crate::options::{CollectionOptions, Options, WriteOptions};
 use crate::progress::Progress;
@@ -478,7 +479,7 @@ fn create_indexes(
         let (progress, owner) =
             (Progress::complete_since(0), collection.indexes_guard().owner(collection.tree));
         let index = Index::new(spec.clone(), tree, progress, &owner, keys.as_deref())?;
-        install_filter(&engine.store, collection.tree, &index)?;
+        install_upkeep(&engine.store, collection.tree, &index)?;
         Ok(Arc::new(index))
     };
     let indexes = options.indexes.iter().map(create).collect::<Result<_>>()?;

@@ -76,7 +76,8 @@ use crate::catalog::{
     IndexDescriptor, IndexLife, IndexState, KeyIndexDescriptor, MAX_SPEC_BYTES, check_name,
 };
 use crate::handle::{Engine, Handle};
-use crate::index_set::{Index, IndexSet, check_available, install_filter};
+use crate::index_set::{Index, IndexSet, check_available};
+use crate::index_upkeep::install_upkeep;
 use crate::progress::{Progress, is_about_records};
 use crate::schema::{CollectionState, find_index};
 
@@ -477,7 +478,7 @@ fn join(
     key_index: Option<Arc<Index>>,
 ) -> Result<()> {
     if let Some(index) = &index {
-        install_filter(&engine.store, collection.tree, index)?;
+        install_upkeep(&engine.store, collection.tree, index)?;
     }
     let _schema = engine.schema.write();
     let set = collection.indexes();

@@ -5,22 +5,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_index::standalone::composite::{CompositeIndex, EntryLayout, StaleEntryFilter};
+use bolide_index::standalone::composite::CompositeIndex;
 use bolide_index::standalone::eager::EagerIndex;
-use bolide_index::standalone::lazy::{LazyIndex, LazyMerge};
+use bolide_index::standalone::lazy::LazyIndex;
 use bolide_index::{
     AttributeExtractor, AttributePlan, AttributeValues, DeletedRange, EmbeddedIndex, EntryOrder, IndexKind,
-    IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, Maintenance, Repair, SecondaryIndex, Slot,
-    StagedBatch, StagedChange, ValidationStrategy, slots_of,
+    IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, SecondaryIndex, Slot, StagedBatch, StagedChange,
+    ValidationStrategy, slots_of,
 };
-use bolide_lsm::compaction::{CompactionFilter, FilteredEntry};
-use bolide_lsm::store::TreeReader;
 use bolide_lsm::{Operation, PlacedOperation, ReadView, Store, StoreBatch};
 
 use crate::catalog::RecordKind;
 use crate::embedded::{Owner, install_collectors};
 use crate::index_writes::{DerivedWrites, StagedWrites};
-use crate::posting_fate::{PostingsOfDeletedRanges, StalePostings, TableWrites};
 use crate::progress::Progress;
 use crate::repairs::{self, Repairs};
 
@@ -51,11 +48,6 @@ fn structure(
     let unavailable = |what: &str| {
         Err(Error::new(ErrorKind::Unsupported, format!("{what} is not available in this version")))
     };
-    // Where entries of several writes share a key, a write that nobody sees any more cannot be taken out alone.
-    let repairable = spec.kind() == IndexKind::Composite && spec.entry_order() == EntryOrder::Newest;
-    if spec.repair() != Repair::IndexCompaction && !repairable {
-        return unavailable("the option `repair`");
-    }
     match spec.kind() {
         IndexKind::Composite => Ok(Arc::new(CompositeIndex::new(spec, tree).with_key_index(keys))),
         IndexKind::Lazy => Ok(Arc::new(LazyIndex::new(spec, tree).with_key_index(keys))),
@@ -136,98 +128,6 @@ impl Index {
         self.is_key_index
             || self.structure.needs_stage()
             || self.spec().entry_order() == EntryOrder::PrimaryKey
-    }
-}
-
-/// Lets compactions drop entries that no reader needs any more.
-///
-/// With `maintenance=validation` that is housekeeping: a stale entry costs space and a validation, never
-/// a wrong answer. So the filter may leave some, and range tombstones need not wait for it: validation
-/// asks the records themselves. With `maintenance=synchronous` entries of deleted ranges are told by the
-/// range tombstones of the records alone: the filter drops every one of them, and the tombstones are
-/// kept until it did.
-///
-/// # Errors
-/// `NotFound` where one of the trees is not there.
-pub(crate) fn install_filter(store: &Store, table: TreeId, index: &Index) -> Result<()> {
-    if index.is_key_index || index.embedded.is_some() || repairs::repairs(index.spec()) {
-        // The first has the tombstones and deleted ranges of the records themselves, the second no entries, and
-        // those of the third go by what compactions of the records tell.
-        return Ok(());
-    }
-    let layout = EntryLayout::of(index.spec());
-    let reader = store.tree_reader(table)?;
-    match index.spec().kind() {
-        IndexKind::Lazy => return install_merge_operator(store, table, index, reader),
-        // Compactions change no piece; stale postings go when their piece is written again.
-        IndexKind::Eager if index.spec().maintenance() == Maintenance::Validation => return Ok(()),
-        IndexKind::Eager => return store.add_unfiltered_dependent(table, index.tree),
-        _ => {}
-    }
-    if index.spec().maintenance() == Maintenance::Validation {
-        let filter = StaleEntryFilter::new(layout, TableWrites { table: reader });
-        return store.set_compaction_filter(index.tree, Arc::new(StaleEntries(filter)));
-    }
-    store.set_compaction_filter(index.tree, Arc::new(EntriesOfDeletedRanges { layout, table: reader }))?;
-    store.add_dependent(table, index.tree)
-}
-
-/// Lets flushes and compactions merge the posting lists of a lazy index, and leave out of them what a filter
-/// would drop from another index.
-fn install_merge_operator(store: &Store, table: TreeId, index: &Index, reader: TreeReader) -> Result<()> {
-    let spec = index.spec();
-    if spec.maintenance() == Maintenance::Validation {
-        let operator = LazyMerge::new(spec, StalePostings::new(spec, reader));
-        return store.set_merge_operator(index.tree, Arc::new(operator));
-    }
-    let operator = LazyMerge::new(spec, PostingsOfDeletedRanges { table: reader });
-    store.set_merge_operator(index.tree, Arc::new(operator))?;
-    store.add_dependent(table, index.tree)
-}
-
-/// The filter of an index with `maintenance=validation`.
-#[derive(Debug)]
-struct StaleEntries(StaleEntryFilter<TableWrites>);
-
-impl CompactionFilter for StaleEntries {
-    fn drops(
-        &self,
-        key: &[u8],
-        sequence: SequenceNumber,
-        value: &[u8],
-        oldest_in_use: SequenceNumber,
-    ) -> Result<bool> {
-        self.0.is_stale(FilteredEntry { key, sequence, value }, oldest_in_use)
-    }
-
-    fn drops_many(
-        &self,
-        entries: &[FilteredEntry<'_>],
-        oldest_in_use: SequenceNumber,
-        out: &mut Vec<bool>,
-    ) -> Result<()> {
-        self.0.are_stale(entries, oldest_in_use, out)
-    }
-}
-
-/// The filter of an index with `maintenance=synchronous`.
-#[derive(Debug)]
-struct EntriesOfDeletedRanges {
-    layout: EntryLayout,
-    table: TreeReader,
-}
-
-impl CompactionFilter for EntriesOfDeletedRanges {
-    fn drops(
-        &self,
-        key: &[u8],
-        sequence: SequenceNumber,
-        _value: &[u8],
-        oldest_in_use: SequenceNumber,
-    ) -> Result<bool> {
-        // A malformed entry stays, for the check to report.
-        let Some(entry) = self.layout.parse(key, sequence) else { return Ok(false) };
-        Ok(self.table.newest_range_tombstone_at(entry.primary_key, oldest_in_use) > entry.sequence)
     }
 }
 

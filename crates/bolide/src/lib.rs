@@ -88,6 +88,7 @@ mod find;
 mod handle;
 mod index_build;
 mod index_set;
+mod index_upkeep;
 mod index_writes;
 mod iterator;
 pub mod key;

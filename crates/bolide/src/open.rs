@@ -31,7 +31,8 @@ use crate::embedded::Owner;
 use crate::handle::{Engine, Handle};
 use crate::index_build::options::BuildOptions;
 use crate::index_build::{self, Job};
-use crate::index_set::{Index, IndexSet, install_filter};
+use crate::index_set::{Index, IndexSet};
+use crate::index_upkeep::install_upkeep;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::repair;
@@ -58,7 +59,7 @@ pub(crate) fn open(
     let (schema, unfinished) = build_schema(id, &catalog, &components)?;
     for collection in schema.values() {
         for index in collection.indexes_guard().all() {
-            install_filter(&store, collection.tree, index)?;
+            install_upkeep(&store, collection.tree, index)?;
         }
         collection.indexes_guard().install_collectors(&store, collection.tree, &repairs)?;
     }

@@ -1,9 +1,9 @@
-//! Which postings of a lazy index flushes and compactions may leave out.
+//! Which postings of a lazy or eager index flushes and compactions may leave out.
 
 use bolide_base::{Result, SequenceNumber};
-use bolide_index::IndexSpec;
 use bolide_index::standalone::composite::{EntryLayout, NewestWrites, StaleEntryFilter};
 use bolide_index::standalone::lazy::PostingFate;
+use bolide_index::{IndexSpec, Maintenance, Repair};
 use bolide_lsm::store::TreeReader;
 
 /// The newest writes of a collection's keys.
@@ -27,47 +27,47 @@ impl NewestWrites for TableWrites {
     }
 }
 
-/// With `maintenance=validation`: stale postings, as far as it is worth while to look for them.
+/// Which postings are left out.
 #[derive(Debug)]
-pub(crate) struct StalePostings(StaleEntryFilter<TableWrites>);
+pub(crate) enum LeftOut {
+    /// None, with `repair=primary-compaction`: compactions of the records tell which have become stale.
+    None,
+    /// With `maintenance=validation`: stale ones, as far as it is worth while to look for them.
+    Stale(StaleEntryFilter<TableWrites>),
+    /// With `maintenance=synchronous`: all of records in deleted ranges. They are told by the range
+    /// tombstones alone, which are kept until compactions left them out everywhere. Since all that writes
+    /// fragments or pieces leaves them out of what it writes, what is in one that is newer than a range
+    /// tombstone is not covered by it.
+    InDeletedRanges(TreeReader),
+}
 
-impl StalePostings {
+impl LeftOut {
     /// For the index that `spec` declares, over the records in `table`.
-    pub(crate) fn new(spec: &IndexSpec, table: TreeReader) -> Self {
-        Self(StaleEntryFilter::new(EntryLayout::of(spec), TableWrites { table }))
+    pub(crate) fn of(spec: &IndexSpec, table: TreeReader) -> Self {
+        match (spec.maintenance(), spec.repair()) {
+            (Maintenance::Synchronous, _) => Self::InDeletedRanges(table),
+            (_, Repair::PrimaryCompaction) => Self::None,
+            _ => Self::Stale(StaleEntryFilter::new(EntryLayout::of(spec), TableWrites { table })),
+        }
     }
 }
 
-impl PostingFate for StalePostings {
-    fn is_dead(
+impl PostingFate for LeftOut {
+    fn are_dead(
         &self,
-        primary_key: &[u8],
-        sequence: SequenceNumber,
+        writes: &[(&[u8], SequenceNumber)],
         read_from: SequenceNumber,
         flush: bool,
-    ) -> Result<bool> {
-        // Looking reads the table, and a flush should be done soon.
-        Ok(!flush && self.0.is_stale_write(primary_key, sequence, read_from)?)
-    }
-}
-
-/// With `maintenance=synchronous`: all postings of records in deleted ranges. They are told by the range
-/// tombstones alone, which are kept until compactions left them out everywhere. Since flushes and
-/// compactions leave them out of all that they merge, what is in a fragment that is newer than a range
-/// tombstone is not covered by it.
-#[derive(Debug)]
-pub(crate) struct PostingsOfDeletedRanges {
-    pub(crate) table: TreeReader,
-}
-
-impl PostingFate for PostingsOfDeletedRanges {
-    fn is_dead(
-        &self,
-        primary_key: &[u8],
-        sequence: SequenceNumber,
-        read_from: SequenceNumber,
-        _flush: bool,
-    ) -> Result<bool> {
-        Ok(self.table.newest_range_tombstone_at(primary_key, read_from) > sequence)
+        out: &mut Vec<bool>,
+    ) -> Result<()> {
+        match self {
+            // Looking reads the table, and a flush should be done soon.
+            Self::Stale(filter) if !flush => return filter.are_stale_writes(writes, read_from, out),
+            Self::None | Self::Stale(_) => out.resize(out.len() + writes.len(), false),
+            Self::InDeletedRanges(table) => out.extend(writes.iter().map(|(primary_key, sequence)| {
+                table.newest_range_tombstone_at(primary_key, read_from) > *sequence
+            })),
+        }
+        Ok(())
     }
 }

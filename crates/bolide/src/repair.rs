@@ -1,21 +1,24 @@
-//! Commits the deletions of stale index entries that compactions of the records told of (see
-//! [`crate::repairs`]): by a thread, or, without background threads, by writers before they write.
+//! Takes out the stale index entries that compactions of the records told of (see [`crate::repairs`]), by
+//! ordinary commits: of a thread, or, without background threads, of writers before they write.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bolide_base::{Result, TreeId};
-use bolide_lsm::{StoreBatch, SyncMode};
+use bolide_base::{ErrorKind, Result, TreeId};
+use bolide_index::{Retraction, SecondaryIndex, StaleEntry};
+use bolide_lsm::{CommitStage, ReadView, StoreBatch, SyncMode};
 
 use crate::handle::{Engine, Handle};
-use crate::repairs::repairs;
+use crate::index_writes::StagedWrites;
+use crate::repairs::{Stale, repairs};
 
 /// How often the thread looks whether the database is being closed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl Engine {
-    /// Commits all deletions that wait. To be called without the schema lock.
+    /// Takes out all stale entries that wait. To be called without the schema lock.
     ///
     /// # Errors
     /// As any commit; what was not committed goes on waiting.
@@ -25,29 +28,85 @@ impl Engine {
             // Held until the commit is done: no tree goes meanwhile.
             let schema = self.schema.read();
             let taken = self.repairs.take();
-            let trees: HashSet<TreeId> = schema
-                .values()
-                .flat_map(|collection| {
-                    collection.indexes().all().iter().map(|index| index.tree).collect::<Vec<_>>()
-                })
-                .collect();
-            let mut batch = StoreBatch::new();
-            for (tree, key) in taken.iter().filter(|(tree, _)| trees.contains(tree)) {
-                batch.delete(*tree, key)?;
+            let mut indexes = HashMap::new();
+            for collection in schema.values() {
+                for index in collection.indexes().all() {
+                    indexes.insert(index.tree, (index.structure.clone(), collection.tree));
+                }
             }
-            if batch.is_empty() {
-                continue;
-            }
-            if let Err(error) = self.store.commit(batch, None, SyncMode::None) {
+            if let Err(error) = self.commit_stale(&taken, &indexes) {
                 self.repairs.add(taken);
                 return Err(error);
             }
         }
         Ok(())
     }
+
+    /// Takes `stale` out of its indexes. Where pieces of lists are too long to be written again together, they are
+    /// written in several commits; what is too long alone stays, as it would without the repair.
+    fn commit_stale(&self, stale: &[Stale], indexes: &Indexes) -> Result<()> {
+        let stage = TakeOut::new(stale, indexes);
+        let Some(tree) = stage.of_indexes.first().map(|(index, ..)| index.trees()).and_then(<[_]>::first)
+        else {
+            return Ok(());
+        };
+        let mut batch = StoreBatch::new();
+        // No entry has this key: it only takes the number that all is written at.
+        batch.delete(*tree, &[])?;
+        match self.store.commit(batch, Some(Box::new(stage)), SyncMode::None) {
+            Err(error) if error.kind() == ErrorKind::LimitExceeded => {
+                let (first, second) = stale.split_at(stale.len() / 2);
+                if first.is_empty() {
+                    return Ok(());
+                }
+                self.commit_stale(first, indexes)?;
+                self.commit_stale(second, indexes)
+            }
+            committed => committed.map(drop),
+        }
+    }
 }
 
-/// Starts the thread that commits deletions, if an index of the database needs one and there is none. Without
+type Structure = Arc<dyn SecondaryIndex<ReadView>>;
+
+/// The indexes of a database by their trees, with the trees of the records.
+type Indexes = HashMap<TreeId, (Structure, TreeId)>;
+
+/// Takes stale entries out of their indexes, inside a commit.
+struct TakeOut {
+    /// Each index with the tree of its records and its entries.
+    of_indexes: Vec<(Structure, TreeId, Vec<StaleEntry>)>,
+}
+
+impl TakeOut {
+    /// Of indexes that are not there any more nothing is taken.
+    fn new(stale: &[Stale], indexes: &Indexes) -> Self {
+        let mut by_tree: BTreeMap<TreeId, Vec<StaleEntry>> = BTreeMap::new();
+        for (tree, entry) in stale {
+            by_tree.entry(*tree).or_default().push(entry.clone());
+        }
+        let of_indexes = by_tree.into_iter().filter_map(|(tree, mut entries)| {
+            let (index, table) = indexes.get(&tree)?;
+            entries.sort_unstable();
+            entries.dedup();
+            Some((index.clone(), *table, entries))
+        });
+        Self { of_indexes: of_indexes.collect() }
+    }
+}
+
+impl CommitStage for TakeOut {
+    fn stage(&mut self, view: &ReadView, batch: &mut StoreBatch) -> Result<()> {
+        let sequence = batch.first_sequence();
+        for (index, table, stale) in &self.of_indexes {
+            let mut out = StagedWrites { batch, sequence, key: Vec::new() };
+            index.retract(&Retraction { table: *table, sequence, stale }, view, &mut out)?;
+        }
+        Ok(())
+    }
+}
+
+/// Starts the thread that takes out stale entries, if an index of the database needs one and there is none. Without
 /// background threads writers do it before they write.
 ///
 /// # Errors
@@ -79,5 +138,87 @@ fn run(engine: &Engine) {
         if !engine.is_closing() {
             engine.repairs.wait(failed, LOOK_EVERY);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bolide_base::{Error, limits::MAX_BATCH_BYTES};
+    use bolide_index::candidate::CandidateCursor;
+    use bolide_index::check::{CheckedTable, IndexCheck};
+    use bolide_index::validation::{PrimaryValidator, Validator};
+    use bolide_index::{Access, IndexSpec, IndexWrites, IndexedRecord, Order};
+    use bolide_lsm::TreeView;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::{CollectionOptions, Components, Db, Options};
+
+    /// Takes out entries as long as there are few of them, and never the one of the write 3.
+    #[derive(Debug)]
+    struct FewAtOnce {
+        spec: IndexSpec,
+        tree: [TreeId; 1],
+        taken: Mutex<Vec<u64>>,
+    }
+
+    impl SecondaryIndex<ReadView> for FewAtOnce {
+        fn spec(&self) -> &IndexSpec {
+            &self.spec
+        }
+
+        fn trees(&self) -> &[TreeId] {
+            &self.tree
+        }
+
+        fn derive(&self, _: &IndexedRecord<'_>, _: &mut Vec<u8>, _: &mut dyn IndexWrites) -> Result<()> {
+            Ok(())
+        }
+
+        fn retract(&self, batch: &Retraction<'_>, _: &ReadView, _: &mut dyn IndexWrites) -> Result<()> {
+            if batch.stale.len() > 2 || batch.stale.iter().any(|one| one.sequence == 3) {
+                return Err(Error::limit_exceeded("a batch in bytes", u64::MAX, MAX_BATCH_BYTES as u64));
+            }
+            self.taken.lock().extend(batch.stale.iter().map(|one| one.sequence));
+            Ok(())
+        }
+
+        fn candidates<'v>(
+            &'v self,
+            _: &'v Access,
+            _: Order,
+            _: &'v ReadView,
+        ) -> Result<Box<dyn CandidateCursor + 'v>> {
+            Err(Error::internal("it is not asked"))
+        }
+
+        fn validator(&self) -> &dyn Validator<TreeView> {
+            &PrimaryValidator
+        }
+
+        fn check(&self, _: &ReadView, _: &CheckedTable<'_>, _: &mut IndexCheck) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_for_one_commit_goes_in_several() -> Result<()> {
+        let options = Options::default().background_threads(0);
+        let db = Db::open_with("db", options, Components::in_memory())?;
+        db.create_collection("c", CollectionOptions::json().index("a".parse()?))?;
+        let engine = &db.handle.engine;
+        let (table, tree) = {
+            let schema = engine.schema.read();
+            let collection = schema.values().next().ok_or_else(|| Error::internal("no collection"))?;
+            (collection.tree, collection.indexes().all()[0].tree)
+        };
+        let index = Arc::new(FewAtOnce { spec: "a".parse()?, tree: [tree], taken: Mutex::default() });
+        let indexes = Indexes::from([(tree, (index.clone() as Structure, table))]);
+        let stale = |sequence| (tree, StaleEntry { key: b"list"[..].into(), sequence });
+        engine.commit_stale(&(0..7).map(stale).collect::<Vec<_>>(), &indexes)?;
+        let mut taken = index.taken.lock().clone();
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1, 2, 4, 5, 6]);
+        Ok(())
     }
 }

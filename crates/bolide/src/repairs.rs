@@ -3,16 +3,21 @@
 //!
 //! ```text
 //! flush, compaction of the table --(version no view can see)--> entries that it has --> Repairs
-//! Repairs --> batches of deletions, ordinary commits --> tree of the index
+//! Repairs --> batches of them, ordinary commits --> SecondaryIndex::retract --> tree of the index
 //! ```
 //!
 //! A blind write does not know which entry it makes stale; the compaction that merges the two versions of a record
 //! has both in its hands, and reads nothing further. So stale entries go without a lookup, neither in writes nor
 //! in compactions of the index, which do not look for them under this option.
 //!
+//! What a commit does depends on the kind: it deletes a composite entry, adds a removal to a lazy list, and takes
+//! the posting out of its piece of an eager list, which it reads and writes again.
+//!
 //! # Why nothing visible is lost
-//! * An entry is deleted that is named by secondary key, sequence number and primary key: by one version of one
-//!   record. That version is hidden from every view, those that are alive and those to come.
+//! * An entry goes that is named by secondary key and sequence number, which one write of one record has, and
+//!   which that write alone has. That version is hidden from every view, those that are alive and those to come.
+//! * Where several writes share an entry (`order=primary-key`) or a piece, the commit looks at it as it then is,
+//!   and nothing is written between that look and the commit.
 //! * The deletion is committed after the compaction is durable, and so are the writes that hide the version: the log
 //!   is synced before. What is in the log behind them cannot survive without them.
 //!
@@ -27,10 +32,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bolide_base::{EntryKind, Error, Result, Trailer, TreeId};
+use bolide_base::{EntryKind, Result, Trailer, TreeId};
 use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, IndexSpec, IndexWrites, IndexedRecord, Repair,
-    SecondaryIndex, Slot, slots_of,
+    AttributeExtractor, AttributePlan, AttributeValues, IndexSpec, IndexedRecord, Repair, SecondaryIndex,
+    Slot, StaleEntry, slots_of,
 };
 use bolide_lsm::{DropCollector, DropListener, ReadView, Store};
 use parking_lot::{Condvar, Mutex};
@@ -41,8 +46,8 @@ const MAX_WAITING_BYTES: usize = 32 << 20;
 const ENTRY_BYTES: usize = 48;
 /// Deletions in one batch.
 const BATCH_ENTRIES: usize = 512;
-/// An entry to delete: the tree of its index and its key.
-pub(crate) type Stale = (TreeId, Box<[u8]>);
+/// An entry to take out, and the tree of its index.
+pub(crate) type Stale = (TreeId, StaleEntry);
 
 /// Deletions that wait to be committed, of all indexes of a database.
 #[derive(Default)]
@@ -63,7 +68,7 @@ impl fmt::Debug for Repairs {
 }
 
 fn bytes_of(stale: &Stale) -> usize {
-    stale.1.len() + ENTRY_BYTES
+    stale.1.key.len() + ENTRY_BYTES
 }
 
 impl Repairs {
@@ -191,8 +196,13 @@ impl DropCollector for StaleEntries {
                 values: &self.values,
                 slots,
             };
+            let found = &mut self.found;
+            let tree = index.trees().first().copied().unwrap_or_default();
             // One that is over a limit was refused, and has none either.
-            let _ = index.retract(&record, &mut self.key, &mut self.found);
+            let _ = index.name_entries(&record, &mut self.key, &mut |entry| {
+                found.add((tree, StaleEntry { key: entry.into(), sequence: trailer.sequence() }));
+                Ok(())
+            });
         }
     }
 
@@ -203,21 +213,9 @@ impl DropCollector for StaleEntries {
     }
 }
 
-impl IndexWrites for Found {
-    fn set_sequence(&mut self, _sequence: u64) {}
-
-    fn put(&mut self, _tree: TreeId, _key: &[u8], _value: &[u8], _sequence_at: Option<usize>) -> Result<()> {
-        Err(Error::internal("an index that retracts entries put one"))
-    }
-
-    fn merge(&mut self, _tree: TreeId, _key: &[u8], _value: &[u8]) -> Result<()> {
-        Err(Error::internal("an index that retracts entries merged one"))
-    }
-
-    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
-        let stale = (tree, key.into());
+impl Found {
+    fn add(&mut self, stale: Stale) {
         self.bytes += bytes_of(&stale);
         self.entries.push(stale);
-        Ok(())
     }
 }

@@ -10,7 +10,7 @@
 //! Inside the commit every key of the batch is looked at once, for its last write: the old record is
 //! read and its entries are deleted. A write that is superseded within its batch gets no entries at all,
 //! so that there are none to delete. Entries of a deleted range stay: its range tombstone speaks for them
-//! until compactions have dropped them (see [`crate::index_set::install_filter`]).
+//! until compactions have dropped them (see [`crate::index_upkeep::install_upkeep`]).
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -3,11 +3,20 @@
 
 mod support;
 
-use bolide::{Collection, CollectionOptions, Db, Layout, Options, Query, Snapshot};
+use bolide::{BuildOptions, Collection, CollectionOptions, Db, Layout, Options, Query, Snapshot};
 use support::{components, threaded, tiny};
 
 const RECORDS: u64 = 300;
 const SPEC: &str = "n:composite:repair=primary-compaction";
+/// Every kind that has the option, in every form that its lists or entries have.
+const KINDS: [&str; 6] = [
+    "composite:repair=primary-compaction",
+    "composite:repair=primary-compaction,order=primary-key",
+    "lazy:repair=primary-compaction",
+    "lazy:repair=primary-compaction,include=m",
+    "eager:repair=primary-compaction",
+    "eager:repair=primary-compaction,split=off",
+];
 
 /// A database whose memtables are flushed by hand alone.
 fn roomy() -> Options {
@@ -54,16 +63,18 @@ fn check_round(collection: &Collection, at: Option<&Snapshot>, round: u64) {
 
 #[test]
 fn a_flush_of_the_records_is_enough() {
-    let db = Db::open_with("db", roomy(), components(1)).unwrap();
-    let collection = collection(&db, SPEC);
-    for round in 0..3 {
-        write_round(&collection, round);
+    for kind in KINDS {
+        let db = Db::open_with("db", roomy(), components(1)).unwrap();
+        let collection = collection(&db, &format!("n:{kind}"));
+        for round in 0..3 {
+            write_round(&collection, round);
+        }
+        assert_eq!(entries(&db), (3 * RECORDS, 2 * RECORDS));
+        // The index is flushed too, and never compacted: nothing but the flush of the records can tell.
+        db.flush().unwrap();
+        assert_eq!(entries(&db), (RECORDS, 0));
+        check_round(&collection, None, 2);
     }
-    assert_eq!(entries(&db), (3 * RECORDS, 2 * RECORDS));
-    // The index is flushed too, and never compacted: nothing but the flush of the records can tell.
-    db.flush().unwrap();
-    assert_eq!(entries(&db), (RECORDS, 0));
-    check_round(&collection, None, 2);
 }
 
 #[test]
@@ -78,43 +89,47 @@ fn without_the_option_a_flush_repairs_nothing() {
 
 #[test]
 fn compactions_of_the_records_repair_what_no_snapshot_sees() {
-    let db = Db::open_with("db", roomy(), components(1)).unwrap();
-    let collection = collection(&db, SPEC);
-    write_round(&collection, 0);
-    let snapshot = db.snapshot();
-    for round in 1..3 {
+    for kind in KINDS {
+        let db = Db::open_with("db", roomy(), components(1)).unwrap();
+        let collection = collection(&db, &format!("n:{kind}"));
+        write_round(&collection, 0);
+        let snapshot = db.snapshot();
+        for round in 1..3 {
+            db.flush().unwrap();
+            write_round(&collection, round);
+        }
         db.flush().unwrap();
-        write_round(&collection, round);
-    }
-    db.flush().unwrap();
-    assert_eq!(entries(&db), (3 * RECORDS, 2 * RECORDS), "each flush had one version of each record");
-    db.compact().unwrap();
-    // The snapshot keeps the first round; the second nobody sees.
-    assert_eq!(entries(&db), (2 * RECORDS, RECORDS));
-    check_round(&collection, Some(&snapshot), 0);
-    check_round(&collection, None, 2);
+        assert_eq!(entries(&db), (3 * RECORDS, 2 * RECORDS), "each flush had one version of each record");
+        db.compact().unwrap();
+        // The snapshot keeps the first round; the second nobody sees.
+        assert_eq!(entries(&db), (2 * RECORDS, RECORDS));
+        check_round(&collection, Some(&snapshot), 0);
+        check_round(&collection, None, 2);
 
-    drop(snapshot);
-    collection.put(b"z", br#"{"n":-1}"#).unwrap();
-    db.compact().unwrap();
-    assert_eq!(entries(&db), (RECORDS + 1, 0));
-    check_round(&collection, None, 2);
+        drop(snapshot);
+        collection.put(b"z", br#"{"n":-1}"#).unwrap();
+        db.compact().unwrap();
+        assert_eq!(entries(&db), (RECORDS + 1, 0));
+        check_round(&collection, None, 2);
+    }
 }
 
 #[test]
 fn deletes_and_deleted_ranges_and_arrays_are_repaired() {
-    let db = Db::open_with("db", roomy(), components(1)).unwrap();
-    let collection = collection(&db, "tags=tags[*]:composite:repair=primary-compaction");
-    write_round(&collection, 0);
-    db.flush().unwrap();
-    for i in 0..RECORDS / 2 {
-        collection.delete(&key(i)).unwrap();
+    for kind in KINDS {
+        let db = Db::open_with("db", roomy(), components(1)).unwrap();
+        let collection = collection(&db, &format!("tags=tags[*]:{kind}"));
+        write_round(&collection, 0);
+        db.flush().unwrap();
+        for i in 0..RECORDS / 2 {
+            collection.delete(&key(i)).unwrap();
+        }
+        collection.delete_range(&key(RECORDS / 2)[..]..&key(RECORDS - 10)[..]).unwrap();
+        assert_eq!(entries(&db), (2 * RECORDS, 2 * (RECORDS - 10)));
+        db.compact().unwrap();
+        assert_eq!(entries(&db), (20, 0));
+        assert_eq!(collection.find(&Query::new().eq("tags", "a")).unwrap().len(), 10);
     }
-    collection.delete_range(&key(RECORDS / 2)[..]..&key(RECORDS - 10)[..]).unwrap();
-    assert_eq!(entries(&db), (2 * RECORDS, 2 * (RECORDS - 10)));
-    db.compact().unwrap();
-    assert_eq!(entries(&db), (20, 0));
-    assert_eq!(collection.find(&Query::new().eq("tags", "a")).unwrap().len(), 10);
 }
 
 #[test]
@@ -140,29 +155,63 @@ fn an_index_made_later_and_one_opened_again_are_repaired() {
 
 #[test]
 fn threads_repair_while_others_write() {
-    let db = Db::open_with("db", tiny().background_threads(2), threaded()).unwrap();
-    let collection = collection(&db, SPEC);
-    for round in 0..20 {
-        write_round(&collection, round);
-        check_round(&collection, None, round);
+    for kind in KINDS {
+        let db = Db::open_with("db", tiny().background_threads(2), threaded()).unwrap();
+        let collection = collection(&db, &format!("n:{kind}"));
+        for round in 0..20 {
+            write_round(&collection, round);
+            check_round(&collection, None, round);
+        }
+        db.compact().unwrap();
+        // A compaction that was at work when its inputs' successors were written may need another.
+        db.compact().unwrap();
+        assert_eq!(entries(&db), (RECORDS, 0));
+        check_round(&collection, None, 19);
+        drop(collection);
+        db.close().unwrap();
     }
-    db.compact().unwrap();
-    // A compaction that was at work when its inputs' successors were written may need another.
-    db.compact().unwrap();
-    assert_eq!(entries(&db), (RECORDS, 0));
-    check_round(&collection, None, 19);
-    drop(collection);
-    db.close().unwrap();
 }
 
 #[test]
-fn entries_that_several_writes_share_cannot_be_repaired() {
-    let db = Db::open_with("db", roomy(), components(1)).unwrap();
-    let collection = db.create_collection("c", CollectionOptions::json()).unwrap();
-    for spec in
-        ["n:composite:order=primary-key,repair=primary-compaction", "n:lazy:repair=primary-compaction"]
-    {
-        let error = collection.create_index(spec.parse().unwrap()).unwrap_err();
-        assert_eq!(error.kind(), bolide::ErrorKind::Unsupported, "{spec}");
+fn an_entry_that_a_newer_write_took_over_stays() {
+    for kind in KINDS {
+        let db = Db::open_with("db", roomy(), components(1)).unwrap();
+        let collection = collection(&db, &format!("n:{kind}"));
+        write_round(&collection, 0);
+        write_round(&collection, 1);
+        let snapshot = db.snapshot();
+        // The values of the first round again, whose entries may be those of the first round too.
+        write_round(&collection, 0);
+        write_round(&collection, 0);
+        db.flush().unwrap();
+        assert_eq!(entries(&db), (2 * RECORDS, RECORDS), "{kind}");
+        check_round(&collection, Some(&snapshot), 1);
+        check_round(&collection, None, 0);
+        drop(snapshot);
+        write_round(&collection, 2);
+        db.compact().unwrap();
+        assert_eq!(entries(&db), (RECORDS, 0), "{kind}");
+        check_round(&collection, None, 2);
+    }
+}
+
+#[test]
+fn an_index_that_is_being_built_while_versions_go_is_repaired_and_complete() {
+    for kind in KINDS {
+        let db = Db::open_with("db", tiny().background_threads(2), threaded()).unwrap();
+        let collection = db.create_collection("c", CollectionOptions::json()).unwrap();
+        write_round(&collection, 0);
+        let spec = format!("n:{kind}").parse().unwrap();
+        let build = collection.create_index_background(spec, &BuildOptions::default()).unwrap();
+        for round in 1..6 {
+            write_round(&collection, round);
+        }
+        build.wait().unwrap();
+        check_round(&collection, None, 5);
+        db.compact().unwrap();
+        db.compact().unwrap();
+        assert_eq!(entries(&db), (RECORDS, 0), "{kind}");
+        drop(collection);
+        db.close().unwrap();
     }
 }

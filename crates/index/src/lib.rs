@@ -54,9 +54,10 @@ pub use path::AttributePath;
 pub use predicate::{Condition, Predicate, ValueRange};
 pub use query::{CompiledQuery, Order, Projection, Query};
 pub use secondary_index::{
-    DeletedRange, IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch, StagedChange, slots_of,
+    DeletedRange, IndexWrites, IndexedRecord, Retraction, SecondaryIndex, StagedBatch, StagedChange,
+    StaleEntry, slots_of,
 };
-pub use source::{EntryCursor, ReadSource, TreeSource, VersionCursor};
+pub use source::{EntryCursor, ForwardCursor, ReadSource, TreeSource};
 pub use spec::{EntryOrder, IndexKind, IndexSpec, Maintenance, Repair, Split, ValidationStrategy};
 pub use standalone::composite::CompositeIndex;
 pub use standalone::lazy::LazyIndex;

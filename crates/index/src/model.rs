@@ -20,7 +20,7 @@ use crate::query::{Order, Query};
 use crate::secondary_index::{
     IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch, StagedChange, slots_of,
 };
-use crate::source::{EntryCursor, ReadSource, TreeSource, VersionCursor};
+use crate::source::{EntryCursor, ForwardCursor, ReadSource, TreeSource};
 use crate::standalone::composite::CompositeIndex;
 
 /// The tree of the records in [`Collection`].
@@ -177,7 +177,7 @@ impl ModelCursor {
     }
 }
 
-impl VersionCursor for ModelCursor {
+impl ForwardCursor for ModelCursor {
     fn valid(&self) -> bool {
         self.position.is_some()
     }
@@ -204,36 +204,12 @@ impl VersionCursor for ModelCursor {
 }
 
 impl EntryCursor for ModelCursor {
-    fn valid(&self) -> bool {
-        self.position.is_some()
-    }
-
-    fn key(&self) -> &[u8] {
-        &self.entry().0
-    }
-
-    fn value(&self) -> &[u8] {
-        &self.entry().2
-    }
-
-    fn sequence(&self) -> SequenceNumber {
-        self.entry().1
-    }
-
-    fn seek_to_first(&mut self) -> Result<()> {
-        self.go(0)
-    }
-
     fn seek_to_last(&mut self) -> Result<()> {
         self.go(self.entries.len().wrapping_sub(1))
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.go(self.entries.partition_point(|(entry, ..)| entry.as_slice() < key))
-    }
-
-    fn next(&mut self) -> Result<()> {
-        self.go(self.position.expect("the cursor is valid") + 1)
     }
 
     fn prev(&mut self) -> Result<()> {

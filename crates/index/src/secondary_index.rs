@@ -102,6 +102,34 @@ pub struct StagedBatch<'b> {
     pub deleted: &'b [DeletedRange],
 }
 
+/// An entry of a version that no view sees any more, as [`SecondaryIndex::name_entries`] names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StaleEntry {
+    /// The key of the entry, or the secondary key of the list.
+    pub key: Box<[u8]>,
+    /// The sequence number of the version.
+    pub sequence: SequenceNumber,
+}
+
+/// Stale entries that a commit takes out of one index.
+#[derive(Debug, Clone, Copy)]
+pub struct Retraction<'b> {
+    /// The tree of the records.
+    pub table: TreeId,
+    /// The number that everything is written at.
+    pub sequence: SequenceNumber,
+    /// The entries, ascending, each once.
+    pub stale: &'b [StaleEntry],
+}
+
+impl<'b> Retraction<'b> {
+    /// The entries of each key.
+    pub(crate) fn by_key(&self) -> impl Iterator<Item = (&'b [u8], &'b [StaleEntry])> {
+        let groups = self.stale.chunk_by(|left, right| left.key == right.key);
+        groups.filter_map(|group| Some((&*group.first()?.key, group)))
+    }
+}
+
 /// A range of primary keys that a batch deletes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeletedRange {
@@ -170,19 +198,30 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Deletes the entries that a version of a record has, which no view can see any more; `record` has its sequence
-    /// number. For indexes with `repair=primary-compaction`; others need not do anything. Reads nothing. `key` is
-    /// scratch memory.
+    /// Calls `visit` with what names each entry that a version of a record has, together with the sequence number of
+    /// that version: the key of the entry, or the secondary key of the list that has a posting of it. For
+    /// [`retract`](Self::retract), of indexes with `repair=primary-compaction`; others need not name any. `record` has
+    /// its sequence number. Reads nothing. `key` is scratch memory.
     ///
     /// # Errors
-    /// `LimitExceeded` for an attribute over its limit; such a version has no entries.
-    fn retract(
+    /// `LimitExceeded` for an attribute over its limit: such a version has no entries. Those of `visit`.
+    fn name_entries(
         &self,
         record: &IndexedRecord<'_>,
         key: &mut Vec<u8>,
-        out: &mut dyn IndexWrites,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        let _ = (record, key, out);
+        let _ = (record, key, visit);
+        Ok(())
+    }
+
+    /// Takes out entries of versions that no view sees any more, inside a commit whose state before `view` shows.
+    /// Entries that are not there (any more) are passed over.
+    ///
+    /// # Errors
+    /// As [`stage`](Self::stage).
+    fn retract(&self, batch: &Retraction<'_>, view: &S, out: &mut dyn IndexWrites) -> Result<()> {
+        let _ = (batch, view, out);
         Ok(())
     }
 

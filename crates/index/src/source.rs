@@ -32,7 +32,7 @@ pub trait TreeSource {
     /// Walks over the entries.
     type Cursor: EntryCursor + Send;
     /// Walks over the operands of merges.
-    type Versions: VersionCursor + Send;
+    type Versions: ForwardCursor + Send;
 
     /// The value of `key` and the sequence number of the write that set it.
     ///
@@ -97,74 +97,51 @@ pub trait TreeSource {
     fn versions(&self, low: &[u8], end: Option<&[u8]>) -> Result<Self::Versions>;
 }
 
-/// Walks over the visible entries of a tree within bounds, in key order.
-pub trait EntryCursor {
-    /// True while it stands on an entry.
+/// Walks forward over what is visible within bounds: keys ascending, and where a key has several operands
+/// the newest first.
+pub trait ForwardCursor {
+    /// True while it stands on an entry or operand.
     fn valid(&self) -> bool;
 
-    /// The key of the entry it stands on.
+    /// The key of what it stands on.
     fn key(&self) -> &[u8];
 
-    /// The value of the entry it stands on.
+    /// The value, or the operand, that it stands on.
     fn value(&self) -> &[u8];
 
-    /// The sequence number of the entry it stands on.
+    /// The sequence number of what it stands on.
     fn sequence(&self) -> SequenceNumber;
 
-    /// Goes to the first entry.
+    /// Goes to the first entry, or to the newest operand of the first key.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files below; so for the other moves.
     fn seek_to_first(&mut self) -> Result<()>;
 
-    /// Goes to the last entry.
+    /// Goes to the next entry or operand. Only while valid.
     ///
     /// # Errors
     /// As [`seek_to_first`](Self::seek_to_first).
+    fn next(&mut self) -> Result<()>;
+}
+
+/// Walks over the visible entries of a tree within bounds, in key order, in both directions.
+pub trait EntryCursor: ForwardCursor {
+    /// Goes to the last entry.
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](ForwardCursor::seek_to_first).
     fn seek_to_last(&mut self) -> Result<()>;
 
     /// Goes to the first entry at or behind `key`.
     ///
     /// # Errors
-    /// As [`seek_to_first`](Self::seek_to_first).
+    /// As [`seek_to_first`](ForwardCursor::seek_to_first).
     fn seek(&mut self, key: &[u8]) -> Result<()>;
-
-    /// Goes to the next entry. Only while valid.
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](Self::seek_to_first).
-    fn next(&mut self) -> Result<()>;
 
     /// Goes to the entry before. Only while valid.
     ///
     /// # Errors
-    /// As [`seek_to_first`](Self::seek_to_first).
+    /// As [`seek_to_first`](ForwardCursor::seek_to_first).
     fn prev(&mut self) -> Result<()>;
-}
-
-/// Walks forward over the visible operands within bounds: keys ascending, under each the newest first.
-pub trait VersionCursor {
-    /// True while it stands on an operand.
-    fn valid(&self) -> bool;
-
-    /// The key of the operand it stands on.
-    fn key(&self) -> &[u8];
-
-    /// The operand it stands on.
-    fn value(&self) -> &[u8];
-
-    /// The sequence number of the operand it stands on.
-    fn sequence(&self) -> SequenceNumber;
-
-    /// Goes to the newest operand of the first key.
-    ///
-    /// # Errors
-    /// `Corruption` or `Io` from the files below.
-    fn seek_to_first(&mut self) -> Result<()>;
-
-    /// Goes to the next operand.
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](Self::seek_to_first).
-    fn next(&mut self) -> Result<()>;
 }

@@ -6,7 +6,7 @@ use bolide_lsm::store::Lite;
 use bolide_lsm::{Bounds, ReadView, TreeView, VersionsCursor, VisibleCursor};
 use bolide_table::ValueRef;
 
-use crate::source::{EntryCursor, ReadSource, TreeSource, VersionCursor};
+use crate::source::{EntryCursor, ForwardCursor, ReadSource, TreeSource};
 
 impl ReadSource for ReadView {
     type Tree = TreeView;
@@ -72,7 +72,7 @@ fn bounds(low: &[u8], end: Option<&[u8]>) -> Bounds {
     }
 }
 
-impl VersionCursor for VersionsCursor<Source> {
+impl ForwardCursor for VersionsCursor<Source> {
     #[inline]
     fn valid(&self) -> bool {
         VersionsCursor::valid(self)
@@ -103,7 +103,7 @@ impl VersionCursor for VersionsCursor<Source> {
     }
 }
 
-impl EntryCursor for VisibleCursor<Source> {
+impl ForwardCursor for VisibleCursor<Source> {
     #[inline]
     fn valid(&self) -> bool {
         VisibleCursor::valid(self)
@@ -128,17 +128,19 @@ impl EntryCursor for VisibleCursor<Source> {
         VisibleCursor::seek_to_first(self)
     }
 
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        VisibleCursor::next(self)
+    }
+}
+
+impl EntryCursor for VisibleCursor<Source> {
     fn seek_to_last(&mut self) -> Result<()> {
         VisibleCursor::seek_to_last(self)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         VisibleCursor::seek(self, key)
-    }
-
-    #[inline]
-    fn next(&mut self) -> Result<()> {
-        VisibleCursor::next(self)
     }
 
     #[inline]

@@ -10,7 +10,7 @@ use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 24] = [
+pub const BUILT: [&str; 28] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
@@ -18,6 +18,7 @@ pub const BUILT: [&str; 24] = [
     "composite:validation=get-lite",
     "composite:validation=key-index",
     "composite:repair=primary-compaction",
+    "composite:order=primary-key,repair=primary-compaction",
     "composite:order=primary-key",
     "composite:order=primary-key,maintenance=synchronous",
     "lazy",
@@ -25,6 +26,7 @@ pub const BUILT: [&str; 24] = [
     "lazy:validation=get-lite",
     "lazy:validation=key-index",
     "lazy:include=pad",
+    "lazy:repair=primary-compaction",
     "eager",
     "eager:maintenance=synchronous",
     "eager:split=off",
@@ -33,12 +35,14 @@ pub const BUILT: [&str; 24] = [
     "eager:validation=key-index",
     "eager:include=pad",
     "eager:include=pad,maintenance=synchronous",
+    "eager:repair=primary-compaction",
+    "eager:repair=primary-compaction,split=off",
     "embedded",
     "embedded:bloom_bits=1",
 ];
 
 /// Kinds and options that take part as soon as they are not refused.
-pub const ANNOUNCED: [&str; 2] = ["lazy:repair=primary-compaction", "eager:repair=primary-compaction"];
+pub const ANNOUNCED: [&str; 0] = [];
 
 /// The attributes that indexes of random histories are on.
 pub const ATTRIBUTES: [&str; 5] = ["a", "n.x", "tags[*]", "s", "s+n.x"];

@@ -51,9 +51,11 @@
 //! a newer version of the entry, so that older snapshots see the old one. A back-fill must not put an old
 //! version above a newer one, so it looks at each record again inside the commit.
 //!
-//! With `repair=primary-compaction` whoever compacts the table hands over each version that no view sees any more,
-//! and [`retract`](SecondaryIndex::retract) names the entries of that version, to be deleted;
-//! not with `order=primary-key`, where a newer write may have the same entry.
+//! With `repair=primary-compaction` whoever compacts the table tells of each version that no view sees any more,
+//! and a commit deletes its entries ([`retract`](SecondaryIndex::retract)). With `order=primary-key` a newer write may
+//! have the same entry, so the commit looks whether the entry is still that of the old version. A write with the
+//! entry that comes later is newer than the deletion; and none that is older comes later, since a back-fill
+//! writes current versions alone, and one that replaced the version whose entry was there was written with its own.
 
 mod cursor;
 mod entry_key;
@@ -64,17 +66,18 @@ use std::collections::HashSet;
 use bolide_base::{Result, SequenceNumber, TreeId};
 
 use crate::access::Access;
-use crate::attribute_plan::AttributeValues;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
-use crate::query::{CompiledQuery, Order};
+use crate::query::Order;
 use crate::secondary_index::{
-    IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch, StagedChange, slots_of,
+    IndexWrites, IndexedRecord, Retraction, SecondaryIndex, StagedBatch, StagedChange,
 };
-use crate::source::{EntryCursor, ReadSource, TreeSource};
-use crate::spec::{IndexSpec, Maintenance};
+use crate::source::{ForwardCursor, ReadSource, TreeSource};
+use crate::spec::IndexSpec;
+use crate::standalone::checked_records::{CheckedRecords, show};
+use crate::standalone::declared::Declared;
 use crate::standalone::{covering, secondary_key};
-use crate::validation::{KeyIndexValidator, Validator, validator_for};
+use crate::validation::Validator;
 use cursor::{CompositeCursor, Walk};
 pub use entry_key::{EntryKey, EntryLayout};
 pub use stale_filter::{NewestWrites, StaleEntryFilter};
@@ -85,32 +88,21 @@ const ONE_OF_SEVERAL: &[u8] = &[1];
 /// A composite index; see the [module](self).
 #[derive(Debug)]
 pub struct CompositeIndex {
-    spec: IndexSpec,
+    own: Declared,
     layout: EntryLayout,
-    tree: [TreeId; 1],
-    /// Asks the key index of the collection, where the specification wants that.
-    keys: Option<KeyIndexValidator>,
 }
 
 impl CompositeIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
-        Self { layout: EntryLayout::of(&spec), spec, tree: [tree], keys: None }
+        Self { layout: EntryLayout::of(&spec), own: Declared::new(spec, tree) }
     }
 
     /// The same, validating by the key index in `keys` if its specification says `validation=key-index`.
     #[must_use]
     pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
-        self.keys = KeyIndexValidator::wanted_by(&self.spec, keys);
+        self.own.use_key_index(keys);
         self
-    }
-
-    fn tree(&self) -> TreeId {
-        self.tree[0]
-    }
-
-    fn is_synchronous(&self) -> bool {
-        self.spec.maintenance() == Maintenance::Synchronous
     }
 
     /// Calls `visit` with the key and value of every entry of `record`, and with the offset of the sequence
@@ -121,9 +113,9 @@ impl CompositeIndex {
         key: &mut Vec<u8>,
         mut visit: impl FnMut(&[u8], &[u8], Option<usize>) -> Result<()>,
     ) -> Result<()> {
-        let (_, included) = record.split_slots(&self.spec);
+        let (_, included) = record.split_slots(&self.own.spec);
         let mut covered = Vec::new();
-        secondary_key::for_each(&self.spec, record, key, |key, entries| {
+        secondary_key::for_each(&self.own.spec, record, key, |key, entries| {
             let value = if included.is_empty() {
                 if entries > 1 { ONE_OF_SEVERAL } else { &[] }
             } else {
@@ -149,40 +141,22 @@ impl CompositeIndex {
         table: &CheckedTable<'_>,
         report: &mut IndexCheck,
     ) -> Result<()> {
-        let plan = crate::AttributePlan::new(self.spec.paths().cloned());
-        let slots = slots_of(&self.spec, &plan)?;
-        let own = view.tree(self.tree())?;
-        let mut values = AttributeValues::new();
+        let own = view.tree(self.own.tree())?;
         let mut key = Vec::new();
-        let mut records = view.tree(table.tree)?.cursor(&[], None)?;
-        records.seek_to_first()?;
-        while records.valid() {
+        CheckedRecords::new(&self.own.spec, table)?.for_each(view, |record| {
             report.records += 1;
-            table.extractor.extract(records.value(), &plan, &mut values)?;
-            let record = IndexedRecord {
-                primary_key: records.key(),
-                sequence: Some(records.sequence()),
-                values: &values,
-                slots: &slots,
-            };
-            self.for_each_entry(&record, &mut key, |key, value, _| {
+            self.for_each_entry(record, &mut key, |key, value, _| {
                 let found = own.get(key)?;
-                let written = |at: SequenceNumber| at == records.sequence();
+                let written = |at: SequenceNumber| Some(at) == record.sequence;
                 if found.is_none_or(|(at, found)| !written(at) || *found != *value) {
                     report.missing += 1;
-                    report.describe(|| {
-                        format!(
-                            "index {} lacks an entry of key {:?}",
-                            self.spec.name(),
-                            show(record.primary_key)
-                        )
-                    });
+                    let name = self.own.spec.name();
+                    let shown = || show(record.primary_key);
+                    report.describe(|| format!("index {name} lacks an entry of key {:?}", shown()));
                 }
                 Ok(())
-            })?;
-            records.next()?;
-        }
-        Ok(())
+            })
+        })
     }
 
     /// Looks for the record of every entry.
@@ -192,32 +166,23 @@ impl CompositeIndex {
         table: &CheckedTable<'_>,
         report: &mut IndexCheck,
     ) -> Result<()> {
-        let plan = crate::AttributePlan::new(self.spec.paths().cloned());
-        let slots = slots_of(&self.spec, &plan)?;
+        let name = self.own.spec.name();
         let records = view.tree(table.tree)?;
-        let mut values = AttributeValues::new();
+        let mut checked = CheckedRecords::new(&self.own.spec, table)?;
         let mut key = Vec::new();
-        let mut entries = view.tree(self.tree())?.cursor(&[], None)?;
+        let mut entries = view.tree(self.own.tree())?.cursor(&[], None)?;
         entries.seek_to_first()?;
         while entries.valid() {
             report.entries += 1;
             let Some(entry) = self.layout.parse(entries.key(), entries.sequence()) else {
                 report.malformed += 1;
-                report.describe(|| {
-                    format!("index {}: malformed key {:?}", self.spec.name(), show(entries.key()))
-                });
+                report.describe(|| format!("index {name}: malformed key {:?}", show(entries.key())));
                 entries.next()?;
                 continue;
             };
             match records.get(entry.primary_key)? {
                 Some((sequence, record)) if sequence == entry.sequence => {
-                    table.extractor.extract(&record, &plan, &mut values)?;
-                    let record = IndexedRecord {
-                        primary_key: entry.primary_key,
-                        sequence: Some(sequence),
-                        values: &values,
-                        slots: &slots,
-                    };
+                    let record = checked.indexed(entry.primary_key, sequence, &record)?;
                     let mut found = false;
                     self.for_each_entry(&record, &mut key, |key, value, _| {
                         found |= key == entries.key() && value == entries.value();
@@ -225,13 +190,9 @@ impl CompositeIndex {
                     })?;
                     if !found {
                         report.wrong += 1;
-                        report.describe(|| {
-                            format!(
-                                "index {} has a value that key {:?} has not",
-                                self.spec.name(),
-                                show(entry.primary_key)
-                            )
-                        });
+                        let shown = || show(entry.primary_key);
+                        report
+                            .describe(|| format!("index {name} has a value that key {:?} has not", shown()));
                     }
                 }
                 _ => self.note_stale(&records, &entry, report),
@@ -242,52 +203,59 @@ impl CompositeIndex {
     }
 
     fn note_stale<T: TreeSource>(&self, records: &T, entry: &EntryKey<'_>, report: &mut IndexCheck) {
-        if !self.is_synchronous() || records.covered_by_range_tombstone(entry.primary_key, entry.sequence) {
+        if !self.own.is_synchronous() || records.covered_by_range_tombstone(entry.primary_key, entry.sequence)
+        {
             report.stale += 1;
             return;
         }
         report.wrong += 1;
         report.describe(|| {
-            format!("index {} kept an old entry of key {:?}", self.spec.name(), show(entry.primary_key))
+            format!("index {} kept an old entry of key {:?}", self.own.spec.name(), show(entry.primary_key))
         });
     }
 }
 
-fn show(key: &[u8]) -> String {
-    key.escape_ascii().to_string()
-}
-
 impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
     fn spec(&self) -> &IndexSpec {
-        &self.spec
+        &self.own.spec
     }
 
     fn trees(&self) -> &[TreeId] {
-        &self.tree
+        self.own.trees()
     }
 
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
         let patch = record.sequence.is_none();
         self.for_each_entry(record, key, |key, value, sequence_at| {
-            out.put(self.tree(), key, value, sequence_at.filter(|_| patch))
+            out.put(self.own.tree(), key, value, sequence_at.filter(|_| patch))
         })
     }
 
-    fn retract(
+    fn name_entries(
         &self,
         record: &IndexedRecord<'_>,
         key: &mut Vec<u8>,
-        out: &mut dyn IndexWrites,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.for_each_entry(record, key, |key, _, sequence_at| match sequence_at {
-            Some(_) => out.delete(self.tree(), key),
-            // The key may be that of a newer write, too.
-            None => Ok(()),
-        })
+        self.for_each_entry(record, key, |key, _, _| visit(key))
+    }
+
+    fn retract(&self, batch: &Retraction<'_>, view: &S, out: &mut dyn IndexWrites) -> Result<()> {
+        let own = view.tree(self.own.tree())?;
+        out.set_sequence(batch.sequence);
+        for (key, versions) in batch.by_key() {
+            // Without a number in the key a newer write may have taken the entry over.
+            let is_stale = self.layout.is_newest_first()
+                || own.newest_sequence(key)?.is_some_and(|at| versions.iter().any(|one| one.sequence == at));
+            if is_stale {
+                out.delete(self.own.tree(), key)?;
+            }
+        }
+        Ok(())
     }
 
     fn needs_stage(&self) -> bool {
-        self.is_synchronous()
+        self.own.is_synchronous()
     }
 
     fn stage(
@@ -297,7 +265,7 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
         key: &mut Vec<u8>,
         out: &mut dyn IndexWrites,
     ) -> Result<()> {
-        if !self.is_synchronous() {
+        if !self.own.is_synchronous() {
             return Ok(());
         }
         let mut replaced: HashSet<Vec<u8>> = HashSet::new();
@@ -313,14 +281,10 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
             }
             out.set_sequence(*sequence);
             self.for_each_entry(old, key, |key, _, _| {
-                if replaced.contains(key) { Ok(()) } else { out.delete(self.tree(), key) }
+                if replaced.contains(key) { Ok(()) } else { out.delete(self.own.tree(), key) }
             })?;
         }
         Ok(())
-    }
-
-    fn access(&self, query: &CompiledQuery<'_>) -> Option<Access> {
-        Access::plan(self.spec.attributes(), query)
     }
 
     fn candidates<'v>(
@@ -329,18 +293,15 @@ impl<S: ReadSource> SecondaryIndex<S> for CompositeIndex {
         order: Order,
         view: &'v S,
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
-        let tree = view.tree(self.tree())?;
-        let walk = Walk::choose(access, order, &self.spec);
+        let tree = view.tree(self.own.tree())?;
+        let walk = Walk::choose(access, order, &self.own.spec);
         let (low, end) = walk.bounds(access, self.layout);
         let entries = tree.cursor(&low, Some(&end))?;
-        Ok(Box::new(CompositeCursor::new(entries, walk, access, &self.spec, view.sequence())))
+        Ok(Box::new(CompositeCursor::new(entries, walk, access, &self.own.spec, view.sequence())))
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
-        match &self.keys {
-            Some(keys) => keys,
-            None => validator_for(&self.spec),
-        }
+        self.own.validator()
     }
 
     fn origins(

@@ -15,7 +15,7 @@
 //! # Invariants
 //! * A piece holds the postings with `from` at least, and below the `from` of the next newer piece of its list.
 //! * A list has at most one posting of a write. Of one primary key it may have several: the older ones are
-//!   stale, and go when their piece is written again by a newer posting of the key.
+//!   stale, and go when their piece is written again by a newer posting of the key, or compacted.
 //! * All pieces that a batch changes are written at the number of its last change, with all that the batch does to
 //!   them. A view sees whole batches, so snapshots see old lists through the old versions of the pieces.
 //! * A piece holds no posting that a deleted range covers which is older than the piece's own entry.
@@ -33,13 +33,20 @@
 //! | array of n distinct values | postings into n lists | the old ones leave theirs |
 //! | several records of one batch in one list | one change of the list | the same |
 //! | same key twice in one batch | the last write of the key alone | the same |
-//! | deleted range | nothing; its postings are stale, and go with the next change of their piece | the same, but range tombstones are consulted |
+//! | deleted range | nothing; its postings are stale, and go with the next change of their piece, or a compaction | the same, but range tombstones are consulted |
 //!
 //! # Deleted ranges
 //! Under synchronous maintenance nothing but the range tombstone tells that a posting of a deleted range is
 //! dead. Whoever writes a piece leaves out what range tombstones cover, those of the own batch too. So only
 //! pieces that are older than a range tombstone can hold what it covers, and the table keeps the
-//! tombstone as long as there are any. No compaction changes a piece: that may be until the index is rebuilt.
+//! tombstone until compactions have written all of these again.
+//!
+//! # Stale postings
+//! A full piece is seldom written again by a commit. Compactions leave out of it what no view needs any more
+//! ([`StalePieces`]): with `maintenance=validation` postings whose record was replaced, found by a look at the table as
+//! for a composite index; with synchronous maintenance those of deleted ranges. With `repair=primary-compaction` they
+//! look at nothing, and a commit takes the postings out that compactions of the table tell of
+//! ([`retract`](SecondaryIndex::retract)): it reads and writes a piece for each list that such a batch names.
 //!
 //! # Back-fill
 //! The postings of a back-fill have the numbers of their records and fall into pieces anywhere in the list. It
@@ -48,6 +55,7 @@
 mod piece_key;
 mod reader;
 mod rewrite;
+mod stale_pieces;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -58,15 +66,19 @@ use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::query::Order;
-use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch};
+use crate::secondary_index::{
+    IndexWrites, IndexedRecord, Retraction, SecondaryIndex, StagedBatch, StaleEntry,
+};
 use crate::source::{ReadSource, TreeSource};
-use crate::spec::{IndexSpec, Maintenance};
+use crate::spec::IndexSpec;
+use crate::standalone::declared::Declared;
 use crate::standalone::posting_list::{ListCursor, check_lists, decode_fragment};
-use crate::standalone::{covering, secondary_key};
-use crate::validation::{KeyIndexValidator, Validator, validator_for};
+use crate::standalone::secondary_key;
+use crate::validation::Validator;
 pub(super) use piece_key::split as split_piece_key;
 use reader::PieceReader;
 use rewrite::{Edit, Rewriter};
+pub use stale_pieces::StalePieces;
 
 /// Size of a piece at which the next one is begun. Every write of a list writes a piece again; every read
 /// of a list opens an entry for each piece.
@@ -75,27 +87,20 @@ pub const PIECE_BYTES: usize = 4 << 10;
 /// An eager index; see the [module](self).
 #[derive(Debug)]
 pub struct EagerIndex {
-    spec: IndexSpec,
-    tree: [TreeId; 1],
-    /// Asks the key index of the collection, where the specification wants that.
-    keys: Option<KeyIndexValidator>,
+    own: Declared,
 }
 
 impl EagerIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
-        Self { spec, tree: [tree], keys: None }
+        Self { own: Declared::new(spec, tree) }
     }
 
     /// The same, validating by the key index in `keys` if its specification says `validation=key-index`.
     #[must_use]
     pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
-        self.keys = KeyIndexValidator::wanted_by(&self.spec, keys);
+        self.own.use_key_index(keys);
         self
-    }
-
-    fn tree(&self) -> TreeId {
-        self.tree[0]
     }
 
     fn reader<S: ReadSource>(
@@ -104,8 +109,8 @@ impl EagerIndex {
         low: &[u8],
         end: Option<&[u8]>,
     ) -> Result<PieceReader<<S::Tree as TreeSource>::Cursor>> {
-        let pieces = view.tree(self.tree())?.cursor(low, end)?;
-        Ok(PieceReader::new(pieces, self.spec.included().len()))
+        let pieces = view.tree(self.own.tree())?.cursor(low, end)?;
+        Ok(PieceReader::new(pieces, self.own.spec.included().len()))
     }
 
     /// What `batch` does to each list, newest posting first.
@@ -116,18 +121,17 @@ impl EagerIndex {
     ) -> Result<BTreeMap<Vec<u8>, Vec<Edit<'b>>>> {
         let mut lists: BTreeMap<Vec<u8>, Vec<Edit<'b>>> = BTreeMap::new();
         for change in batch.changes {
-            if let (Some(old), Maintenance::Synchronous) = (&change.old, self.spec.maintenance()) {
+            if let Some(old) = change.old.as_ref().filter(|_| self.own.is_synchronous()) {
                 let edit = Edit::remove(old.sequence.unwrap_or(0));
-                secondary_key::for_each(&self.spec, old, key, |key, _| {
+                secondary_key::for_each(&self.own.spec, old, key, |key, _| {
                     lists.entry(key.clone()).or_default().push(edit.clone());
                     Ok(())
                 })?;
             }
             if let Some(new) = &change.new {
-                let mut covered = Vec::new();
-                covering::put_covering(new.values, new.split_slots(&self.spec).1, &mut covered);
+                let covered = self.own.covering_of(new);
                 let sequence = new.sequence.unwrap_or(change.sequence);
-                secondary_key::for_each(&self.spec, new, key, |key, keys| {
+                secondary_key::for_each(&self.own.spec, new, key, |key, keys| {
                     let edit = Edit::add(sequence, new.primary_key, keys > 1, covered.clone());
                     lists.entry(key.clone()).or_default().push(edit);
                     Ok(())
@@ -137,15 +141,37 @@ impl EagerIndex {
         lists.values_mut().for_each(|edits| edits.sort_by_key(|edit| Reverse(edit.sequence)));
         Ok(lists)
     }
+
+    /// Makes the edits of each list, newest first, in its pieces, which are written at `entry`.
+    fn rewrite<'l, S: ReadSource>(
+        &self,
+        lists: impl ExactSizeIterator<Item = (&'l [u8], &'l [Edit<'l>])>,
+        batch: &StagedBatch<'_>,
+        entry: SequenceNumber,
+        view: &S,
+        out: &mut dyn IndexWrites,
+    ) -> Result<()> {
+        if lists.len() == 0 {
+            return Ok(());
+        }
+        out.set_sequence(entry);
+        // The records first: of the deleted ranges that they show, none is forgotten before the lists are rid of
+        // what it covers. The other way round one could be forgotten between the two.
+        let table = &view.tree(batch.table)?;
+        let tree = &view.tree(self.own.tree())?;
+        let spec = &self.own.spec;
+        let mut rewriter = Rewriter { spec, tree_id: self.own.tree(), tree, table, batch, entry, out };
+        lists.into_iter().try_for_each(|(list, edits)| rewriter.rewrite(list, edits))
+    }
 }
 
 impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
     fn spec(&self) -> &IndexSpec {
-        &self.spec
+        &self.own.spec
     }
 
     fn trees(&self) -> &[TreeId] {
-        &self.tree
+        self.own.trees()
     }
 
     /// Lists are changed inside the commit; here a record is refused that is over a limit.
@@ -155,7 +181,7 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
         key: &mut Vec<u8>,
         _out: &mut dyn IndexWrites,
     ) -> Result<()> {
-        secondary_key::for_each(&self.spec, record, key, |_, _| Ok(()))
+        secondary_key::for_each(&self.own.spec, record, key, |_, _| Ok(()))
     }
 
     fn needs_stage(&self) -> bool {
@@ -163,7 +189,7 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
     }
 
     fn needs_old_records(&self) -> bool {
-        self.spec.maintenance() == Maintenance::Synchronous
+        self.own.is_synchronous()
     }
 
     fn stage(
@@ -175,20 +201,26 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
     ) -> Result<()> {
         let lists = self.edits(batch, key)?;
         let Some(last) = batch.changes.iter().map(|change| change.sequence).max() else { return Ok(()) };
-        if lists.is_empty() {
-            return Ok(());
-        }
-        out.set_sequence(last);
-        let mut rewriter = Rewriter {
-            spec: &self.spec,
-            tree_id: self.tree(),
-            tree: &view.tree(self.tree())?,
-            table: &view.tree(batch.table)?,
-            batch,
-            entry: last,
-            out,
+        self.rewrite(lists.iter().map(|(list, edits)| (&**list, &**edits)), batch, last, view, out)
+    }
+
+    fn name_entries(
+        &self,
+        record: &IndexedRecord<'_>,
+        key: &mut Vec<u8>,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        secondary_key::for_each(&self.own.spec, record, key, |list, _| visit(list))
+    }
+
+    fn retract(&self, batch: &Retraction<'_>, view: &S, out: &mut dyn IndexWrites) -> Result<()> {
+        let removals = |versions: &[StaleEntry]| -> Vec<Edit<'_>> {
+            versions.iter().rev().map(|one| Edit::remove(one.sequence)).collect()
         };
-        lists.iter().try_for_each(|(list, edits)| rewriter.rewrite(list, edits))
+        let lists: Vec<_> = batch.by_key().map(|(list, versions)| (list, removals(versions))).collect();
+        let nothing_else = StagedBatch { table: batch.table, changes: &[], deleted: &[] };
+        let lists = lists.iter().map(|(list, edits)| (*list, &**edits));
+        self.rewrite(lists, &nothing_else, batch.sequence, view, out)
     }
 
     /// Pieces tell nothing of how many postings are in them, nor old versions of the pieces of how many there are.
@@ -210,14 +242,11 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
             }
             _ => self.reader(view, &access.low, Some(&access.end))?,
         };
-        Ok(Box::new(ListCursor::new(lists, access, &self.spec, view.sequence())))
+        Ok(Box::new(ListCursor::new(lists, access, &self.own.spec, view.sequence())))
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
-        match &self.keys {
-            Some(keys) => keys,
-            None => validator_for(&self.spec),
-        }
+        self.own.validator()
     }
 
     fn origins(
@@ -227,7 +256,7 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
         value: &[u8],
         visit: &mut dyn FnMut(SequenceNumber, &[u8]) -> Result<()>,
     ) -> Result<bool> {
-        let Ok(postings) = decode_fragment(value, sequence, self.spec.included().len()) else {
+        let Ok(postings) = decode_fragment(value, sequence, self.own.spec.included().len()) else {
             return Ok(false);
         };
         postings.iter().try_for_each(|posting| visit(posting.sequence, posting.primary_key))?;
@@ -235,7 +264,7 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
     }
 
     fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {
-        check_lists(&self.spec, view, table, report, || self.reader(view, &[], None))
+        check_lists(&self.own.spec, view, table, report, || self.reader(view, &[], None))
     }
 }
 

@@ -31,6 +31,12 @@
 //! same fragment again. Under synchronous maintenance the fragment of the write may hold a removal too, so a
 //! back-fill writes its postings at a number of its own, and none takes the place of another. There the record
 //! is looked at again inside the commit, so that a removal always comes after its posting.
+//!
+//! # Repair
+//! With `repair=primary-compaction` removals come under `maintenance=validation` too: a commit adds them for the
+//! versions that compactions of the table leave out ([`retract`](SecondaryIndex::retract)), at a number of its own.
+//! A removal comes after its posting here as well: a back-fill keeps the view that shows it a version until the
+//! posting is committed, and no version that a view shows is left out. Compactions look nothing up then.
 
 pub mod merge;
 mod reader;
@@ -43,12 +49,15 @@ use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::query::Order;
-use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch, StagedChange};
+use crate::secondary_index::{
+    IndexWrites, IndexedRecord, Retraction, SecondaryIndex, StagedBatch, StagedChange,
+};
 use crate::source::{ReadSource, TreeSource};
-use crate::spec::{IndexSpec, Maintenance};
+use crate::spec::IndexSpec;
+use crate::standalone::declared::Declared;
 use crate::standalone::posting_list::{FragmentWriter, ListCursor, Posting, check_lists};
-use crate::standalone::{covering, secondary_key};
-use crate::validation::{KeyIndexValidator, Validator, validator_for};
+use crate::standalone::secondary_key;
+use crate::validation::Validator;
 use reader::FragmentReader;
 
 pub use merge::{LazyMerge, PostingFate};
@@ -56,10 +65,7 @@ pub use merge::{LazyMerge, PostingFate};
 /// A lazy index; see the [module](self). Its tree needs the merge operator [`LazyMerge`].
 #[derive(Debug)]
 pub struct LazyIndex {
-    spec: IndexSpec,
-    tree: [TreeId; 1],
-    /// Asks the key index of the collection, where the specification wants that.
-    keys: Option<KeyIndexValidator>,
+    own: Declared,
 }
 
 /// What a commit does to the lists: the fragments that it adds, by secondary key and sequence number.
@@ -80,22 +86,14 @@ enum Added {
 impl LazyIndex {
     /// The index that `spec` declares, with its entries in `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
-        Self { spec, tree: [tree], keys: None }
+        Self { own: Declared::new(spec, tree) }
     }
 
     /// The same, validating by the key index in `keys` if its specification says `validation=key-index`.
     #[must_use]
     pub fn with_key_index(mut self, keys: Option<TreeId>) -> Self {
-        self.keys = KeyIndexValidator::wanted_by(&self.spec, keys);
+        self.own.use_key_index(keys);
         self
-    }
-
-    fn tree(&self) -> TreeId {
-        self.tree[0]
-    }
-
-    fn is_synchronous(&self) -> bool {
-        self.spec.maintenance() == Maintenance::Synchronous
     }
 
     fn reader<S: ReadSource>(
@@ -104,14 +102,8 @@ impl LazyIndex {
         low: &[u8],
         end: Option<&[u8]>,
     ) -> Result<FragmentReader<<S::Tree as TreeSource>::Versions>> {
-        let fragments = view.tree(self.tree())?.versions(low, end)?;
-        Ok(FragmentReader::new(fragments, self.spec.included().len()))
-    }
-
-    fn covering(&self, record: &IndexedRecord<'_>) -> Vec<u8> {
-        let mut covered = Vec::new();
-        covering::put_covering(record.values, record.split_slots(&self.spec).1, &mut covered);
-        covered
+        let fragments = view.tree(self.own.tree())?.versions(low, end)?;
+        Ok(FragmentReader::new(fragments, self.own.spec.included().len()))
     }
 
     /// Notes what `change` does to the lists of the old and the new record.
@@ -122,15 +114,15 @@ impl LazyIndex {
         lists: &mut ListChanges,
     ) -> Result<()> {
         if let Some(old) = &change.old {
-            secondary_key::for_each(&self.spec, old, key, |key, _| {
+            secondary_key::for_each(&self.own.spec, old, key, |key, _| {
                 let list = lists.entry((key.clone(), change.sequence)).or_default();
                 list.insert(std::cmp::Reverse(old.sequence.unwrap_or(0)), Added::Removal);
                 Ok(())
             })?;
         }
         if let Some(new) = &change.new {
-            let covering = self.covering(new);
-            secondary_key::for_each(&self.spec, new, key, |key, keys| {
+            let covering = self.own.covering_of(new);
+            secondary_key::for_each(&self.own.spec, new, key, |key, keys| {
                 let list = lists.entry((key.clone(), change.sequence)).or_default();
                 let added = Added::Posting {
                     primary_key: new.primary_key.to_vec(),
@@ -161,30 +153,30 @@ fn fragment(entry: SequenceNumber, change: &ListChange) -> Vec<u8> {
 
 impl<S: ReadSource> SecondaryIndex<S> for LazyIndex {
     fn spec(&self) -> &IndexSpec {
-        &self.spec
+        &self.own.spec
     }
 
     fn trees(&self) -> &[TreeId] {
-        &self.tree
+        self.own.trees()
     }
 
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
         // What a write adds to a list and what it takes back there is one operand, so it waits for `stage`.
-        if self.is_synchronous() {
-            return secondary_key::for_each(&self.spec, record, key, |_, _| Ok(()));
+        if self.own.is_synchronous() {
+            return secondary_key::for_each(&self.own.spec, record, key, |_, _| Ok(()));
         }
-        let covering = self.covering(record);
+        let covering = self.own.covering_of(record);
         let sequence = record.sequence.unwrap_or(0);
-        secondary_key::for_each(&self.spec, record, key, |key, keys| {
+        secondary_key::for_each(&self.own.spec, record, key, |key, keys| {
             let mut writer = FragmentWriter::new(sequence);
             let (primary_key, repeated) = (record.primary_key, keys > 1);
             writer.push(&Posting { sequence, primary_key, repeated, covering: &covering, removal: false });
-            out.merge(self.tree(), key, &writer.finish())
+            out.merge(self.own.tree(), key, &writer.finish())
         })
     }
 
     fn needs_stage(&self) -> bool {
-        self.is_synchronous()
+        self.own.is_synchronous()
     }
 
     fn stage(
@@ -194,14 +186,35 @@ impl<S: ReadSource> SecondaryIndex<S> for LazyIndex {
         key: &mut Vec<u8>,
         out: &mut dyn IndexWrites,
     ) -> Result<()> {
-        if !self.is_synchronous() {
+        if !self.own.is_synchronous() {
             return Ok(());
         }
         let mut lists = ListChanges::new();
         batch.changes.iter().try_for_each(|change| self.note_change(change, key, &mut lists))?;
         for ((key, sequence), change) in &lists {
             out.set_sequence(*sequence);
-            out.merge(self.tree(), key, &fragment(*sequence, change))?;
+            out.merge(self.own.tree(), key, &fragment(*sequence, change))?;
+        }
+        Ok(())
+    }
+
+    fn name_entries(
+        &self,
+        record: &IndexedRecord<'_>,
+        key: &mut Vec<u8>,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        secondary_key::for_each(&self.own.spec, record, key, |list, _| visit(list))
+    }
+
+    /// Adds removals, blindly as all else: where a merge has left the posting out already, the removal goes at
+    /// the bottom of the tree.
+    fn retract(&self, batch: &Retraction<'_>, _view: &S, out: &mut dyn IndexWrites) -> Result<()> {
+        out.set_sequence(batch.sequence);
+        for (list, versions) in batch.by_key() {
+            let mut writer = FragmentWriter::new(batch.sequence);
+            versions.iter().rev().for_each(|one| writer.push(&Posting::removal(one.sequence)));
+            out.merge(self.own.tree(), list, &writer.finish())?;
         }
         Ok(())
     }
@@ -223,18 +236,15 @@ impl<S: ReadSource> SecondaryIndex<S> for LazyIndex {
         } else {
             self.reader(view, &access.low, Some(&access.end))?
         };
-        Ok(Box::new(ListCursor::new(lists, access, &self.spec, view.sequence())))
+        Ok(Box::new(ListCursor::new(lists, access, &self.own.spec, view.sequence())))
     }
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
-        match &self.keys {
-            Some(keys) => keys,
-            None => validator_for(&self.spec),
-        }
+        self.own.validator()
     }
 
     fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {
-        check_lists(&self.spec, view, table, report, || self.reader(view, &[], None))
+        check_lists(&self.own.spec, view, table, report, || self.reader(view, &[], None))
     }
 }
 

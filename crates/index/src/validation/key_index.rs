@@ -16,13 +16,13 @@
 
 use bolide_base::{Result, SequenceNumber, TreeId};
 
-use super::{Validator, Verdict};
+use super::{PrimaryValidator, Validator, Verdict};
 use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::query::{CompiledQuery, Order};
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
-use crate::source::{EntryCursor, ReadSource, TreeSource};
+use crate::source::{ForwardCursor, ReadSource, TreeSource};
 use crate::spec::{IndexSpec, ValidationStrategy};
 
 /// Compares with the newest sequence number of the primary key in a [`KeyIndex`].
@@ -52,11 +52,10 @@ impl<T: TreeSource> Validator<T> for KeyIndexValidator {
         Some(self.tree)
     }
 
+    // The tree has the sequence numbers of the table, so it is asked as the table would be.
+
     fn verdict(&self, keys: &T, primary_key: &[u8], sequence: SequenceNumber) -> Result<Verdict> {
-        Ok(match keys.newest_sequence(primary_key)? {
-            Some(newest) if newest == sequence => Verdict::Current,
-            _ => Verdict::Obsolete,
-        })
+        PrimaryValidator.verdict(keys, primary_key, sequence)
     }
 
     fn verdicts(
@@ -66,13 +65,7 @@ impl<T: TreeSource> Validator<T> for KeyIndexValidator {
         sequences: &[SequenceNumber],
         out: &mut Vec<Verdict>,
     ) -> Result<()> {
-        let mut newest = Vec::with_capacity(primary_keys.len());
-        keys.newest_sequences(primary_keys, &mut newest)?;
-        out.extend(newest.iter().zip(sequences).map(|(newest, sequence)| match newest {
-            Some(newest) if newest == sequence => Verdict::Current,
-            _ => Verdict::Obsolete,
-        }));
-        Ok(())
+        PrimaryValidator.verdicts(keys, primary_keys, sequences, out)
     }
 }
 
@@ -82,7 +75,7 @@ impl<T: TreeSource> Validator<T> for KeyIndexValidator {
 pub struct KeyIndex {
     spec: IndexSpec,
     tree: [TreeId; 1],
-    validator: super::PrimaryValidator,
+    validator: PrimaryValidator,
 }
 
 impl KeyIndex {
@@ -93,7 +86,7 @@ impl KeyIndex {
     pub fn new(tree: TreeId) -> Result<Self> {
         // The attribute is never looked for: the name is for messages.
         let spec = "(keys)=key".parse()?;
-        Ok(Self { spec, tree: [tree], validator: super::PrimaryValidator })
+        Ok(Self { spec, tree: [tree], validator: PrimaryValidator })
     }
 
     /// Compares in one direction: the entries of `left` that `right` has not, at the same sequence number.

@@ -1,4 +1,4 @@
-//! Drops what the owner of a tree has no use for, from what a compaction keeps.
+//! Drops what the owner of a tree has no use for, from what a compaction keeps, or makes it smaller.
 //!
 //! Kept entries wait in a window, so that the filter is asked about thousands at once: a filter that looks
 //! each one up in another tree then reads that tree in its order. What passes goes on in tree order.
@@ -18,9 +18,10 @@ const WINDOW_BYTES: usize = 2 << 20;
 /// Drops entries that are dead by a rule that the tree itself does not know: an index entry whose
 /// record has changed since.
 ///
-/// Only for trees in which every key is written at most once and perhaps deleted later, as index
-/// entries are whose keys hold a sequence number: with one version of a key gone, no older one may come
-/// to light.
+/// What [`drops`](Self::drops) takes is gone, and an older version of the same key may come to light. So it is only
+/// for trees in which every key is written at most once and perhaps deleted later, as index entries are whose keys
+/// hold a sequence number. Where keys are written again, a filter may give an entry a smaller value
+/// ([`shrinks`](Self::shrinks)).
 pub trait CompactionFilter: Send + Sync + std::fmt::Debug {
     /// True if no reader at or above `oldest_in_use` can have a use for this entry. Called for puts with
     /// `sequence` at or below `oldest_in_use` only.
@@ -50,6 +51,17 @@ pub trait CompactionFilter: Send + Sync + std::fmt::Debug {
             out.push(self.drops(entry.key, entry.sequence, entry.value, oldest_in_use)?);
         }
         Ok(())
+    }
+
+    /// What `entry`, which is not dropped, is to have as its value from now on; `None` for what it has. It keeps its
+    /// key and sequence number, so readers at or above `oldest_in_use` must do as well with the one as with the
+    /// other.
+    ///
+    /// # Errors
+    /// As [`drops`](Self::drops).
+    fn shrinks(&self, entry: FilteredEntry<'_>, oldest_in_use: SequenceNumber) -> Result<Option<Vec<u8>>> {
+        let _ = (entry, oldest_in_use);
+        Ok(None)
     }
 }
 
@@ -123,13 +135,18 @@ impl<O: EntrySink> FilteredOutput<O> {
         }
         let mut verdicts = verdicts.into_iter();
         for entry in &waiting {
-            if is_asked(&entry) && verdicts.next() == Some(true) {
-                self.dropped += 1;
-                continue;
-            }
             let key = self.bytes.get(entry.start..entry.value).unwrap_or_default();
             let value = self.bytes.get(entry.value..entry.end).unwrap_or_default();
-            self.output.add(key, entry.trailer, value)?;
+            let mut smaller = None;
+            if let (true, Some(filter)) = (is_asked(&entry), &self.filter) {
+                if verdicts.next() == Some(true) {
+                    self.dropped += 1;
+                    continue;
+                }
+                let sequence = entry.trailer.sequence();
+                smaller = filter.shrinks(FilteredEntry { key, sequence, value }, self.oldest_in_use)?;
+            }
+            self.output.add(key, entry.trailer, smaller.as_deref().unwrap_or(value))?;
         }
         self.waiting = waiting;
         self.waiting.clear();
@@ -198,6 +215,34 @@ mod tests {
         let (kept, dropped) = output.finish()?;
         assert_eq!(dropped, 50_000 - expected.len() as u64);
         assert!(kept.0 == expected);
+        Ok(())
+    }
+
+    #[derive(Debug)]
+    struct HalvesValues;
+
+    impl CompactionFilter for HalvesValues {
+        fn drops(&self, _: &[u8], _: u64, _: &[u8], _: u64) -> Result<bool> {
+            Ok(false)
+        }
+
+        fn shrinks(&self, entry: FilteredEntry<'_>, oldest: u64) -> Result<Option<Vec<u8>>> {
+            assert!(entry.sequence <= oldest);
+            Ok((!entry.value.is_empty()).then(|| entry.value[..entry.value.len() / 2].to_vec()))
+        }
+    }
+
+    #[test]
+    fn values_become_smaller_where_every_view_sees_them() -> Result<()> {
+        let mut output = FilteredOutput::new(Kept::default(), Some(Arc::new(HalvesValues)), 2);
+        let put = |sequence| Trailer::new(sequence, EntryKind::Put);
+        output.add(b"a", put(3), b"4444")?;
+        output.add(b"a", put(2), b"4444")?;
+        output.add(b"b", Trailer::new(1, EntryKind::Delete), b"")?;
+        output.add(b"c", put(1), b"")?;
+        let (kept, dropped) = output.finish()?;
+        let values: Vec<&[u8]> = kept.0.iter().map(|entry| &*entry.2).collect();
+        assert_eq!((values, dropped), (vec![&b"4444"[..], b"44", b"", b""], 0));
         Ok(())
     }
 }

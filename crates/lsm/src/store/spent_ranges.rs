@@ -32,10 +32,10 @@ impl StoreInner {
         let oldest = self.snapshots.oldest();
         let state = tree.state();
         let mut spent = state.version.spent_range_tombstones(oldest, flushed_through(&state));
-        for (dependent, is_filtered) in tree.dependents.read().iter() {
+        for dependent in tree.dependents.read().iter() {
             if let Ok(dependent) = self.tree(*dependent) {
                 let state = dependent.state();
-                spent.retain(|tombstone| is_clear_of(&state, tombstone, *is_filtered));
+                spent.retain(|tombstone| is_clear_of(&state, tombstone));
             }
         }
         if spent.is_empty() {
@@ -55,16 +55,14 @@ fn flushed_through(state: &TreeState) -> SequenceNumber {
     waiting.map_or(SequenceNumber::MAX, |smallest| smallest.saturating_sub(1))
 }
 
-/// True if no entry of `state` can be older than `tombstone` and about a record that it deleted. `is_filtered`: the
-/// compactions of the tree drop such entries.
-fn is_clear_of(state: &TreeState, tombstone: &RangeTombstone, is_filtered: bool) -> bool {
+/// True if no entry of `state` can be older than `tombstone` and about a record that it deleted: the compactions of
+/// the tree drop such entries.
+fn is_clear_of(state: &TreeState, tombstone: &RangeTombstone) -> bool {
     let is_newer = |smallest: SequenceNumber| smallest >= tombstone.sequence;
     let memtables = state.memtables().filter_map(|logged| logged.memtable.smallest_sequence());
     let mut tables = state.version.tables().map(|table| table.meta());
     memtables.into_iter().all(is_newer)
-        && tables.all(|meta| {
-            is_newer(meta.smallest_sequence) || is_filtered && meta.filtered_through >= tombstone.sequence
-        })
+        && tables.all(|meta| is_newer(meta.smallest_sequence) || meta.filtered_through >= tombstone.sequence)
 }
 
 impl Store {
@@ -75,17 +73,7 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn add_dependent(&self, tree: TreeId, dependent: TreeId) -> Result<()> {
-        self.inner.tree(tree)?.dependents.write().insert(dependent, true);
-        Ok(())
-    }
-
-    /// As [`add_dependent`](Self::add_dependent), for a tree whose compactions do not drop entries about deleted
-    /// records: a range tombstone is kept until all entries of `dependent` were written after it.
-    ///
-    /// # Errors
-    /// `NotFound` if there is no such tree.
-    pub fn add_unfiltered_dependent(&self, tree: TreeId, dependent: TreeId) -> Result<()> {
-        self.inner.tree(tree)?.dependents.write().insert(dependent, false);
+        self.inner.tree(tree)?.dependents.write().insert(dependent);
         Ok(())
     }
 }

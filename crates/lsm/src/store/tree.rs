@@ -5,7 +5,7 @@
 //! memtable, the full memtables (newest first), the runs of the version (newest first). For one key,
 //! every version in an earlier component is newer than every version in a later one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -48,7 +48,7 @@ pub(super) struct Tree {
     /// Is told of versions that flushes and compactions leave out.
     pub(super) drop_listener: RwLock<Option<Arc<dyn DropListener>>>,
     /// Trees with entries about this tree's records, and whether their compactions drop those of deleted ones.
-    pub(super) dependents: RwLock<BTreeMap<TreeId, bool>>,
+    pub(super) dependents: RwLock<BTreeSet<TreeId>>,
     /// Set when the tree was dropped: background work on it ends.
     pub(super) dropped: AtomicBool,
     /// Bytes of sstables that flushes and compactions wrote for it since it was opened.

@@ -43,7 +43,7 @@ pub trait NewestWrites: Send + Sync + fmt::Debug {
     /// `Corruption` or `Io` from the files below; the compaction is then given up and repeated later.
     fn newest_write(&self, primary_key: &[u8], at: SequenceNumber) -> Result<Option<SequenceNumber>>;
 
-    /// [`newest_write`](Self::newest_write) for each of `primary_keys`, which ascend: appended to `out` in their
+    /// [`newest_write`](Self::newest_write) for each of `primary_keys`, which ascend, equal ones next to each other: appended to `out` in their
     /// order.
     ///
     /// # Errors
@@ -79,19 +79,17 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
         Self { layout, table, calls: AtomicU64::new(0), stale_share }
     }
 
-    /// True if no reader at or above `oldest_in_use` needs this entry.
+    /// True if no reader at or above `oldest_in_use` needs this entry. Not every stale entry is found.
     ///
     /// # Errors
-    /// Those of [`NewestWrites::newest_write`].
+    /// Those of [`NewestWrites::newest_writes`].
     pub fn is_stale(&self, entry: FilteredEntry<'_>, oldest_in_use: SequenceNumber) -> Result<bool> {
         let mut verdict = Vec::with_capacity(1);
         self.are_stale(&[entry], oldest_in_use, &mut verdict)?;
         Ok(verdict.pop().unwrap_or(false))
     }
 
-    /// [`is_stale`](Self::is_stale) for each of `entries`: appended to `out` in their order. Primary keys are looked up
-    /// in the order of the table, whatever that of the entries: neighbours then share its blocks, and
-    /// the searches wait for memory together.
+    /// [`is_stale`](Self::is_stale) for each of `entries`: appended to `out` in their order.
     ///
     /// # Errors
     /// Those of [`NewestWrites::newest_writes`].
@@ -101,36 +99,56 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
         oldest_in_use: SequenceNumber,
         out: &mut Vec<bool>,
     ) -> Result<()> {
+        let writes: Vec<(&[u8], SequenceNumber)> = entries
+            .iter()
+            .map(|one| match self.layout.parse(one.key, one.sequence) {
+                Some(entry) => (entry.primary_key, entry.sequence),
+                // A malformed entry stays, for the check to report.
+                None => (&[][..], SequenceNumber::MAX),
+            })
+            .collect();
+        self.are_stale_writes(&writes, oldest_in_use, out)
+    }
+
+    /// For each of `writes`, a primary key and a sequence number, whether no reader at or above `oldest_in_use` needs
+    /// an entry of it: appended to `out` in their order. Primary keys are looked up in the order of the table,
+    /// whatever that of the writes: neighbours then share its blocks, and the searches wait for memory together.
+    ///
+    /// # Errors
+    /// Those of [`NewestWrites::newest_writes`].
+    pub fn are_stale_writes(
+        &self,
+        writes: &[(&[u8], SequenceNumber)],
+        oldest_in_use: SequenceNumber,
+        out: &mut Vec<bool>,
+    ) -> Result<()> {
         let first = out.len();
-        out.resize(first + entries.len(), false);
+        out.resize(first + writes.len(), false);
         let Some(verdicts) = out.get_mut(first..) else { return Ok(()) };
-        let call = self.calls.fetch_add(entries.len() as u64, Ordering::Relaxed);
+        let call = self.calls.fetch_add(writes.len() as u64, Ordering::Relaxed);
         if self.stale_share.load(Ordering::Relaxed) >= ALL / WORTHWHILE {
-            return self.look_up(entries, |_| true, oldest_in_use, verdicts).map(drop);
+            return self.look_up(writes, |_| true, oldest_in_use, verdicts).map(drop);
         }
         let is_sample = |place: usize| (call + place as u64).is_multiple_of(SAMPLE);
-        let (looked_at, stale) = self.look_up(entries, is_sample, oldest_in_use, verdicts)?;
+        let (looked_at, stale) = self.look_up(writes, is_sample, oldest_in_use, verdicts)?;
         if stale > 0 && stale * WORTHWHILE as usize >= looked_at {
-            self.look_up(entries, |place| !is_sample(place), oldest_in_use, verdicts)?;
+            self.look_up(writes, |place| !is_sample(place), oldest_in_use, verdicts)?;
         }
         Ok(())
     }
 
-    /// Looks at the entries whose places `chosen` likes; how many they were, and how many of them stale.
+    /// Looks at the writes whose places `chosen` likes; how many they were, and how many of them stale.
     fn look_up(
         &self,
-        entries: &[FilteredEntry<'_>],
+        writes: &[(&[u8], SequenceNumber)],
         chosen: impl Fn(usize) -> bool,
         oldest_in_use: SequenceNumber,
         verdicts: &mut [bool],
     ) -> Result<(usize, usize)> {
-        let looked_at = entries.iter().enumerate().filter(|(place, _)| chosen(*place));
-        // A malformed entry stays, for the check to report.
-        let parsed =
-            looked_at.filter_map(|(place, one)| Some((self.layout.parse(one.key, one.sequence)?, place)));
-        let mut asked: Vec<_> = parsed
-            .filter(|(entry, _)| entry.sequence <= oldest_in_use)
-            .map(|(entry, place)| (entry.primary_key, entry.sequence, place))
+        let looked_at = writes.iter().enumerate().filter(|(place, _)| chosen(*place));
+        let mut asked: Vec<_> = looked_at
+            .filter(|(_, (_, sequence))| *sequence <= oldest_in_use)
+            .map(|(place, (primary_key, sequence))| (*primary_key, *sequence, place))
             .collect();
         asked.sort_unstable();
         let primary_keys: Vec<&[u8]> = asked.iter().map(|(primary_key, ..)| *primary_key).collect();
@@ -149,30 +167,6 @@ impl<W: NewestWrites> StaleEntryFilter<W> {
         Ok((count, stale))
     }
 
-    /// True if no reader at or above `read_from` needs an entry of the write `sequence` of `primary_key`. As
-    /// with [`is_stale`](Self::is_stale), not every stale entry is found.
-    ///
-    /// # Errors
-    /// Those of [`NewestWrites::newest_write`].
-    pub fn is_stale_write(
-        &self,
-        primary_key: &[u8],
-        sequence: SequenceNumber,
-        read_from: SequenceNumber,
-    ) -> Result<bool> {
-        if sequence > read_from || !self.is_worth_a_look() {
-            return Ok(false);
-        }
-        let stale = self.table.newest_write(primary_key, read_from)? != Some(sequence);
-        self.observe(stale);
-        Ok(stale)
-    }
-
-    fn is_worth_a_look(&self) -> bool {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        self.stale_share.load(Ordering::Relaxed) >= ALL / WORTHWHILE || call.is_multiple_of(SAMPLE)
-    }
-
     fn observe(&self, stale: bool) {
         let share = self.stale_share.load(Ordering::Relaxed);
         let observed = if stale { ALL / INERTIA } else { 0 };
@@ -188,7 +182,7 @@ mod tests {
     use super::*;
     use crate::attribute::Value;
     use crate::model::{Collection, ModelView, TABLE, Write};
-    use crate::source::{EntryCursor, ReadSource, TreeSource};
+    use crate::source::{ForwardCursor, ReadSource, TreeSource};
 
     #[derive(Debug, Clone)]
     struct Table {

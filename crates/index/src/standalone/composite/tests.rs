@@ -6,7 +6,7 @@ use super::*;
 use crate::attribute::Value;
 use crate::model::{Collection, ModelView, ModelWrites, TABLE, Write, keys};
 use crate::query::Query;
-use crate::{AttributeExtractor, AttributePlan, JsonExtractor, LookupOptions};
+use crate::{AttributeExtractor, AttributePlan, AttributeValues, JsonExtractor, LookupOptions};
 
 const BLIND: &str = "a";
 const SYNC: &str = "s=a:composite:maintenance=synchronous";

@@ -16,7 +16,7 @@ use super::PIECE_BYTES;
 use super::piece_key::{self, piece_key};
 use crate::attribute;
 use crate::secondary_index::{IndexWrites, StagedBatch};
-use crate::source::{EntryCursor, TreeSource};
+use crate::source::{EntryCursor, ForwardCursor, TreeSource};
 use crate::spec::{IndexSpec, Split};
 use crate::standalone::posting_list::{FragmentWriter, Posting, decode_fragment};
 

@@ -9,7 +9,7 @@ use crate::attribute::Value;
 use crate::attribute_plan::{AttributePlan, AttributeValues};
 use crate::model::{ModelView, ModelWrites, TABLE};
 use crate::secondary_index::{DeletedRange, StagedChange, slots_of};
-use crate::source::EntryCursor;
+use crate::source::{EntryCursor, ForwardCursor};
 use crate::standalone::posting_list::{ListReader, Step};
 
 const TREE: TreeId = TABLE + 1;
@@ -48,7 +48,7 @@ impl Lists {
     /// Commits a batch of changes of distinct keys, behind which a range may be deleted.
     fn commit(&mut self, changes: &[Change], deleted: Option<(&[u8], &[u8])>) -> Result<()> {
         let before = self.view.at(self.last);
-        let spec = self.index.spec.clone();
+        let spec = self.index.own.spec.clone();
         let plan = AttributePlan::new(spec.paths().cloned());
         let slots = slots_of(&spec, &plan).unwrap();
         let values = |value: Option<u64>| {
@@ -129,7 +129,7 @@ impl Lists {
         for (sequence, records) in &self.history {
             let view = self.view.at(*sequence);
             let table = view.tree(TABLE).unwrap();
-            let validator: &dyn Validator<_> = validator_for(&self.index.spec);
+            let validator: &dyn Validator<_> = self.index.own.validator();
             let mut found = BTreeMap::new();
             for (key, list) in self.read(&view) {
                 assert!(list.is_sorted_by(|newer, older| newer.0 > older.0), "{what}");
@@ -213,8 +213,8 @@ fn full_pieces_are_not_written_again() {
 fn a_back_fill_goes_between_what_is_there() {
     let mut random = Random(1);
     let mut lists = Lists::new("");
-    let plan = AttributePlan::new(lists.index.spec.paths().cloned());
-    let slots = slots_of(&lists.index.spec, &plan).unwrap();
+    let plan = AttributePlan::new(lists.index.own.spec.paths().cloned());
+    let slots = slots_of(&lists.index.own.spec, &plan).unwrap();
     let mut values = AttributeValues::new();
     values.push(0, &Value::Int(1)).unwrap();
     values.finish();

@@ -29,18 +29,19 @@ pub const FRAGMENT_BYTES: usize = 8 << 10;
 
 /// Knows which postings no reader needs any more.
 pub trait PostingFate: Send + Sync + fmt::Debug {
-    /// True if no view that reads at `read_from` or above needs the posting of the write `sequence` of
-    /// `primary_key`. `flush`: it should be told without I/O, or not at all.
+    /// For the posting of each of `writes`, a primary key and a sequence number, true if no view that reads at
+    /// `read_from` or above needs it: appended to `out` in their order. `flush`: it should be told without I/O, or not
+    /// at all.
     ///
     /// # Errors
     /// `Corruption` or `Io` from the files below; the work is then given up and repeated later.
-    fn is_dead(
+    fn are_dead(
         &self,
-        primary_key: &[u8],
-        sequence: SequenceNumber,
+        writes: &[(&[u8], SequenceNumber)],
         read_from: SequenceNumber,
         flush: bool,
-    ) -> Result<bool>;
+        out: &mut Vec<bool>,
+    ) -> Result<()>;
 }
 
 /// The merge operator of a lazy index.
@@ -87,21 +88,25 @@ impl<F: PostingFate> MergeOperator for LazyMerge<F> {
         let newest = operands.first().map_or(0, |operand| operand.sequence);
         let mut fragments = Fragments { above: context.above, newest, current: None, out };
         let mut seen: HashSet<&[u8]> = HashSet::new();
+        let mut left: Vec<&Posting<'_>> = Vec::with_capacity(union.len());
         for of_write in union.chunk_by(|left, right| left.sequence == right.sequence) {
             let Some(first) = of_write.first() else { continue };
-            if first.removal {
-                if !context.bottom {
-                    fragments.push(first);
-                }
-                continue;
+            let stays = if first.removal {
+                !context.bottom
+            } else {
+                !self.drops_older || seen.insert(first.primary_key)
+            };
+            left.extend(stays.then_some(first));
+        }
+        let postings = || left.iter().filter(|posting| !posting.removal);
+        let writes: Vec<_> = postings().map(|posting| (posting.primary_key, posting.sequence)).collect();
+        let mut dead = Vec::with_capacity(writes.len());
+        self.fate.are_dead(&writes, context.read_from, context.flush, &mut dead)?;
+        let mut dead = dead.into_iter();
+        for posting in left {
+            if posting.removal || dead.next() != Some(true) {
+                fragments.push(posting);
             }
-            let is_older = self.drops_older && !seen.insert(first.primary_key);
-            if is_older
-                || self.fate.is_dead(first.primary_key, first.sequence, context.read_from, context.flush)?
-            {
-                continue;
-            }
-            fragments.push(first);
         }
         fragments.finish();
         Ok(())

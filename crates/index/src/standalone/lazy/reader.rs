@@ -7,7 +7,7 @@
 
 use bolide_base::{Result, SequenceNumber};
 
-use crate::source::VersionCursor;
+use crate::source::ForwardCursor;
 use crate::standalone::posting_list::{ListReader, OpenFragment, Posting, Step};
 
 /// Walks over the lists that `C` has the fragments of.
@@ -25,7 +25,7 @@ pub(super) struct FragmentReader<C> {
     given: Option<SequenceNumber>,
 }
 
-impl<C: VersionCursor> FragmentReader<C> {
+impl<C: ForwardCursor> FragmentReader<C> {
     /// Reads the fragments of `fragments`, each posting of which holds `included` attributes.
     pub(super) fn new(fragments: C, included: usize) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl<C: VersionCursor> FragmentReader<C> {
     }
 }
 
-impl<C: VersionCursor> ListReader for FragmentReader<C> {
+impl<C: ForwardCursor> ListReader for FragmentReader<C> {
     fn step(&mut self) -> Result<Step> {
         if !std::mem::replace(&mut self.started, true) {
             self.fragments.seek_to_first()?;

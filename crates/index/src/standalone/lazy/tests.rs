@@ -8,7 +8,7 @@ use bolide_lsm::compaction::{MergeContext, MergedOperands, Operand};
 
 use super::merge::FRAGMENT_BYTES;
 use super::*;
-use crate::source::VersionCursor;
+use crate::source::ForwardCursor;
 use crate::standalone::posting_list::{ListReader, Step, decode_fragment};
 
 struct Random(u64);
@@ -25,15 +25,22 @@ impl Random {
 struct AllAlive;
 
 impl PostingFate for AllAlive {
-    fn is_dead(&self, _: &[u8], _: SequenceNumber, _: SequenceNumber, _: bool) -> Result<bool> {
-        Ok(false)
+    fn are_dead(
+        &self,
+        writes: &[(&[u8], SequenceNumber)],
+        _: SequenceNumber,
+        _: bool,
+        out: &mut Vec<bool>,
+    ) -> Result<()> {
+        out.resize(out.len() + writes.len(), false);
+        Ok(())
     }
 }
 
 /// The fragments of one list, as a tree would show them.
 struct Fragments(Vec<(SequenceNumber, Vec<u8>)>, usize);
 
-impl VersionCursor for Fragments {
+impl ForwardCursor for Fragments {
     fn valid(&self) -> bool {
         self.1 < self.0.len()
     }
@@ -99,7 +106,7 @@ fn index(maintenance: &str) -> LazyIndex {
 fn random_list(seed: u64, synchronous: bool) {
     let mut random = Random(seed);
     let index = index(if synchronous { "synchronous" } else { "validation" });
-    let operator = LazyMerge::new(&index.spec, AllAlive);
+    let operator = LazyMerge::new(&index.own.spec, AllAlive);
     // What there is, as (number, fragment), newest component first; each component sorted.
     let mut components: Vec<MergedOperands> = vec![Vec::new()];
     let mut expected: BTreeMap<SequenceNumber, Vec<u8>> = BTreeMap::new();
@@ -190,7 +197,7 @@ fn random_lists_read_as_they_were_written() {
 #[test]
 fn a_merged_list_is_cut_into_fragments_of_bounded_size() {
     let index = index("validation");
-    let operator = LazyMerge::new(&index.spec, AllAlive);
+    let operator = LazyMerge::new(&index.own.spec, AllAlive);
     let write = |sequence: u64| {
         (sequence, written(sequence, Some(format!("primary key {sequence}").as_bytes()), None))
     };

@@ -10,11 +10,10 @@ use bolide_base::checksum::hash_key;
 use bolide_base::{Result, SequenceNumber};
 
 use super::{ListReader, Posting, Step};
-use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
 use crate::check::{CheckedTable, IndexCheck};
-use crate::secondary_index::{IndexedRecord, slots_of};
-use crate::source::{EntryCursor, ReadSource, TreeSource};
+use crate::source::{ReadSource, TreeSource};
 use crate::spec::{IndexSpec, Maintenance};
+use crate::standalone::checked_records::{CheckedRecords, show};
 use crate::standalone::{covering, secondary_key};
 
 /// Compares the lists that `open` reads with `table`, and adds what it finds to `report`.
@@ -42,18 +41,16 @@ pub(crate) fn check_lists<S: ReadSource, R: ListReader>(
 struct Check<'c, S: ReadSource> {
     spec: &'c IndexSpec,
     view: &'c S,
-    table: &'c CheckedTable<'c>,
-    plan: AttributePlan,
-    slots: Vec<Slot>,
-    values: AttributeValues,
+    /// Opened before the lists are: deleted ranges that these still need are then not missed.
+    records: S::Tree,
+    checked: CheckedRecords<'c>,
     key: Vec<u8>,
 }
 
 impl<'c, S: ReadSource> Check<'c, S> {
     fn new(spec: &'c IndexSpec, view: &'c S, table: &'c CheckedTable<'c>) -> Result<Self> {
-        let plan = AttributePlan::new(spec.paths().cloned());
-        let slots = slots_of(spec, &plan)?;
-        Ok(Self { spec, view, table, plan, slots, values: AttributeValues::new(), key: Vec::new() })
+        let records = view.tree(table.tree)?;
+        Ok(Self { spec, view, records, checked: CheckedRecords::new(spec, table)?, key: Vec::new() })
     }
 
     /// Calls `visit` with secondary key, primary key and sequence number of all that should be in the lists.
@@ -62,24 +59,14 @@ impl<'c, S: ReadSource> Check<'c, S> {
         mut visit: impl FnMut(&[u8], &[u8], SequenceNumber),
         records: &mut u64,
     ) -> Result<()> {
-        let mut cursor = self.view.tree(self.table.tree)?.cursor(&[], None)?;
-        cursor.seek_to_first()?;
-        while cursor.valid() {
+        let (spec, key) = (self.spec, &mut self.key);
+        self.checked.for_each(self.view, |record| {
             *records += 1;
-            self.table.extractor.extract(cursor.value(), &self.plan, &mut self.values)?;
-            let record = IndexedRecord {
-                primary_key: cursor.key(),
-                sequence: Some(cursor.sequence()),
-                values: &self.values,
-                slots: &self.slots,
-            };
-            secondary_key::for_each(self.spec, &record, &mut self.key, |key, _| {
-                visit(key, record.primary_key, cursor.sequence());
+            secondary_key::for_each(spec, record, key, |key, _| {
+                visit(key, record.primary_key, record.sequence.unwrap_or(0));
                 Ok(())
-            })?;
-            cursor.next()?;
-        }
-        Ok(())
+            })
+        })
     }
 
     /// Looks for the record of every posting; says how many are as they should be, and calls `visit` with
@@ -90,7 +77,6 @@ impl<'c, S: ReadSource> Check<'c, S> {
         report: &mut IndexCheck,
         mut visit: impl FnMut(&[u8], SequenceNumber),
     ) -> Result<u64> {
-        let records = self.view.tree(self.table.tree)?;
         let name = self.spec.name();
         let mut right = 0;
         loop {
@@ -108,7 +94,7 @@ impl<'c, S: ReadSource> Check<'c, S> {
             let posting = lists.posting();
             visit(lists.secondary_key(), posting.sequence);
             let primary_key = posting.primary_key;
-            match records.get(primary_key)? {
+            match self.records.get(primary_key)? {
                 Some((sequence, record)) if sequence == posting.sequence => {
                     if self.is_right(&record, lists.secondary_key(), &posting)? {
                         right += 1;
@@ -120,7 +106,7 @@ impl<'c, S: ReadSource> Check<'c, S> {
                     }
                 }
                 _ if self.spec.maintenance() == Maintenance::Validation
-                    || records.covered_by_range_tombstone(primary_key, posting.sequence) =>
+                    || self.records.covered_by_range_tombstone(primary_key, posting.sequence) =>
                 {
                     report.stale += 1;
                 }
@@ -137,15 +123,9 @@ impl<'c, S: ReadSource> Check<'c, S> {
     /// True if the record of `posting` has the secondary key `of_list`, and all else of the posting is as it
     /// should be.
     fn is_right(&mut self, record: &[u8], of_list: &[u8], posting: &Posting<'_>) -> Result<bool> {
-        self.table.extractor.extract(record, &self.plan, &mut self.values)?;
-        let record = IndexedRecord {
-            primary_key: posting.primary_key,
-            sequence: Some(posting.sequence),
-            values: &self.values,
-            slots: &self.slots,
-        };
+        let record = self.checked.indexed(posting.primary_key, posting.sequence, record)?;
         let mut covered = Vec::new();
-        covering::put_covering(&self.values, record.split_slots(self.spec).1, &mut covered);
+        covering::put_covering(record.values, record.split_slots(self.spec).1, &mut covered);
         let mut found = false;
         secondary_key::for_each(self.spec, &record, &mut self.key, |key, keys| {
             found |= key == of_list && posting.repeated == (keys > 1) && posting.covering == covered;
@@ -167,8 +147,4 @@ impl<'c, S: ReadSource> Check<'c, S> {
         };
         self.for_each_key(missing, &mut 0)
     }
-}
-
-fn show(key: &[u8]) -> String {
-    key.escape_ascii().to_string()
 }

@@ -1,0 +1,117 @@
+//! What flushes and compactions of an index's own tree do for it.
+
+use std::sync::Arc;
+
+use bolide_base::{Result, SequenceNumber, TreeId};
+use bolide_index::standalone::composite::{EntryLayout, StaleEntryFilter};
+use bolide_index::standalone::eager::StalePieces;
+use bolide_index::standalone::lazy::LazyMerge;
+use bolide_index::{IndexKind, Maintenance};
+use bolide_lsm::Store;
+use bolide_lsm::compaction::{CompactionFilter, FilteredEntry};
+use bolide_lsm::store::TreeReader;
+
+use crate::index_set::Index;
+use crate::posting_fate::{LeftOut, TableWrites};
+use crate::repairs::repairs;
+
+/// Lets compactions drop entries that no reader needs any more, and merge the posting lists of a lazy index.
+///
+/// With `maintenance=validation` that is housekeeping: a stale entry costs space and a validation, never
+/// a wrong answer. So the filter may leave some, and range tombstones need not wait for it: validation
+/// asks the records themselves. With `repair=primary-compaction` nothing is dropped: entries go by what
+/// compactions of the records tell. With `maintenance=synchronous` entries of deleted ranges are told by the
+/// range tombstones of the records alone: the filter drops every one of them, and the tombstones are
+/// kept until it did.
+///
+/// # Errors
+/// `NotFound` where one of the trees is not there.
+pub(crate) fn install_upkeep(store: &Store, table: TreeId, index: &Index) -> Result<()> {
+    if index.is_key_index || index.embedded.is_some() {
+        // The first has the tombstones and deleted ranges of the records themselves, the second no entries.
+        return Ok(());
+    }
+    let (spec, reader) = (index.spec(), store.tree_reader(table)?);
+    let is_synchronous = spec.maintenance() == Maintenance::Synchronous;
+    match spec.kind() {
+        IndexKind::Lazy => {
+            let operator = LazyMerge::new(spec, LeftOut::of(spec, reader));
+            store.set_merge_operator(index.tree, Arc::new(operator))?;
+        }
+        _ if repairs(spec) => {}
+        IndexKind::Eager => {
+            let pieces = StalePieces::new(spec, LeftOut::of(spec, reader));
+            store.set_compaction_filter(index.tree, Arc::new(Pieces(pieces)))?;
+        }
+        _ if is_synchronous => {
+            let filter = EntriesOfDeletedRanges { layout: EntryLayout::of(spec), table: reader };
+            store.set_compaction_filter(index.tree, Arc::new(filter))?;
+        }
+        _ => {
+            let filter = StaleEntryFilter::new(EntryLayout::of(spec), TableWrites { table: reader });
+            store.set_compaction_filter(index.tree, Arc::new(StaleEntries(filter)))?;
+        }
+    }
+    if is_synchronous { store.add_dependent(table, index.tree) } else { Ok(()) }
+}
+
+/// The filter of an eager index.
+#[derive(Debug)]
+struct Pieces(StalePieces<LeftOut>);
+
+impl CompactionFilter for Pieces {
+    /// A piece is written again and again, so none may go whole.
+    fn drops(&self, _: &[u8], _: SequenceNumber, _: &[u8], _: SequenceNumber) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn shrinks(&self, entry: FilteredEntry<'_>, oldest_in_use: SequenceNumber) -> Result<Option<Vec<u8>>> {
+        self.0.shrink(entry.key, entry.sequence, entry.value, oldest_in_use)
+    }
+}
+
+/// The filter of a composite index with `maintenance=validation`.
+#[derive(Debug)]
+struct StaleEntries(StaleEntryFilter<TableWrites>);
+
+impl CompactionFilter for StaleEntries {
+    fn drops(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        value: &[u8],
+        oldest_in_use: SequenceNumber,
+    ) -> Result<bool> {
+        self.0.is_stale(FilteredEntry { key, sequence, value }, oldest_in_use)
+    }
+
+    fn drops_many(
+        &self,
+        entries: &[FilteredEntry<'_>],
+        oldest_in_use: SequenceNumber,
+        out: &mut Vec<bool>,
+    ) -> Result<()> {
+        self.0.are_stale(entries, oldest_in_use, out)
+    }
+}
+
+/// The filter of a composite index with `maintenance=synchronous`.
+#[derive(Debug)]
+struct EntriesOfDeletedRanges {
+    layout: EntryLayout,
+    table: TreeReader,
+}
+
+impl CompactionFilter for EntriesOfDeletedRanges {
+    fn drops(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        _value: &[u8],
+        oldest_in_use: SequenceNumber,
+    ) -> Result<bool> {
+        // A malformed entry stays, for the check to report.
+        let Some(entry) = self.layout.parse(key, sequence) else { return Ok(false) };
+        Ok(self.table.newest_range_tombstone_at(entry.primary_key, oldest_in_use) > entry.sequence)
+    }
+}

@@ -1,0 +1,66 @@
+//! The records of a table as an index that is compared with them sees them.
+
+use bolide_base::{Result, SequenceNumber};
+
+use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
+use crate::check::CheckedTable;
+use crate::secondary_index::{IndexedRecord, slots_of};
+use crate::source::{ForwardCursor, ReadSource, TreeSource};
+use crate::spec::IndexSpec;
+
+/// Takes the attributes of an index out of records.
+pub(super) struct CheckedRecords<'c> {
+    table: &'c CheckedTable<'c>,
+    plan: AttributePlan,
+    slots: Vec<Slot>,
+    values: AttributeValues,
+}
+
+impl<'c> CheckedRecords<'c> {
+    /// For the index that `spec` declares, over the records in `table`.
+    ///
+    /// # Errors
+    /// As [`slots_of`].
+    pub(super) fn new(spec: &IndexSpec, table: &'c CheckedTable<'c>) -> Result<Self> {
+        let plan = AttributePlan::new(spec.paths().cloned());
+        let slots = slots_of(spec, &plan)?;
+        Ok(Self { table, plan, slots, values: AttributeValues::new() })
+    }
+
+    /// Calls `visit` with every record that `view` shows.
+    ///
+    /// # Errors
+    /// Those of reading, and of `visit`.
+    pub(super) fn for_each<S: ReadSource>(
+        &mut self,
+        view: &S,
+        mut visit: impl FnMut(&IndexedRecord<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut records = view.tree(self.table.tree)?.cursor(&[], None)?;
+        records.seek_to_first()?;
+        while records.valid() {
+            visit(&self.indexed(records.key(), records.sequence(), records.value())?)?;
+            records.next()?;
+        }
+        Ok(())
+    }
+
+    /// `record`, as it was written under `primary_key` at `sequence`.
+    ///
+    /// # Errors
+    /// `InvalidInput` where attributes cannot be taken out of it.
+    pub(super) fn indexed<'r>(
+        &'r mut self,
+        primary_key: &'r [u8],
+        sequence: SequenceNumber,
+        record: &[u8],
+    ) -> Result<IndexedRecord<'r>> {
+        self.table.extractor.extract(record, &self.plan, &mut self.values)?;
+        Ok(IndexedRecord { primary_key, sequence: Some(sequence), values: &self.values, slots: &self.slots })
+    }
+}
+
+/// A primary key for people.
+pub(super) fn show(key: &[u8]) -> String {
+    key.escape_ascii().to_string()
+}

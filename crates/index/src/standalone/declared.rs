@@ -1,0 +1,61 @@
+//! What every index with a tree of its own has: its declaration, its tree, and what validates its
+//! candidates.
+
+use bolide_base::TreeId;
+
+use crate::secondary_index::IndexedRecord;
+use crate::source::TreeSource;
+use crate::spec::{IndexSpec, Maintenance};
+use crate::standalone::covering;
+use crate::validation::{KeyIndexValidator, Validator, validator_for};
+
+/// A declaration and the tree behind it.
+#[derive(Debug)]
+pub(super) struct Declared {
+    pub(super) spec: IndexSpec,
+    tree: [TreeId; 1],
+    /// Asks the key index of the collection, where the declaration wants that.
+    keys: Option<KeyIndexValidator>,
+}
+
+impl Declared {
+    /// The index that `spec` declares, with its entries in `tree`.
+    pub(super) fn new(spec: IndexSpec, tree: TreeId) -> Self {
+        Self { spec, tree: [tree], keys: None }
+    }
+
+    /// Validates by the key index in `keys` from now on, if the declaration says `validation=key-index`.
+    pub(super) fn use_key_index(&mut self, keys: Option<TreeId>) {
+        self.keys = KeyIndexValidator::wanted_by(&self.spec, keys);
+    }
+
+    /// The tree of the entries.
+    pub(super) fn tree(&self) -> TreeId {
+        self.tree[0]
+    }
+
+    /// All trees: the one.
+    pub(super) fn trees(&self) -> &[TreeId] {
+        &self.tree
+    }
+
+    /// Whether commits remove the entries of the records that they replace.
+    pub(super) fn is_synchronous(&self) -> bool {
+        self.spec.maintenance() == Maintenance::Synchronous
+    }
+
+    /// What tells current candidates from obsolete ones.
+    pub(super) fn validator<T: TreeSource>(&self) -> &dyn Validator<T> {
+        match &self.keys {
+            Some(keys) => keys,
+            None => validator_for(&self.spec),
+        }
+    }
+
+    /// What an entry of `record` carries of its included attributes; empty where there are none.
+    pub(super) fn covering_of(&self, record: &IndexedRecord<'_>) -> Vec<u8> {
+        let mut covered = Vec::new();
+        covering::put_covering(record.values, record.split_slots(&self.spec).1, &mut covered);
+        covered
+    }
+}
