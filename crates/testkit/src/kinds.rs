@@ -36,7 +36,7 @@ pub const BUILT: [&str; 28] = [
     "eager:include=pad",
     "eager:include=pad,maintenance=synchronous",
     "eager:repair=primary-compaction",
-    "eager:repair=primary-compaction,split=off",
+    "eager:split=off,repair=primary-compaction",
     "embedded",
     "embedded:bloom_bits=1",
 ];
