@@ -15,6 +15,7 @@ pub mod keeper;
 mod key_heads;
 pub mod memtable;
 pub mod options;
+pub mod page_log;
 pub mod range_tombstones;
 pub mod record_log;
 pub mod store;

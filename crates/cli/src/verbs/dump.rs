@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bolide_index::embedded::describe_meta_block;
 use bolide_lsm::file_name::FileName;
+use bolide_lsm::page_log::describe_segment;
 use bolide_lsm::version::{describe_current, describe_manifest, owner_of_table};
 use bolide_lsm::wal::describe_wal;
 use bolide_lsm::{BatchReader, Operation};
@@ -29,6 +30,7 @@ pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
     let described = match FileName::parse(name) {
         Some(FileName::Table(_)) => describe_table(&vfs, path, &mut gate),
         Some(FileName::Wal(_)) => describe_wal(&vfs, path, &mut gate, &mut describe_batch),
+        Some(FileName::Region(_)) => describe_segment(&vfs, path, &mut gate),
         Some(FileName::Manifest(_)) => describe_manifest(&vfs, path, &mut gate),
         Some(FileName::Current) => describe_current(&vfs, path, &mut gate),
         other => return Err(nothing_to_show(path, other)),
@@ -71,7 +73,8 @@ fn nothing_to_show(path: &Path, name: Option<FileName>) -> Failure {
     };
     Failure::operation(
         format!("{} {what}", path.display()),
-        "give an sstable (000012.sst), a WAL (000013.wal), a manifest (MANIFEST-000003) or CURRENT",
+        "give an sstable (000012.sst), a WAL (000013.wal), a page segment (000014.region), a manifest (MANIFEST-000003) or \
+         CURRENT",
     )
 }
 

@@ -82,7 +82,7 @@ pub struct RegionStats {
     pub refused_frees: u64,
     /// Pages that the next cut would write.
     pub dirty_pages: u64,
-    /// Calls of [`RegionWriter::persist`] on backings where it does something.
+    /// Calls of `RegionWriter::persist` on backings where it does something.
     pub persist_calls: u64,
     /// Lines of 64 bytes that those calls covered.
     pub persisted_lines: u64,

@@ -1,0 +1,285 @@
+//! The byte layout of page segments.
+//!
+//! ```text
+//! file    := header record*
+//!
+//! header (64 bytes; this layout is the same in every format version)
+//!   offset size
+//!        0    8  magic "BolidPAG"
+//!        8    4  format version (1)
+//!       12    4  zero
+//!       16    8  feature bits; an unknown bit refuses to open
+//!       24    8  database id
+//!       32    8  number of this file
+//!       40    8  region id
+//!       48    8  zero
+//!       56    8  checksum of bytes 0..56 at offset 0
+//!
+//! record (32 bytes + body), without gaps
+//!        0    8  checksum of the record from byte 8 to its end, at the offset of that byte
+//!        8    1  kind: 1 = page, 2 = root
+//!        9    3  zero
+//!       12    4  length of the body
+//!       16    8  number of the cut that wrote it
+//!       24    8  page: its number; root: zero
+//!       32    …  page: the page without the zeros at its end, whole words; root: below
+//!
+//! root body (varints): region id, sequence number, pages, segments,
+//!                      for each segment: its number less the number before, length that counts
+//! ```
+//!
+//! Integers are little-endian. Checksums are those of [`FileIdentity::checksum`]: a record that is whole but
+//! lies in another place, file or database fails. A file belongs to one region, so that a page of another
+//! region fails too.
+//!
+//! Invariants: numbers of cuts do not fall within a file; segments of a root ascend, and the last is the
+//! file of the root itself, which counts up to the root.
+
+use bolide_base::coding::{Decoder, put_u32, put_u64, put_varint};
+use bolide_base::{Error, FileIdentity, MAX_SEQUENCE, Result, SequenceNumber};
+use bolide_storage::pmem::PAGE_BYTES;
+
+/// A segment is followed by a new one when it has grown over this, in bytes.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// The format version that this code writes, and the newest that it reads.
+const FORMAT_VERSION: u32 = 1;
+/// The feature bits that this code understands.
+const KNOWN_FEATURES: u64 = 0;
+const MAGIC: [u8; 8] = *b"BolidPAG";
+/// Length of the file header in bytes: the offset of the first record.
+pub(super) const HEADER_BYTES: usize = 64;
+/// Length of a record without its body, in bytes.
+pub(super) const RECORD_HEADER_BYTES: usize = 32;
+/// The longest body of a root, in bytes.
+const MAX_ROOT_BYTES: usize = 16 << 20;
+
+/// What a record holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RecordKind {
+    Page,
+    Root,
+}
+
+impl RecordKind {
+    fn byte(self) -> u8 {
+        match self {
+            Self::Page => 1,
+            Self::Root => 2,
+        }
+    }
+}
+
+/// The header of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    pub(super) identity: FileIdentity,
+    pub(super) region: u64,
+}
+
+impl SegmentHeader {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_BYTES);
+        out.extend_from_slice(&MAGIC);
+        put_u32(&mut out, FORMAT_VERSION);
+        put_u32(&mut out, 0);
+        put_u64(&mut out, KNOWN_FEATURES);
+        put_u64(&mut out, self.identity.database_id);
+        put_u64(&mut out, self.identity.file_number);
+        put_u64(&mut out, self.region);
+        put_u64(&mut out, 0);
+        let checksum = self.identity.checksum(0, &out);
+        put_u64(&mut out, checksum);
+        out
+    }
+
+    /// Reads the header of the file called `name`. Without `expected` its own identity is taken.
+    pub(super) fn decode(bytes: &[u8], name: &str, expected: Option<Self>) -> Result<Self> {
+        let damaged = |offset, what| Error::corruption(name, offset, what);
+        let cut_short = || damaged(0, "the file header is cut short");
+        let covered = bytes.get(..HEADER_BYTES - 8).ok_or_else(cut_short)?;
+        if !bytes.starts_with(&MAGIC) {
+            if bytes.starts_with(b"Bolid") {
+                return Err(damaged(0, "the first bytes are not those of a page segment"));
+            }
+            return Err(Error::unsupported(name, "not a Bolide page segment"));
+        }
+        let mut decoder = Decoder::new(bytes.get(8..).unwrap_or_default());
+        let mut number = || decoder.u64().ok_or_else(cut_short);
+        let version = number()? as u32;
+        let (features, database_id, file_number, region) = (number()?, number()?, number()?, number()?);
+        let (_zero, checksum) = (number()?, number()?);
+        let header = Self { identity: FileIdentity { database_id, file_number }, region };
+        if header.identity.checksum(0, covered) != checksum {
+            return Err(damaged(0, "the checksum of the file header does not match"));
+        }
+        if version != FORMAT_VERSION {
+            let what = format!("format version {version} of the page segment; this program knows 1");
+            return Err(Error::unsupported(name, what));
+        }
+        if features & !KNOWN_FEATURES != 0 {
+            return Err(Error::unsupported(name, format!("unknown feature bits {features:#x}")));
+        }
+        match expected {
+            Some(expected) if header.identity.database_id != expected.identity.database_id => {
+                Err(damaged(24, "the file belongs to another database"))
+            }
+            Some(expected) if header.identity != expected.identity => {
+                Err(damaged(32, "the file is another one under this name"))
+            }
+            Some(expected) if header.region != expected.region => {
+                Err(damaged(40, "the file belongs to another region"))
+            }
+            _ => Ok(header),
+        }
+    }
+}
+
+/// A record as it lies in a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record<'a> {
+    pub(super) kind: RecordKind,
+    pub(super) cut: u64,
+    pub(super) page: u64,
+    pub(super) body: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Appends the record, which will lie at `offset` of the file `identity`.
+    pub(super) fn put(&self, out: &mut Vec<u8>, offset: u64, identity: FileIdentity) {
+        let start = out.len();
+        put_u64(out, 0);
+        put_u32(out, u32::from(self.kind.byte()));
+        put_u32(out, self.body.len() as u32);
+        put_u64(out, self.cut);
+        put_u64(out, self.page);
+        out.extend_from_slice(self.body);
+        let checksum = identity.checksum(offset + 8, out.get(start + 8..).unwrap_or_default());
+        if let Some(place) = out.get_mut(start..start + 8) {
+            place.copy_from_slice(&checksum.to_le_bytes());
+        }
+    }
+
+    /// The length of the whole record whose header `bytes` begins with, if that can be a record's.
+    pub(super) fn len_of(bytes: &[u8]) -> Option<usize> {
+        let mut decoder = Decoder::new(bytes.get(8..RECORD_HEADER_BYTES)?);
+        let limit = match decoder.u32()? {
+            1 => PAGE_BYTES,
+            2 => MAX_ROOT_BYTES,
+            _ => return None,
+        };
+        let body = decoder.u32()? as usize;
+        (body <= limit).then_some(RECORD_HEADER_BYTES + body)
+    }
+
+    /// Reads a whole record, `bytes`, which lies at `offset` of the file `identity`. In words what is wrong.
+    pub(super) fn decode(
+        bytes: &'a [u8],
+        offset: u64,
+        identity: FileIdentity,
+    ) -> std::result::Result<Self, &'static str> {
+        const SHORT: &str = "a record is cut short";
+        if Self::len_of(bytes) != Some(bytes.len()) {
+            return Err("the header of a record is not valid");
+        }
+        let mut decoder = Decoder::new(bytes);
+        let checksum = decoder.u64().ok_or(SHORT)?;
+        if identity.checksum(offset + 8, decoder.rest()) != checksum {
+            return Err("the checksum of a record does not match");
+        }
+        let kind = if decoder.u32().ok_or(SHORT)? == 1 { RecordKind::Page } else { RecordKind::Root };
+        let _len = decoder.u32().ok_or(SHORT)?;
+        let (cut, page) = (decoder.u64().ok_or(SHORT)?, decoder.u64().ok_or(SHORT)?);
+        Ok(Self { kind, cut, page, body: decoder.rest() })
+    }
+}
+
+/// Where a root lies: what the manifest keeps of it.
+///
+/// ```
+/// use bolide_lsm::page_log::RootPointer;
+/// let root = RootPointer { file: 7, offset: 4160, len: 48 };
+/// assert_eq!(RootPointer::decode(&root.encode()), Some(root));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RootPointer {
+    /// The number of the segment.
+    pub file: u64,
+    /// The offset of the root's record in it, in bytes.
+    pub offset: u64,
+    /// The length of the record, in bytes.
+    pub len: u64,
+}
+
+impl RootPointer {
+    /// The pointer as three varints.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        [self.file, self.offset, self.len].into_iter().for_each(|number| put_varint(&mut out, number));
+        out
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut decoder = Decoder::new(bytes);
+        let root = Self { file: decoder.varint()?, offset: decoder.varint()?, len: decoder.varint()? };
+        (decoder.is_empty() && root.is_plausible()).then_some(root)
+    }
+
+    /// Whether there can be a root of this length at this offset.
+    pub(super) fn is_plausible(&self) -> bool {
+        let lens = RECORD_HEADER_BYTES as u64..=(RECORD_HEADER_BYTES + MAX_ROOT_BYTES) as u64;
+        self.offset >= HEADER_BYTES as u64 && lens.contains(&self.len) && self.offset < 1 << 62
+    }
+}
+
+/// What a root says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Root {
+    pub(super) region: u64,
+    /// The cut has every change up to this sequence number and none above.
+    pub(super) sequence: SequenceNumber,
+    /// How many pages have a record.
+    pub(super) pages: u64,
+    /// Segments by number, and the length up to which each counts.
+    pub(super) segments: Vec<(u64, u64)>,
+}
+
+impl Root {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let head = [self.region, self.sequence, self.pages, self.segments.len() as u64];
+        head.into_iter().for_each(|number| put_varint(&mut out, number));
+        let mut before = 0;
+        for &(number, len) in &self.segments {
+            put_varint(&mut out, number - before);
+            put_varint(&mut out, len);
+            before = number;
+        }
+        out
+    }
+
+    /// Reads a root's body; `None` unless it is one.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut decoder = Decoder::new(bytes);
+        let region = decoder.varint()?;
+        let sequence = decoder.varint().filter(|&sequence| sequence <= MAX_SEQUENCE)?;
+        let pages = decoder.varint()?;
+        // Two bytes each at least.
+        let count = decoder.varint().filter(|&count| count <= decoder.rest().len() as u64 / 2)?;
+        let mut segments = Vec::with_capacity(count as usize);
+        let mut before = 0_u64;
+        for _ in 0..count {
+            let number = before.checked_add(decoder.varint().filter(|&step| step > 0)?)?;
+            segments.push((number, decoder.varint().filter(|&len| len >= HEADER_BYTES as u64)?));
+            before = number;
+        }
+        decoder.is_empty().then_some(Self { region, sequence, pages, segments })
+    }
+}
+
+/// A page without the zeros at its end, in whole words.
+pub(super) fn trimmed(page: &[u8]) -> &[u8] {
+    let end = page.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    page.get(..end.next_multiple_of(8)).unwrap_or(page)
+}

@@ -1,0 +1,172 @@
+//! A region from a root, and checking one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::{Error, FileIdentity, Result, SequenceNumber};
+use bolide_storage::Vfs;
+use bolide_storage::pmem::{EXTENT_BYTES, PAGE_BYTES, Region, RegionOptions, RegionRestore};
+
+use super::format::{Record, RecordKind, Root, RootPointer, SegmentHeader};
+use super::log::{PageLog, Segment};
+use super::scan::SegmentScan;
+use super::segment_output::Placed;
+use crate::file_name::FileName;
+
+/// A region as it was at a root.
+#[derive(Debug)]
+pub struct LoadedRegion {
+    /// The region, ready for use.
+    pub region: Region,
+    /// Its log, ready for the next cut.
+    pub log: PageLog,
+    /// The region has every change through this sequence number and none above.
+    pub sequence: SequenceNumber,
+}
+
+/// What a root says of itself, all of it checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RootSummary {
+    /// The region has every change through this sequence number and none above.
+    pub sequence: SequenceNumber,
+    /// Pages that have a record.
+    pub pages: u64,
+    /// The segments that it needs, with the length up to which each counts.
+    pub segments: Vec<(u64, u64)>,
+}
+
+impl PageLog {
+    /// Reads the region of `root` and checks every byte that counts. `options` has the region's id; its name
+    /// is that of messages about the region's own structure.
+    ///
+    /// Cost: one pass over the segments of the root, in order, and the memory of the region.
+    ///
+    /// # Errors
+    /// `Corruption` with file and offset; `NotFound` for a segment that is not there; `Unsupported` for
+    /// a newer format.
+    pub fn load(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        database_id: u64,
+        root: RootPointer,
+        options: RegionOptions,
+    ) -> Result<LoadedRegion> {
+        let region = options.id;
+        let mut restore = RegionRestore::new(options);
+        let mut page_bytes = [0; PAGE_BYTES];
+        let (log, sequence) = Self::read(vfs, dir, database_id, region, root, &mut |page, body| {
+            let (head, tail) = page_bytes.split_at_mut(body.len());
+            head.copy_from_slice(body);
+            tail.fill(0);
+            restore.put_page(page, &page_bytes)
+        })?;
+        Ok(LoadedRegion { region: restore.finish()?, log, sequence })
+    }
+
+    /// Reads all that counts for `root` and checks it, without keeping it.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn verify(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        database_id: u64,
+        region: u64,
+        root: RootPointer,
+    ) -> Result<RootSummary> {
+        let summary = Self::summary(&*vfs, dir, database_id, region, root)?;
+        Self::read(vfs, dir, database_id, region, root, &mut |_, _| Ok(()))?;
+        Ok(summary)
+    }
+
+    /// What the root says, without its segments: which files a checkpoint needs.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), of the root alone.
+    pub fn summary(
+        vfs: &dyn Vfs,
+        dir: &Path,
+        database_id: u64,
+        region: u64,
+        root: RootPointer,
+    ) -> Result<RootSummary> {
+        let (_, root) = read_root(vfs, dir, database_id, region, root)?;
+        Ok(RootSummary { sequence: root.sequence, pages: root.pages, segments: root.segments })
+    }
+
+    fn read(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        database_id: u64,
+        region: u64,
+        pointer: RootPointer,
+        put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<(Self, SequenceNumber)> {
+        let (last_cut, root) = read_root(&*vfs, dir, database_id, region, pointer)?;
+        let mut scans = Vec::new();
+        let mut segments = BTreeMap::new();
+        for &(file_number, len) in &root.segments {
+            let expected = SegmentHeader { identity: FileIdentity { database_id, file_number }, region };
+            let scan = SegmentScan::open(&*vfs, dir, expected, len)?;
+            segments.insert(file_number, Segment { file: scan.file(), len, live_bytes: 0 });
+            scans.push(scan);
+        }
+        // Each extent has a page at least: its bitmap.
+        let limit = root.pages.saturating_mul((EXTENT_BYTES / PAGE_BYTES) as u64);
+        let mut log = Self::create(vfs, dir, database_id, region).restored(pointer, last_cut, segments);
+        for scan in &mut scans {
+            let file = scan.header().identity.file_number;
+            let mut cut = 0;
+            loop {
+                let position = scan.position();
+                let Some(found) = scan.next_record()? else { break };
+                let Record { kind, page, body, cut: here } = found.record;
+                let placed = Placed { file, offset: found.offset, len: found.len as u32 };
+                if here < cut || here > last_cut || page >= limit {
+                    let path = FileName::Region(file).path(dir);
+                    let what = "the record is of a cut or a page that cannot be here";
+                    return Err(Error::corruption(path.display(), position, what));
+                }
+                cut = here;
+                if kind == RecordKind::Page {
+                    put(page, body)?;
+                    log.note(page, placed);
+                }
+            }
+        }
+        let pages = log.page_count();
+        if pages != root.pages {
+            let path = FileName::Region(pointer.file).path(dir);
+            let what = format!("the root names {} pages; its segments have {pages}", root.pages);
+            return Err(Error::corruption(path.display(), pointer.offset, what));
+        }
+        Ok((log, root.sequence))
+    }
+}
+
+/// The root that lies at `pointer`, and the number of its cut.
+fn read_root(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    database_id: u64,
+    region: u64,
+    pointer: RootPointer,
+) -> Result<(u64, Root)> {
+    let path = FileName::Region(pointer.file).path(dir);
+    let damaged = |what: &str| Error::corruption(path.display(), pointer.offset, what);
+    if !pointer.is_plausible() {
+        return Err(damaged("the manifest names a root that cannot be"));
+    }
+    let identity = FileIdentity { database_id, file_number: pointer.file };
+    let scan = SegmentScan::open(vfs, dir, SegmentHeader { identity, region }, pointer.offset + pointer.len)?;
+    let mut bytes = vec![0; pointer.len as usize];
+    scan.file().read_exact_at(pointer.offset, &mut bytes)?;
+    let record = Record::decode(&bytes, pointer.offset, identity).map_err(damaged)?;
+    let root = Root::decode(record.body).filter(|_| record.kind == RecordKind::Root);
+    let root = root.ok_or_else(|| damaged("the record is no root"))?;
+    if root.region != region || root.segments.last() != Some(&(pointer.file, pointer.offset)) {
+        return Err(damaged("the root contradicts its place"));
+    }
+    Ok((record.cut, root))
+}

@@ -1,0 +1,416 @@
+//! Cuts, crashes, faults and damage against a model of what the region holds.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::{ErrorKind, FileIdentity, Result};
+use bolide_storage::pmem::{GRANULE_BYTES, Place, Region, RegionOptions};
+use bolide_storage::{CrashMode, Fault, FaultPlan, RecordImages, SimRng, SimVfs, Vfs};
+
+use super::*;
+use crate::file_name::FileName;
+use crate::page_log::log::Limits;
+use crate::record_log::{LogHeader, LogReader, LogRole, LogWriter};
+
+const DATABASE: u64 = 77;
+const REGION: u64 = 5;
+const MANIFEST: FileIdentity = FileIdentity { database_id: DATABASE, file_number: 1 };
+const SMALL: Limits =
+    Limits { segment_bytes: 60_000, kept_garbage_bytes: 20_000, kept_segments: 4, least_moved_bytes: 10_000 };
+
+/// Live blocks with their bytes.
+type Blocks = BTreeMap<Place, Vec<u8>>;
+
+fn dir() -> &'static Path {
+    Path::new("db")
+}
+
+fn options() -> RegionOptions {
+    RegionOptions::new().id(REGION).name("region 5").limit_bytes(64 << 20)
+}
+
+fn manifest_path() -> std::path::PathBuf {
+    FileName::Manifest(1).path(dir())
+}
+
+/// A region with its log, and a manifest that names roots.
+struct Machine {
+    vfs: SimVfs,
+    rng: SimRng,
+    region: Region,
+    log: PageLog,
+    manifest: LogWriter,
+    blocks: Blocks,
+    next_file: u64,
+    sequence: u64,
+    /// What every root that may have become durable stands for, by sequence number.
+    states: BTreeMap<u64, Blocks>,
+    /// The sequence number of the last root that was installed.
+    installed: u64,
+}
+
+impl Machine {
+    fn new(seed: u64) -> Self {
+        let vfs = SimVfs::new(seed);
+        vfs.create_dir_all(dir()).unwrap();
+        vfs.sync_dir(Path::new("")).unwrap();
+        let header =
+            LogHeader { role: LogRole::Manifest, identity: MANIFEST, previous_number: 0, previous_len: 0 };
+        let manifest = LogWriter::create(&vfs, &manifest_path(), header).unwrap();
+        let mut log = PageLog::create(Arc::new(vfs.clone()), dir(), DATABASE, REGION);
+        log.limits = SMALL;
+        Self {
+            vfs,
+            rng: SimRng::new(seed),
+            region: Region::in_memory(options()).unwrap(),
+            log,
+            manifest,
+            blocks: Blocks::new(),
+            next_file: 2,
+            sequence: 0,
+            states: BTreeMap::new(),
+            installed: 0,
+        }
+    }
+
+    fn change(&mut self) {
+        change(&mut self.rng, &self.region, &mut self.blocks);
+        self.sequence += 1;
+    }
+
+    /// One checkpoint with writes in the middle. On an error the region's cut is given up.
+    fn checkpoint(&mut self, writes: u64) -> Result<()> {
+        self.states.insert(self.sequence, self.blocks.clone());
+        let sequence = self.sequence;
+        let mut cut = self.region.cut().unwrap();
+        for _ in 0..writes {
+            change(&mut self.rng, &self.region, &mut self.blocks);
+            self.sequence += 1;
+        }
+        let next_file = &mut self.next_file;
+        let pending = self.log.append_cut(&mut cut, sequence, &mut || {
+            *next_file += 1;
+            Ok(*next_file)
+        })?;
+        assert_eq!(pending.sequence(), sequence);
+        let root = pending.root().encode();
+        self.manifest.append([root.as_slice()])?;
+        self.manifest.sync()?;
+        let files: Vec<u64> = pending.files().collect();
+        let obsolete = self.log.install(pending);
+        cut.finish().unwrap();
+        self.installed = sequence;
+        for number in obsolete {
+            assert!(!files.contains(&number));
+            let _ = self.vfs.remove(&FileName::Region(number).path(dir()));
+        }
+        Ok(())
+    }
+}
+
+fn change(rng: &mut SimRng, region: &Region, blocks: &mut Blocks) {
+    let writer = region.writer();
+    match rng.below(6) {
+        0 if blocks.len() > 20 => {
+            let (&at, bytes) = blocks.iter().nth(rng.below(blocks.len() as u64) as usize).unwrap();
+            writer.free(at, bytes.len());
+            blocks.remove(&at);
+        }
+        1..=3 if blocks.len() > 10 => {
+            let index = rng.below(blocks.len() as u64) as usize;
+            let (&at, bytes) = blocks.iter_mut().nth(index).unwrap();
+            let word = rng.below(bytes.len() as u64 / 8) as usize * 8;
+            let value = rng.next_u64();
+            writer.store(at + word as Place, value).unwrap();
+            bytes[word..word + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        _ => {
+            let len = (rng.below(5_000) as usize + 1).next_multiple_of(8);
+            let at = writer.allocate(len).unwrap();
+            let bytes: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
+            writer.write(at, &bytes).unwrap();
+            blocks.insert(at, bytes);
+        }
+    }
+}
+
+fn assert_holds(region: &Region, blocks: &Blocks, what: &str) {
+    let mut out = Vec::new();
+    for (&at, bytes) in blocks {
+        out.clear();
+        region.read(at, bytes.len(), &mut out).unwrap();
+        assert!(&out == bytes, "{what}: block {at}");
+    }
+    let expected: usize = blocks.values().map(|bytes| bytes.len().next_multiple_of(GRANULE_BYTES)).sum();
+    assert_eq!(region.stats().allocated_bytes, expected as u64, "{what}");
+}
+
+/// The last root that the manifest names.
+fn last_root(vfs: &SimVfs) -> Option<RootPointer> {
+    let file = vfs.open(&manifest_path()).ok()?;
+    let mut reader = LogReader::open(file, "manifest", LogRole::Manifest, Some(MANIFEST)).ok()?;
+    let mut last = None;
+    while let Some(record) = reader.next_record().unwrap() {
+        last = Some(RootPointer::decode(record.payload).unwrap());
+    }
+    last
+}
+
+fn load(vfs: &SimVfs, root: RootPointer) -> Result<LoadedRegion> {
+    PageLog::load(Arc::new(vfs.clone()), dir(), DATABASE, root, options())
+}
+
+/// What a boot from this disk finds is a state that was cut, no older than `installed`.
+fn assert_boots(vfs: &SimVfs, states: &BTreeMap<u64, Blocks>, installed: u64, what: &str) {
+    let Some(root) = last_root(vfs) else {
+        assert_eq!(installed, 0, "{what}: no root is left");
+        return;
+    };
+    let loaded = load(vfs, root).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(loaded.sequence >= installed, "{what}");
+    assert_holds(&loaded.region, &states[&loaded.sequence], what);
+    let summary = PageLog::verify(Arc::new(vfs.clone()), dir(), DATABASE, REGION, root).unwrap();
+    assert_eq!(summary.sequence, loaded.sequence);
+    assert_eq!(
+        summary.segments.iter().map(|&(number, _)| number).collect::<Vec<_>>(),
+        loaded.log.live_files()
+    );
+}
+
+#[test]
+fn cuts_come_back_over_many_sessions_and_space_stays_bounded() {
+    for seed in 0..4 {
+        let mut machine = Machine::new(seed);
+        let mut moved = 0;
+        for round in 0..60 {
+            for _ in 0..machine.rng.below(30) {
+                machine.change();
+            }
+            let writes = machine.rng.below(10);
+            machine.checkpoint(writes).unwrap();
+            let what = format!("seed {seed}, round {round}");
+            assert_boots(&machine.vfs, &machine.states, machine.installed, &what);
+            let stats = machine.log.stats();
+            assert!(stats.total_bytes <= 2 * stats.live_bytes + 200_000, "{what}: {stats:?}");
+            assert!(stats.segments <= SMALL.kept_segments + 2 * stats.live_bytes / SMALL.segment_bytes + 4);
+            if machine.rng.one_in(4) {
+                // Another session, from the root. What was written after it is gone.
+                let loaded = load(&machine.vfs, last_root(&machine.vfs).unwrap()).unwrap();
+                let before = machine.log.stats();
+                moved += before.moved_bytes;
+                machine.log = loaded.log;
+                machine.log.limits = SMALL;
+                let after = machine.log.stats();
+                assert_eq!((after.pages, after.total_bytes), (before.pages, before.total_bytes), "{what}");
+                machine.region = loaded.region;
+                machine.blocks = machine.states[&machine.installed].clone();
+            }
+        }
+        assert!(moved > 0, "seed {seed}: nothing was ever moved");
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_call_leaves_the_last_root_or_the_one_before() {
+    for seed in 0..3 {
+        let mut machine = Machine::new(seed);
+        // Rounds before, so that segments are emptied and removed under the images.
+        for round in 0..14 {
+            for _ in 0..25 {
+                machine.change();
+            }
+            let installed = machine.installed;
+            machine.vfs.record_images(RecordImages::Writes);
+            machine.checkpoint(3).unwrap();
+            machine.vfs.record_images(RecordImages::Never);
+            for image in machine.vfs.take_images() {
+                for mode in CrashMode::EACH {
+                    let what = format!(
+                        "seed {seed}, round {round}, {mode:?} before {} ({})",
+                        image.before, image.call
+                    );
+                    assert_boots(&image.vfs.crash(mode), &machine.states, installed, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn failures_lose_nothing_and_the_next_cut_has_it_all() {
+    for fault in Fault::EACH {
+        for at in 1.. {
+            let mut machine = Machine::new(at);
+            for _ in 0..3 {
+                for _ in 0..30 {
+                    machine.change();
+                }
+                machine.checkpoint(2).unwrap();
+            }
+            for _ in 0..30 {
+                machine.change();
+            }
+            let sticky = at % 2 == 0;
+            machine.vfs.set_fault(Some(FaultPlan { fault, at, sticky }));
+            let result = machine.checkpoint(2);
+            let met = machine.vfs.eligible_calls(fault) >= at;
+            machine.vfs.set_fault(None);
+            let what = format!("{fault:?} at {at}, sticky {sticky}: {result:?}");
+            if let Err(error) = &result {
+                let expected = if fault == Fault::NoSpace { ErrorKind::NoSpace } else { ErrorKind::Io };
+                let poisoned = error.kind() == ErrorKind::Poisoned;
+                assert!(error.kind() == expected || poisoned, "{what}");
+            }
+            let what = format!("{fault:?} at {at}, sticky {sticky}");
+            for mode in CrashMode::EACH {
+                assert_boots(&machine.vfs.crash(mode), &machine.states, machine.installed, &what);
+            }
+            if !machine.manifest.is_poisoned() {
+                machine.change();
+                machine.checkpoint(0).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(machine.installed, machine.sequence);
+                assert_boots(&machine.vfs.crash(CrashMode::None), &machine.states, machine.installed, &what);
+            }
+            if !met {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found_and_named() {
+    let mut machine = Machine::new(3);
+    for _ in 0..6 {
+        for _ in 0..12 {
+            machine.change();
+        }
+        machine.checkpoint(2).unwrap();
+    }
+    let root = last_root(&machine.vfs).unwrap();
+    let summary = PageLog::verify(Arc::new(machine.vfs.clone()), dir(), DATABASE, REGION, root).unwrap();
+    let mut rng = SimRng::new(9);
+    for &(number, len) in &summary.segments {
+        let path = FileName::Region(number).path(dir());
+        // The root lies behind what counts of its segment.
+        let len = if number == root.file { root.offset + root.len } else { len };
+        let offsets: Vec<u64> =
+            (0..64).chain((0..300).map(|_| rng.below(len))).chain(len - 40..len).collect();
+        for offset in offsets {
+            let vfs = machine.vfs.clone_disk();
+            let bit = rng.below(8);
+            vfs.damage(&path, |bytes| bytes[offset as usize] ^= 1 << bit).unwrap();
+            let error = load(&vfs, root).expect_err("a flipped bit was not found");
+            assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{error}");
+            assert!(error.message().contains(&path.display().to_string()), "{error}");
+            let verified = PageLog::verify(Arc::new(vfs), dir(), DATABASE, REGION, root);
+            assert_eq!(verified.unwrap_err().message(), error.message());
+        }
+        for cut in [0, 10, 63, 64, len / 2, len - 1] {
+            let vfs = machine.vfs.clone_disk();
+            vfs.damage(&path, |bytes| bytes.truncate(cut as usize)).unwrap();
+            let error = load(&vfs, root).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+            assert!(error.message().contains(&path.display().to_string()), "{error}");
+        }
+        let vfs = machine.vfs.clone_disk();
+        vfs.remove(&path).unwrap();
+        assert_eq!(load(&vfs, root).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
+
+#[test]
+fn files_in_the_wrong_place_are_refused() {
+    let mut machine = Machine::new(4);
+    machine.change();
+    machine.checkpoint(0).unwrap();
+    let root = last_root(&machine.vfs).unwrap();
+    let vfs = || Arc::new(machine.vfs.clone());
+    let of_database = PageLog::load(vfs(), dir(), DATABASE + 1, root, options()).unwrap_err();
+    assert!(of_database.message().contains("another database"), "{of_database}");
+    let of_region = PageLog::load(vfs(), dir(), DATABASE, root, options().id(6)).unwrap_err();
+    assert!(of_region.message().contains("another region"), "{of_region}");
+    let (from, to) = (FileName::Region(root.file).path(dir()), FileName::Region(99).path(dir()));
+    machine.vfs.hard_link(&from, &to).unwrap();
+    let renamed =
+        PageLog::load(vfs(), dir(), DATABASE, RootPointer { file: 99, ..root }, options()).unwrap_err();
+    assert!(renamed.message().contains("another one under this name"), "{renamed}");
+    for wrong in [
+        RootPointer { offset: root.offset + 1, ..root },
+        RootPointer { len: root.len - 1, ..root },
+        RootPointer { offset: 64, ..root },
+        RootPointer { offset: u64::MAX, ..root },
+        RootPointer { len: u64::MAX, ..root },
+        RootPointer { offset: 0, len: 64, ..root },
+    ] {
+        let error = PageLog::load(vfs(), dir(), DATABASE, wrong, options()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    }
+    assert_eq!(RootPointer::decode(&[1, 64]), None);
+    assert_eq!(RootPointer::decode(&[1, 64, 40, 0]), None);
+}
+
+#[test]
+fn a_copy_by_links_stays_what_it_was() {
+    let mut machine = Machine::new(5);
+    for _ in 0..50 {
+        machine.change();
+    }
+    machine.checkpoint(0).unwrap();
+    let (root, then) = (last_root(&machine.vfs).unwrap(), machine.blocks.clone());
+    let copy = Path::new("copy");
+    machine.vfs.create_dir_all(copy).unwrap();
+    for number in machine.log.live_files() {
+        let name = FileName::Region(number);
+        machine.vfs.hard_link(&name.path(dir()), &name.path(copy)).unwrap();
+    }
+    for _ in 0..20 {
+        for _ in 0..20 {
+            machine.change();
+        }
+        machine.checkpoint(1).unwrap();
+    }
+    let loaded = PageLog::load(Arc::new(machine.vfs.clone()), copy, DATABASE, root, options()).unwrap();
+    assert_holds(&loaded.region, &then, "the copy");
+}
+
+#[test]
+fn a_cut_costs_what_changed() {
+    let mut machine = Machine::new(6);
+    machine.log.limits = Limits::default();
+    let at = machine.region.writer().allocate(1 << 20).unwrap();
+    machine.region.writer().write(at, &[7; 1 << 20]).unwrap();
+    machine.sequence = 1;
+    machine.checkpoint(0).unwrap();
+    let before = machine.log.stats();
+    assert!(before.total_bytes > 1 << 20);
+    machine.region.writer().store(at + 500_000, 1).unwrap();
+    machine.sequence = 2;
+    machine.checkpoint(0).unwrap();
+    let written = machine.log.stats().written_bytes - before.written_bytes;
+    // The page, and the header page for the roots is not dirty.
+    assert_eq!(written, 4096 + 32);
+}
+
+#[test]
+fn a_segment_is_shown_record_by_record() {
+    let mut machine = Machine::new(7);
+    machine.change();
+    machine.checkpoint(0).unwrap();
+    machine.change();
+    machine.checkpoint(0).unwrap();
+    let path = FileName::Region(last_root(&machine.vfs).unwrap().file).path(dir());
+    let mut text = String::new();
+    describe_segment(&machine.vfs, &path, &mut text).unwrap();
+    assert!(
+        text.starts_with("page segment 3 of region 5, database 000000000000004d\n@64 cut 1 page 0 of "),
+        "{text}"
+    );
+    assert!(text.contains("cut 2 root: sequence 2, "), "{text}");
+    assert!(text.ends_with(" end\n"), "{text}");
+    machine.vfs.damage(&path, |bytes| bytes[200] ^= 1).unwrap();
+    text.clear();
+    describe_segment(&machine.vfs, &path, &mut text).unwrap();
+    assert!(text.contains("damaged at byte 144"), "{text}");
+}
