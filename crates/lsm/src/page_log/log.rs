@@ -7,7 +7,8 @@
 //! 3. [`PageLog::install`] takes the cut for the state, and hands back the segments that are of no use any
 //!    more; the caller finishes the cut of the region.
 //!
-//! If a step fails, the caller drops the pending cut and the region's cut, whose pages are dirty again.
+//! If a step fails, the caller drops the pending cut and the region's cut, whose pages are dirty again. Segments
+//! that the pending cut began may be removed then; they are not used again.
 //! Records of a cut that was not installed may count later, as parts of the segment that they lie in. They
 //! do no harm: each of their pages is written again by the next cut, and a page that was moved has the same
 //! content in both places.
@@ -19,11 +20,12 @@
 //! is there.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bolide_base::{Error, FileIdentity, Result, SequenceNumber};
-use bolide_storage::pmem::Cut;
+use bolide_storage::pmem::{Cut, Region};
 use bolide_storage::{File, Vfs};
 
 use super::format::{
@@ -226,13 +228,15 @@ impl PageLog {
     /// # Errors
     /// Those of the file system and of `numbers`; `Corruption` if a page to be moved is damaged. The state is
     /// as before, and the next cut begins a new segment.
-    pub fn append_cut(
+    pub fn append_cut<R: Deref<Target = Region>>(
         &mut self,
-        cut: &mut Cut<'_>,
+        cut: &mut Cut<R>,
         sequence: SequenceNumber,
         numbers: &mut dyn FnMut() -> Result<u64>,
     ) -> Result<PendingCut> {
         self.cut += 1;
+        // The store removes what a cut began that was not installed.
+        self.open = self.open.take().filter(|open| self.is_listed(open));
         let newest = self.live_files().last().copied().unwrap_or(0);
         let mut ascending = || match numbers()? {
             number if number > newest => Ok(number),
@@ -258,10 +262,10 @@ impl PageLog {
         }
     }
 
-    fn append_to(
+    fn append_to<R: Deref<Target = Region>>(
         &self,
         output: &mut SegmentOutput<'_>,
-        cut: &mut Cut<'_>,
+        cut: &mut Cut<R>,
         sequence: SequenceNumber,
     ) -> Result<PendingCut> {
         let mut changes = BTreeMap::new();
@@ -317,6 +321,11 @@ impl PageLog {
         self.written_bytes += pending.written_bytes;
         self.moved_bytes += pending.moved_bytes;
         before.into_keys().filter(|number| !self.segments.contains_key(number)).collect()
+    }
+
+    /// Whether the root in force needs the segment.
+    fn is_listed(&self, segment: &OpenSegment) -> bool {
+        self.segments.contains_key(&segment.header.identity.file_number)
     }
 
     fn place(&self, page: u64) -> Option<Placed> {

@@ -48,6 +48,8 @@ struct Machine {
     states: BTreeMap<u64, Blocks>,
     /// The sequence number of the last root that was installed.
     installed: u64,
+    /// Whether the next cut is not to be installed.
+    refuse: bool,
 }
 
 impl Machine {
@@ -71,6 +73,7 @@ impl Machine {
             sequence: 0,
             states: BTreeMap::new(),
             installed: 0,
+            refuse: false,
         }
     }
 
@@ -88,6 +91,7 @@ impl Machine {
             change(&mut self.rng, &self.region, &mut self.blocks);
             self.sequence += 1;
         }
+        let first = self.next_file;
         let next_file = &mut self.next_file;
         let pending = self.log.append_cut(&mut cut, sequence, &mut || {
             *next_file += 1;
@@ -95,9 +99,16 @@ impl Machine {
         })?;
         assert_eq!(pending.sequence(), sequence);
         let root = pending.root().encode();
+        let files: Vec<u64> = pending.files().collect();
+        if std::mem::take(&mut self.refuse) {
+            // Nothing names the root: what the cut began is removed.
+            for number in files.into_iter().filter(|&number| number > first) {
+                self.vfs.remove(&FileName::Region(number).path(dir())).unwrap();
+            }
+            return Ok(());
+        }
         self.manifest.append([root.as_slice()])?;
         self.manifest.sync()?;
-        let files: Vec<u64> = pending.files().collect();
         let obsolete = self.log.install(pending);
         cut.finish().unwrap();
         self.installed = sequence;
@@ -188,6 +199,7 @@ fn cuts_come_back_over_many_sessions_and_space_stays_bounded() {
                 machine.change();
             }
             let writes = machine.rng.below(10);
+            machine.refuse = machine.rng.one_in(4);
             machine.checkpoint(writes).unwrap();
             let what = format!("seed {seed}, round {round}");
             assert_boots(&machine.vfs, &machine.states, machine.installed, &what);

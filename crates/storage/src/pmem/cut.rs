@@ -1,5 +1,8 @@
 //! Cuts: all of a region as it was at one moment, taken while writers go on.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use bolide_base::{Error, ErrorKind, Result};
 
 use super::layout::PAGE_BYTES;
@@ -12,9 +15,11 @@ use super::region::Region;
 ///
 /// [`finish`](Self::finish) says that all pages are durable. A cut that is dropped without leaves its pages
 /// dirty: the next one has them too.
+///
+/// `R` is how the cut holds on to its region: `&Region`, or `Arc<Region>` for a cut that borrows nothing.
 #[derive(Debug)]
-pub struct Cut<'a> {
-    region: &'a Region,
+pub struct Cut<R: Deref<Target = Region>> {
+    region: R,
     pages: usize,
     buffer: Box<[u8]>,
     ended: bool,
@@ -26,7 +31,7 @@ impl Region {
     ///
     /// # Errors
     /// `Conflict` while another cut is open; `Unsupported` if the region is durable by itself.
-    pub fn cut(&self) -> Result<Cut<'_>> {
+    pub fn cut(&self) -> Result<Cut<&Self>> {
         self.cut_with(|| ()).map(|(cut, ())| cut)
     }
 
@@ -35,27 +40,39 @@ impl Region {
     ///
     /// # Errors
     /// As [`cut`](Self::cut).
-    pub fn cut_with<T>(&self, at_rest: impl FnOnce() -> T) -> Result<(Cut<'_>, T)> {
-        if !self.pages.takes_cuts() {
+    pub fn cut_with<T>(&self, at_rest: impl FnOnce() -> T) -> Result<(Cut<&Self>, T)> {
+        Cut::begin(self, at_rest)
+    }
+
+    /// The same, for a cut that borrows nothing.
+    ///
+    /// # Errors
+    /// As [`cut`](Self::cut).
+    pub fn cut_owned<T>(self: &Arc<Self>, at_rest: impl FnOnce() -> T) -> Result<(Cut<Arc<Self>>, T)> {
+        Cut::begin(Arc::clone(self), at_rest)
+    }
+}
+
+impl<R: Deref<Target = Region>> Cut<R> {
+    fn begin<T>(region: R, at_rest: impl FnOnce() -> T) -> Result<(Self, T)> {
+        if !region.pages.takes_cuts() {
             let what = "this region is durable by itself and takes no cuts";
-            return Err(Error::unsupported(self.name(), what));
+            return Err(Error::unsupported(region.name(), what));
         }
-        let gate = self.gate.write();
-        let pages = self.pages.begin_cut().ok_or_else(|| {
-            let message = format!("{}: another cut of the region is open", self.name());
+        let gate = region.gate.write();
+        let pages = region.pages.begin_cut().ok_or_else(|| {
+            let message = format!("{}: another cut of the region is open", region.name());
             Error::new(ErrorKind::Conflict, message)
         })?;
         let noted = at_rest();
         drop(gate);
         let buffer = vec![0; PAGE_BYTES].into_boxed_slice();
-        Ok((Cut { region: self, pages, buffer, ended: false }, noted))
+        Ok((Self { region, pages, buffer, ended: false }, noted))
     }
-}
 
-impl Cut<'_> {
     /// The region that is cut.
     pub fn region(&self) -> &Region {
-        self.region
+        &self.region
     }
 
     /// How many pages there are in all.
@@ -85,7 +102,7 @@ impl Cut<'_> {
     pub fn abandon(self) {}
 }
 
-impl Drop for Cut<'_> {
+impl<R: Deref<Target = Region>> Drop for Cut<R> {
     fn drop(&mut self) {
         if !self.ended {
             self.region.pages.end_cut(&self.region.table, false);

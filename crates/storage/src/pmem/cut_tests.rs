@@ -11,7 +11,7 @@ use crate::SimRng;
 /// Pages by number, as cuts have written them.
 type Pages = BTreeMap<u64, Vec<u8>>;
 
-fn take(cut: &mut Cut<'_>, pages: &mut Pages) {
+fn take(cut: &mut Cut<&Region>, pages: &mut Pages) {
     while let Some((page, bytes)) = cut.next_page() {
         pages.insert(page, bytes.to_vec());
     }
