@@ -16,8 +16,8 @@
 //! # Invariants
 //! * One thread at a time applies, in the order of the log; no cut is taken meanwhile.
 //! * A root at sequence number S becomes durable only after the log was synced through S.
-//! * After a crash a keeper is handed everything above its root, and may be handed again what the root has: redo
-//!   has to be idempotent by key and sequence number.
+//! * When it is set, a keeper is handed everything above its root, and may be handed again what the root has: it passes
+//!   over what is at or below the sequence number of its root.
 //! * Files never change once a root names them, and go once no root in force does.
 
 use std::fmt;
@@ -69,9 +69,8 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
     /// `NoSpace` or `LimitExceeded`: the batch is refused, and nothing of it is written.
     fn reserve(&self, writes: usize, bytes: usize) -> Result<()>;
 
-    /// Takes one write. While a commit is applied, writes come in the order of the log. When a keeper is set they
-    /// come from the largest key to the smallest, of one key the oldest first. `oldest_in_use` answers
-    /// from which sequence number on there may be readers.
+    /// Takes one write. They come in the order of the log, those of one sequence number by key. `oldest_in_use`
+    /// answers from which sequence number on there may be readers.
     ///
     /// # Errors
     /// An error is a bug or damage, and poisons the store.
@@ -81,7 +80,7 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// `NoSpace` for want of memory; the state then stays as it is.
-    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut>>;
+    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut + '_>>;
 
     /// Whether a cut is worth its while, with `logged` bytes of log held back for it.
     fn is_cut_due(&self, logged: u64) -> bool;

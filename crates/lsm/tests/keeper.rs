@@ -22,6 +22,8 @@ type Versions = BTreeMap<Vec<u8>, BTreeMap<SequenceNumber, Option<Vec<u8>>>>;
 #[derive(Debug, Default)]
 struct Shelf {
     versions: Mutex<Versions>,
+    /// The place in the log of the last write.
+    last: Mutex<(SequenceNumber, Vec<u8>)>,
     /// Writes that may still come, as reserved.
     reserved: Mutex<usize>,
     installed: Arc<Mutex<Vec<SequenceNumber>>>,
@@ -76,6 +78,9 @@ impl TreeKeeper for Shelf {
         *reserved =
             reserved.checked_sub(1).ok_or_else(|| Error::internal("a write that was not reserved"))?;
         assert!(oldest_in_use() < write.trailer.sequence() || oldest_in_use() > 0);
+        let place = (write.trailer.sequence(), write.key.to_vec());
+        let before = std::mem::replace(&mut *self.last.lock(), place.clone());
+        assert!(before <= place, "in the order of the log: {before:?}, {place:?}");
         let value = (!write.trailer.is_delete()).then(|| write.value.to_vec());
         let mut versions = self.versions.lock();
         let before =
@@ -84,7 +89,7 @@ impl TreeKeeper for Shelf {
         Ok(())
     }
 
-    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut>> {
+    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut + '_>> {
         let versions = self.versions.lock().clone();
         let newest =
             versions.values().filter_map(|versions| versions.last_key_value()).map(|(&at, _)| at).max();

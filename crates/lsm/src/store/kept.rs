@@ -8,11 +8,12 @@
 //! Writes go into memtables, and from there into sstables if they grow: while the log is replayed at an opening, and
 //! while an index is built. [`Store::set_keeper`] hands all of it over; the next cut frees the sstables.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bolide_base::{Error, ErrorKind, Result, TreeId};
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, Trailer, TreeId};
 use parking_lot::Mutex;
 
 use super::log::Rotate;
@@ -24,20 +25,62 @@ use crate::keeper::{KeeperFiles, KeptRoot, KeptWrite, TreeKeeper};
 use crate::memtable::Visibility;
 use crate::version::VersionEdit;
 
+/// Most bytes of keys and values that are put in order at a time while they are handed over.
+// Small in debug builds, so that tests go round several times.
+const HANDED_OVER_BYTES: usize = if cfg!(debug_assertions) { 4 << 10 } else { 32 << 20 };
+
+/// The oldest writes of a tree behind some place, as many as fit into memory.
+#[derive(Default)]
+struct OldestWrites {
+    writes: BTreeMap<(SequenceNumber, Vec<u8>), (Trailer, Vec<u8>)>,
+    bytes: usize,
+    /// True once one was left out.
+    is_cut_off: bool,
+}
+
+impl OldestWrites {
+    fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        let place = (trailer.sequence(), key.to_vec());
+        if self.is_cut_off && self.writes.last_key_value().is_some_and(|(last, _)| *last < place) {
+            return;
+        }
+        self.bytes += key.len() + value.len();
+        self.writes.insert(place, (trailer, value.to_vec()));
+        while self.bytes > HANDED_OVER_BYTES && self.writes.len() > 1 {
+            let Some(((_, key), (_, value))) = self.writes.pop_last() else { break };
+            self.bytes -= key.len() + value.len();
+            self.is_cut_off = true;
+        }
+    }
+}
+
 impl StoreInner {
-    /// Hands everything that the tree has in memtables and sstables to `keeper`: from the largest key to the smallest,
-    /// of one key the oldest version first.
+    /// Hands everything that the tree has in memtables and sstables to `keeper`, in the order of the log. Memory is
+    /// bounded: the tree is read once for each [`HANDED_OVER_BYTES`].
     fn hand_over(&self, state: &TreeState, keeper: &dyn TreeKeeper) -> Result<()> {
         let oldest_in_use = || self.snapshots.oldest();
-        let mut cursor = MergingCursor::new(state.sources(Visibility::All, &Bounds::all()));
-        cursor.seek_to_last()?;
-        while cursor.valid() {
-            let write = KeptWrite { key: cursor.key(), trailer: cursor.trailer(), value: cursor.value() };
-            keeper.reserve(1, write.key.len() + write.value.len())?;
-            keeper.apply(write, &oldest_in_use)?;
-            cursor.prev()?;
+        let mut done: Option<(SequenceNumber, Vec<u8>)> = None;
+        loop {
+            let mut oldest = OldestWrites::default();
+            let mut cursor = MergingCursor::new(state.sources(Visibility::All, &Bounds::all()));
+            cursor.seek_to_first()?;
+            while cursor.valid() {
+                let (key, trailer) = (cursor.key(), cursor.trailer());
+                let place = (trailer.sequence(), key);
+                if done.as_ref().is_none_or(|(sequence, key)| place > (*sequence, key)) {
+                    oldest.add(key, trailer, cursor.value());
+                }
+                cursor.next()?;
+            }
+            for ((_, key), (trailer, value)) in &oldest.writes {
+                keeper.reserve(1, key.len() + value.len())?;
+                keeper.apply(KeptWrite { key, trailer: *trailer, value }, &oldest_in_use)?;
+            }
+            if !oldest.is_cut_off {
+                return Ok(());
+            }
+            done = oldest.writes.pop_last().map(|(place, _)| place);
         }
-        Ok(())
     }
 
     /// Makes what the keeper of `tree` holds durable, and lets go of the log that was kept for it.
