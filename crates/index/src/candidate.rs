@@ -22,6 +22,18 @@ pub struct Candidate<'c> {
     /// What the entry stores of the attributes that its index includes, as
     /// [`covering`](crate::standalone) writes it; empty where it stores nothing.
     pub included: &'c [u8],
+    /// What the cursor knows beside, where it read the record itself.
+    pub origin: Origin<'c>,
+}
+
+/// Where a candidate was read, if that was the record itself. Nothing is known by default.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Origin<'c> {
+    /// It is the newest version in its sstable that the view sees, and so many sorted runs of the table, the
+    /// newest first, may hold a newer one: see [`FoundInRun`](bolide_lsm::store::FoundInRun).
+    pub newer_runs: Option<u32>,
+    /// The record as it was written. It satisfies every predicate that the index settles.
+    pub record: Option<&'c [u8]>,
 }
 
 /// Streams the candidates of one query.

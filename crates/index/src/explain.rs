@@ -73,6 +73,8 @@ pub struct Explain {
     pub records_fetched: u64,
     /// Bytes of those records.
     pub record_bytes: u64,
+    /// Records that did not have to be fetched: the index had read them itself, as an embedded one does.
+    pub records_in_hand: u64,
     /// What an embedded index read and passed over.
     pub embedded: EmbeddedCosts,
     /// Answers.
@@ -136,7 +138,11 @@ impl fmt::Display for Explain {
             "candidates    {}: {} current, {} obsolete, {} unknown, {} mismatched",
             self.candidates, self.current, self.obsolete, self.unknown, self.mismatched
         )?;
-        writeln!(f, "records       {} fetched, {} bytes", self.records_fetched, self.record_bytes)?;
+        write!(f, "records       {} fetched, {} bytes", self.records_fetched, self.record_bytes)?;
+        match self.records_in_hand {
+            0 => writeln!(f)?,
+            in_hand => writeln!(f, "; {in_hand} had by the index")?,
+        }
         let reads = &self.reads;
         writeln!(
             f,

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use bolide_base::{Result, SequenceNumber};
 
 use crate::attribute_plan::AttributeValues;
-use crate::candidate::{Candidate, CandidateCursor};
+use crate::candidate::{Candidate, CandidateCursor, Origin};
 use crate::extractor::AttributeExtractor;
 use crate::query::{CompiledQuery, Order};
 use crate::source::EntryCursor;
@@ -63,6 +63,7 @@ impl<C: EntryCursor> CandidateCursor for ScanCursor<'_, C> {
             order_value: self.query.order_value(&self.values),
             repeated: false,
             included: &[],
+            origin: Origin::default(),
         }))
     }
 

@@ -6,7 +6,7 @@
 use std::ops::Deref;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
-use bolide_lsm::store::Lite;
+use bolide_lsm::store::{FoundInRun, Lite};
 
 /// All trees at one sequence number.
 pub trait ReadSource: Send + Sync {
@@ -28,7 +28,7 @@ pub trait ReadSource: Send + Sync {
 /// All methods may fail with `Corruption` or `Io` from the files below.
 pub trait TreeSource {
     /// A value, pinned rather than copied.
-    type Value: Deref<Target = [u8]>;
+    type Value: Deref<Target = [u8]> + for<'b> From<&'b [u8]>;
     /// Walks over the entries.
     type Cursor: EntryCursor + Send;
     /// Walks over the operands of merges.
@@ -72,6 +72,18 @@ pub trait TreeSource {
 
     /// Whether the write of `key` at `written` is current, as far as memory says: no I/O.
     fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite;
+
+    /// Whether each of `found` is current: appended to `out` in their order. Asks only what is newer than the
+    /// sstables that they were found in. Returns how many could not be settled in memory.
+    ///
+    /// # Errors
+    /// As [`get_many`](Self::get_many).
+    fn are_current(&self, found: &[FoundInRun<'_>], out: &mut Vec<bool>) -> Result<u64> {
+        for found in found {
+            out.push(self.newest_sequence(found.key)? == Some(found.sequence));
+        }
+        Ok(found.len() as u64)
+    }
 
     /// True if a range tombstone covers `key` as written at `sequence`. No I/O.
     fn covered_by_range_tombstone(&self, key: &[u8], sequence: SequenceNumber) -> bool;

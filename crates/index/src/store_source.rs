@@ -2,7 +2,7 @@
 
 use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_lsm::cursor::Source;
-use bolide_lsm::store::Lite;
+use bolide_lsm::store::{FoundInRun, Lite};
 use bolide_lsm::{Bounds, ReadView, TreeView, VersionsCursor, VisibleCursor};
 use bolide_table::ValueRef;
 
@@ -45,6 +45,10 @@ impl TreeSource for TreeView {
 
     fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite {
         TreeView::get_lite(self, key, written)
+    }
+
+    fn are_current(&self, found: &[FoundInRun<'_>], out: &mut Vec<bool>) -> Result<u64> {
+        TreeView::are_current(self, found, out)
     }
 
     #[inline]

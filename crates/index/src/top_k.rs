@@ -4,16 +4,20 @@
 //! of them are dropped and remembered as such: the caller then reads the index again and asks for what lies
 //! behind the last candidate that left. So memory is bounded and nothing is lost.
 //!
+//! Records that come with candidates are kept as long as they take at most half of the memory; others are to be
+//! fetched again.
+//!
 //! A candidate's rank is its value, then its sequence number. Of candidates with equal rank, and in
 //! [`Order::Newest`] and [`Order::Oldest`] of all with one sequence number, one is kept: they are one
 //! write.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use bolide_base::SequenceNumber;
 
-use crate::candidate::Candidate;
+use crate::candidate::{Candidate, Origin};
 use crate::query::Order;
 
 /// Candidates in the order of a query; see the [module](self).
@@ -27,22 +31,42 @@ pub(crate) struct TopK {
     collected: Vec<Collected>,
     bytes: Vec<u8>,
     sorted: bool,
+    /// The sequence numbers of the newest candidates, the least on top: `ranked` of them, as far as there are.
+    newest: BinaryHeap<Reverse<SequenceNumber>>,
+    ranked: usize,
+    /// Candidates with which a drain pays that is not after a certain number.
+    enough: usize,
+    /// The same in bytes.
+    enough_bytes: usize,
     /// Only candidates behind this one are taken: those up to it have left.
     after: Option<(Vec<u8>, SequenceNumber)>,
     /// Candidates at or behind this one are dropped.
     cut: Option<(Vec<u8>, SequenceNumber)>,
 }
 
-/// A candidate whose bytes lie in [`TopK::bytes`]: the value, the key, then what its entry includes.
+/// A candidate whose bytes lie in [`TopK::bytes`]: the value, the key, what its entry includes, then the record.
 #[derive(Debug, Clone, Copy)]
 struct Collected {
     sequence: SequenceNumber,
-    repeated: bool,
     start: u32,
     value_len: u32,
     key_len: u32,
     included_len: u32,
+    /// [`NONE`] for no record.
+    record_len: u32,
+    /// [`UNKNOWN`] where it is not known.
+    newer_runs: u16,
+    repeated: bool,
 }
+
+/// Newest candidates that are kept track of, at most.
+const MOST_RANKED: usize = 4096;
+/// Candidates of the first drain where more than that are wanted.
+const FIRST_DRAIN: usize = 512;
+/// No record is kept.
+const NONE: u32 = u32::MAX;
+/// It is not known where the candidate was read.
+const UNKNOWN: u16 = u16::MAX;
 
 impl Collected {
     fn value(&self) -> Range<usize> {
@@ -58,6 +82,28 @@ impl Collected {
     fn included(&self) -> Range<usize> {
         let start = self.key().end;
         start..start + self.included_len as usize
+    }
+
+    fn record(&self) -> Option<Range<usize>> {
+        let start = self.included().end;
+        (self.record_len != NONE).then(|| start..start + self.record_len as usize)
+    }
+
+    fn all(&self) -> Range<usize> {
+        let behind = self.record().map_or(self.included().end, |record| record.end);
+        self.start as usize..behind
+    }
+
+    fn shown<'b>(&self, bytes: &'b [u8]) -> Candidate<'b> {
+        let newer_runs = (self.newer_runs != UNKNOWN).then_some(u32::from(self.newer_runs));
+        Candidate {
+            primary_key: &bytes[self.key()],
+            sequence: self.sequence,
+            order_value: &bytes[self.value()],
+            repeated: self.repeated,
+            included: &bytes[self.included()],
+            origin: Origin { newer_runs, record: self.record().map(|record| &bytes[record]) },
+        }
     }
 }
 
@@ -87,6 +133,10 @@ impl TopK {
             collected: Vec::new(),
             bytes: Vec::new(),
             sorted: true,
+            newest: BinaryHeap::new(),
+            ranked: 0,
+            enough: FIRST_DRAIN,
+            enough_bytes: capacity_bytes / 2,
             after: None,
             cut: None,
         }
@@ -111,26 +161,59 @@ impl TopK {
         {
             return;
         }
+        let room = (self.capacity_bytes / 2).saturating_sub(self.bytes.len());
+        let record = candidate.origin.record.filter(|record| record.len() <= room);
+        let newer_runs = candidate.origin.newer_runs.and_then(|runs| u16::try_from(runs).ok());
         self.collected.push(Collected {
             sequence: candidate.sequence,
-            repeated: candidate.repeated,
             start: self.bytes.len() as u32,
             value_len: candidate.order_value.len() as u32,
             key_len: candidate.primary_key.len() as u32,
             included_len: candidate.included.len() as u32,
+            record_len: record.map_or(NONE, |record| record.len() as u32),
+            newer_runs: newer_runs.unwrap_or(UNKNOWN),
+            repeated: candidate.repeated,
         });
         self.bytes.extend_from_slice(candidate.order_value);
         self.bytes.extend_from_slice(candidate.primary_key);
         self.bytes.extend_from_slice(candidate.included);
+        self.bytes.extend_from_slice(record.unwrap_or_default());
+        self.note_newest(candidate.sequence);
         self.sorted = false;
         if self.collected.len() >= 2 * self.capacity || self.bytes.len() > self.capacity_bytes {
             self.shrink();
         }
     }
 
-    /// True if a candidate at or above `bound` is there.
-    pub(crate) fn any_final(&self, bound: SequenceNumber) -> bool {
-        self.collected.iter().any(|candidate| candidate.sequence >= bound)
+    /// True if so many candidates at or above `bound` are there that draining them pays: all `wanted` in
+    /// [`Order::Newest`], and where that is very many, enough to keep the sorting cheap. Constant time.
+    pub(crate) fn is_worth_draining(&mut self, bound: SequenceNumber, wanted: usize) -> bool {
+        if wanted > MOST_RANKED {
+            return self.collected.len() >= self.enough || self.bytes.len() >= self.enough_bytes;
+        }
+        if wanted != self.ranked {
+            self.ranked = wanted;
+            self.rank_newest();
+        }
+        self.newest.len() >= wanted && self.newest.peek().is_none_or(|least| least.0 >= bound)
+    }
+
+    /// Finds the newest candidates anew.
+    fn rank_newest(&mut self) {
+        self.newest.clear();
+        for at in 0..self.collected.len() {
+            self.note_newest(self.collected[at].sequence);
+        }
+    }
+
+    fn note_newest(&mut self, sequence: SequenceNumber) {
+        if self.newest.len() < self.ranked {
+            self.newest.push(Reverse(sequence));
+        } else if let Some(mut least) = self.newest.peek_mut()
+            && least.0 < sequence
+        {
+            *least = Reverse(sequence);
+        }
     }
 
     /// True if candidates were dropped since the last [`restart`](Self::restart).
@@ -161,14 +244,7 @@ impl TopK {
             _ => self.collected.len(),
         };
         for candidate in &self.collected[..end] {
-            let candidate = Candidate {
-                primary_key: &self.bytes[candidate.key()],
-                sequence: candidate.sequence,
-                order_value: &self.bytes[candidate.value()],
-                repeated: candidate.repeated,
-                included: &self.bytes[candidate.included()],
-            };
-            if !visit(&candidate)? {
+            if !visit(&candidate.shown(&self.bytes))? {
                 return Ok(false);
             }
         }
@@ -176,7 +252,13 @@ impl TopK {
             self.after = Some((self.bytes[last.value()].to_vec(), last.sequence));
         }
         self.collected.drain(..end);
+        self.rank_newest();
         self.repack();
+        // As many again, but no more than half of the room that is left: dropping costs another pass.
+        let (count, bytes) = (self.collected.len(), self.bytes.len());
+        let room = (2 * self.capacity).saturating_sub(count) / 2;
+        self.enough = count + room.min(count.max(FIRST_DRAIN));
+        self.enough_bytes = bytes + self.capacity_bytes.saturating_sub(bytes) / 2;
         Ok(true)
     }
 
@@ -186,7 +268,8 @@ impl TopK {
         }
         let (order, bytes) = (self.order, &self.bytes);
         let rank = |candidate: &Collected| (&bytes[candidate.value()], candidate.sequence);
-        self.collected.sort_unstable_by(|left, right| compare(order, rank(left), rank(right)));
+        // Mostly a sorted run and a few more: a stable sort merges them.
+        self.collected.sort_by(|left, right| compare(order, rank(left), rank(right)));
         self.collected.dedup_by(|later, kept| compare(order, rank(later), rank(kept)) == Ordering::Equal);
         self.sorted = true;
     }
@@ -212,14 +295,13 @@ impl TopK {
             self.bytes.clear();
             return;
         }
-        let live: usize =
-            self.collected.iter().map(|candidate| candidate.included().end - candidate.start as usize).sum();
+        let live: usize = self.collected.iter().map(|candidate| candidate.all().len()).sum();
         if live * 2 > self.bytes.len() {
             return;
         }
         let mut packed = Vec::with_capacity(live);
         for candidate in &mut self.collected {
-            let bytes = candidate.value().start..candidate.included().end;
+            let bytes = candidate.all();
             candidate.start = packed.len() as u32;
             packed.extend_from_slice(&self.bytes[bytes]);
         }
@@ -249,11 +331,14 @@ mod tests {
                     order_value: if by_value { std::slice::from_ref(value) } else { &[] },
                     repeated: false,
                     included: &[],
+                    origin: Origin { newer_runs: Some(*sequence as u32), record: Some(&key) },
                 });
             }
             let more = top
                 .drain(0, |candidate| {
                     assert_eq!(candidate.primary_key, candidate.sequence.to_be_bytes());
+                    assert_eq!(candidate.origin.newer_runs, Some(candidate.sequence as u32));
+                    assert!(candidate.origin.record.is_none_or(|record| record == candidate.primary_key));
                     out.push((candidate.order_value.first().copied().unwrap_or(0), candidate.sequence));
                     Ok::<bool, Infallible>(out.len() < limit)
                 })
@@ -298,6 +383,7 @@ mod tests {
                 order_value: &[],
                 repeated: false,
                 included: &[],
+                origin: Origin::default(),
             });
         };
         for sequence in [4, 9, 7, 2] {
@@ -312,7 +398,7 @@ mod tests {
             .unwrap_or_else(|never| match never {});
             out
         };
-        assert!(top.any_final(5) && !top.any_final(10));
+        assert!(top.is_worth_draining(5, 2) && !top.is_worth_draining(5, 3) && !top.is_worth_draining(10, 1));
         assert_eq!(left(&mut top, 5), [9, 7]);
         push(&mut top, 7);
         push(&mut top, 3);

@@ -131,6 +131,19 @@ impl TableCursor {
         }
     }
 
+    /// True if versions of the current entry's key stand in the block before: newer ones.
+    #[inline]
+    pub fn continues_block_before(&self) -> bool {
+        let (Some(leaf), Some(_)) = (&self.leaf, self.entry) else { return false };
+        if self.child > 0 {
+            return leaf.continues(self.child, &self.key);
+        }
+        // The separator in front of a partition stands in the level above.
+        self.table.top_index().is_some_and(|top| {
+            top.levels == IndexLevelCount::Two && top.block.continues(self.partition, &self.key)
+        })
+    }
+
     /// How many index partitions there are; 1 for an index of one level, 0 for an empty table.
     fn partitions(&self) -> usize {
         match self.table.top_index() {

@@ -26,7 +26,8 @@ pub struct EmbeddedCosts {
     pub blocks_skipped_by_zone_map: u64,
     /// Blocks passed over by their Bloom filter.
     pub blocks_skipped_by_bloom: u64,
-    /// Blocks that may have had a match, but were not read, because the question was answered before.
+    /// Blocks that may have had a match, but were not read, or not even judged, because the question was
+    /// answered before.
     pub blocks_not_reached: u64,
     /// Blocks read.
     pub blocks_read: u64,

@@ -8,10 +8,17 @@
 //! whose sstables blend old and new records does not keep the reader from stopping early, since blocks have
 //! bounds of their own; the papers stop at the ends of levels, which is not exact there.
 //!
-//! Every match is read from its record, so filters cost reads and never answers. A match may still be
-//! obsolete: the lookup driver validates.
+//! Blocks are judged some at a time, the newest first, so that a question which ends early does not even look at
+//! the filters of the rest. Where the newest need not come first, blocks are judged and read in the order of
+//! the file.
 //!
-//! Where the newest need not come first, blocks are read in the order of the file.
+//! Of a memtable the index hands on what it has in the range. Where that is much, and the newest are wanted, its
+//! entries are looked at from the newest on instead: of a range that holds a share s of all, K matches are met
+//! among about K/s entries. That ends after a part of the memtable, and the rest is taken from the range: a
+//! question without a limit pays little for the attempt.
+//!
+//! Every match is read from its record, so filters cost reads and never answers. A match may still be
+//! obsolete: the lookup driver validates. For that it is told where the record was read, and given the record.
 
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -23,20 +30,30 @@ use bolide_lsm::store::{BlockReader, Component, MemtableComponent, TableComponen
 
 use super::EmbeddedIndex;
 use super::costs::EmbeddedCosts;
-use super::memtable_index::{ATTACHMENT, MemtableIndex, SEQUENCE_BYTES};
+use super::memtable_index::{ATTACHMENT, MemtableIndex, Newest, SEQUENCE_BYTES};
 use super::meta_block::{self, Answer, MetaBlock, Wanted};
 use super::secondary_keys::SecondaryKeys;
 use super::{filter, summary};
 use crate::access::Access;
 use crate::attribute;
 use crate::attribute_plan::AttributeValues;
-use crate::candidate::{Candidate, CandidateCursor};
+use crate::candidate::{Candidate, CandidateCursor, Origin};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::query::Order;
 
 /// Entries taken from a memtable index at a time.
 const MEMTABLE_BATCH: usize = 256;
+/// The same, the first time: enough for the newest few of one value.
+const FIRST_BATCH: usize = 32;
+/// Entries in a range from which on a memtable is walked through from its newest entry.
+const WALKED_FROM: usize = 256;
+/// Entries of such a walk to look at in its first part; each further one has twice as many.
+const FIRST_WALK: usize = 1024;
+/// Blocks judged at a time.
+const JUDGED_AT_ONCE: u64 = 32;
+/// Longest record that is handed on with its match; longer ones are fetched again if they are wanted.
+const MAX_IN_HAND_BYTES: usize = 4 << 10;
 
 /// Something that may hold matches.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,10 +67,17 @@ struct Unit {
 /// Positions of components are among those of the cursor.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// A memtable, behind this key of its index.
-    Memtable { component: usize, after: Option<Vec<u8>> },
+    /// A memtable of which nothing was read yet.
+    Memtable { component: usize },
+    /// The entries of a memtable's index behind this key, as far as they are older than `below`.
+    Entries { component: usize, after: Option<Vec<u8>>, below: SequenceNumber },
+    /// The entries of a memtable's index older than `below`: so many of them are looked at next, and so many before
+    /// it is left.
+    Walk { component: usize, below: SequenceNumber, steps: usize, most: usize },
     /// An sstable with the index, of which no block was judged yet.
     Table { component: usize },
+    /// The blocks of an sstable from this place of their order on, not judged yet.
+    Blocks { component: usize, place: u64 },
     /// A block of an sstable.
     Block { component: usize, block: u64, by_filter: bool },
     /// An sstable without the index, from this block on.
@@ -68,6 +92,9 @@ struct Found {
     primary_key: Range<usize>,
     order_value: Range<usize>,
     repeated: bool,
+    /// Where the record was read: how many sorted runs may have a newer version.
+    newer_runs: Option<u32>,
+    record: Option<Range<usize>>,
 }
 
 /// The candidates of one question; see the [module](self).
@@ -127,7 +154,7 @@ impl<'v> EmbeddedCursor<'v> {
             let is_too_new = component.smallest_sequence() > self.table.sequence();
             let what = match component {
                 Component::Memtable(_) if is_too_new => continue,
-                Component::Memtable(_) => What::Memtable { component: position, after: None },
+                Component::Memtable(_) => What::Memtable { component: position },
                 Component::Table(table) => {
                     self.costs.sstables += 1;
                     if is_too_new {
@@ -165,16 +192,19 @@ impl<'v> EmbeddedCursor<'v> {
     fn expand(&mut self, unit: Unit) -> Result<()> {
         self.bytes.clear();
         match unit.what {
-            What::Memtable { component, after } => match self.components.get(component) {
-                Some(Component::Memtable(memtable)) => {
-                    let memtable = memtable.clone();
-                    self.read_memtable(&memtable, unit.rank, component, after)?;
-                }
-                _ => return Err(no_component()),
-            },
+            What::Memtable { component } => self.enter_memtable(unit.rank, component)?,
+            What::Entries { component, after, below } => {
+                self.read_entries(unit.rank, component, after, below)?;
+            }
+            What::Walk { component, below, steps, most } => self.walk(component, below, steps, most)?,
             What::Table { component } => {
                 let table = self.table_component(component)?;
-                self.judge_blocks(&table, component)?;
+                self.judge_table(&table, component)?;
+            }
+            What::Blocks { component, place } => {
+                let table = self.table_component(component)?;
+                let filters = load(&table, self.index)?;
+                self.judge_blocks(&filters, component, place);
             }
             What::Block { component, block, by_filter } => {
                 let before = self.found.len();
@@ -195,6 +225,13 @@ impl<'v> EmbeddedCursor<'v> {
         Ok(())
     }
 
+    /// How many data blocks the meta block of an sstable describes, if it is in memory.
+    fn blocks_of(&self, component: usize) -> u64 {
+        let Some(Component::Table(table)) = self.components.get(component) else { return 0 };
+        let filters = table.attachments().get::<MetaBlock>(self.index.attachment());
+        filters.map_or(0, |filters| filters.blocks())
+    }
+
     fn table_component(&self, component: usize) -> Result<TableComponent> {
         match self.components.get(component) {
             Some(Component::Table(table)) => Ok(table.clone()),
@@ -202,64 +239,112 @@ impl<'v> EmbeddedCursor<'v> {
         }
     }
 
-    /// Takes the next entries of a memtable's index.
-    fn read_memtable(
+    fn memtable(&self, component: usize) -> Result<(MemtableComponent, Arc<MemtableIndex>)> {
+        let Some(Component::Memtable(memtable)) = self.components.get(component) else {
+            return Err(no_component());
+        };
+        let index = memtable.attachments().get_or_make(ATTACHMENT, || Ok(MemtableIndex::default()))?;
+        Ok((memtable.clone(), index))
+    }
+
+    /// Decides how a memtable is read.
+    fn enter_memtable(&mut self, rank: u64, component: usize) -> Result<()> {
+        let view = self.table.sequence();
+        if self.order == Order::Newest && !self.access.point {
+            let (memtable, index) = self.memtable(component)?;
+            let range = (self.access.low.as_slice(), self.access.end.as_slice());
+            let (within, all) =
+                index.count(memtable.memtable(), self.index, self.extractor, range, WALKED_FROM)?;
+            if within == WALKED_FROM {
+                let most = (all / 16).max(FIRST_WALK);
+                self.walk(component, view.saturating_add(1), FIRST_WALK, most)?;
+                return self.look_up_opaque(&index);
+            }
+        }
+        self.read_entries(rank, component, None, SequenceNumber::MAX)?;
+        let (_, index) = self.memtable(component)?;
+        self.look_up_opaque(&index)
+    }
+
+    /// Takes the newest entries of a memtable's index that are older than `below`.
+    fn walk(&mut self, component: usize, below: SequenceNumber, steps: usize, most: usize) -> Result<()> {
+        let (_, index) = self.memtable(component)?;
+        let attributes = self.index.spec.attributes().len();
+        let (access, order) = (self.access, self.order);
+        let wanted = Newest { low: &access.low, end: &access.end, below, steps };
+        let (found, bytes) = (&mut self.found, &mut self.bytes);
+        let reached = index.visit_newest(self.index, &wanted, |key, repeated| {
+            if let Some(entry) = split_entry(key, attributes) {
+                found.push(note_entry(&entry, access, order, repeated, bytes));
+            }
+        });
+        self.costs.memtable_entries += steps as u64;
+        if reached > 0 {
+            let what = match most.saturating_sub(steps) {
+                0 => What::Entries { component, after: None, below: reached },
+                most => What::Walk { component, below: reached, steps: 2 * steps, most },
+            };
+            self.units.push(Unit { rank: reached - 1, what });
+        }
+        Ok(())
+    }
+
+    /// Takes the next entries of a memtable's index in their order.
+    fn read_entries(
         &mut self,
-        memtable: &MemtableComponent,
         rank: u64,
         component: usize,
         after: Option<Vec<u8>>,
+        below: SequenceNumber,
     ) -> Result<()> {
-        let index = memtable.attachments().get_or_make(ATTACHMENT, || Ok(MemtableIndex::default()))?;
+        let (memtable, index) = self.memtable(component)?;
         let attributes = self.index.spec.attributes().len();
-        let view = self.table.sequence();
+        let most = self.table.sequence().min(below.saturating_sub(1));
         let (access, order) = (self.access, self.order);
+        let of_point = access.point && order == Order::Newest;
+        let batch = if of_point && after.is_none() { FIRST_BATCH } else { MEMTABLE_BATCH };
         let (found, bytes, looked) = (&mut self.found, &mut self.bytes, &mut self.costs.memtable_entries);
         let mut last = None;
         let range = (access.low.as_slice(), after.as_deref(), access.end.as_slice());
         index.visit(memtable.memtable(), self.index, self.extractor, range, |key, repeated| {
             *looked += 1;
             let Some(entry) = split_entry(key, attributes) else { return true };
-            if entry.sequence <= view {
-                let start = bytes.len();
-                bytes.extend_from_slice(entry.primary_key);
-                let primary_key = start..bytes.len();
-                bytes.extend_from_slice(order_value(access, order, entry.secondary_key));
-                let order_value = primary_key.end..bytes.len();
-                let repeated = repeated && !access.point;
-                found.push(Found { sequence: entry.sequence, primary_key, order_value, repeated });
+            if entry.sequence <= most {
+                found.push(note_entry(&entry, access, order, repeated, bytes));
             }
-            if found.len() == MEMTABLE_BATCH {
+            if found.len() == batch {
                 last = Some((key.to_vec(), entry.sequence));
             }
             last.is_none()
         })?;
         if let Some((key, sequence)) = last {
             // Within one secondary key the newest stand first.
-            let of_point = access.point && order == Order::Newest;
             let rank = if of_point { sequence.saturating_sub(1) } else { rank };
-            self.units.push(Unit { rank, what: What::Memtable { component, after: Some(key) } });
+            self.units.push(Unit { rank, what: What::Entries { component, after: Some(key), below } });
         }
-        if after.is_none() {
-            for (sequence, primary_key) in index.opaque(self.index, view) {
-                self.look_up_opaque(&primary_key, sequence)?;
-            }
+        Ok(())
+    }
+
+    /// Looks at the records of a memtable that could not be looked into before.
+    fn look_up_opaque(&mut self, index: &MemtableIndex) -> Result<()> {
+        for (sequence, primary_key) in index.opaque(self.index, self.table.sequence()) {
+            self.look_up(&primary_key, sequence)?;
         }
         Ok(())
     }
 
     /// Looks at the record written at `sequence`, which could not be looked into before, if it is current.
-    fn look_up_opaque(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<()> {
+    fn look_up(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<()> {
         let current = self.table.get(primary_key)?;
         if let Some((_, record)) = current.filter(|(current, _)| *current == sequence) {
             self.extractor.extract(&record, &self.index.plan, &mut self.values)?;
-            self.match_values(primary_key, sequence);
+            self.match_values(primary_key, sequence, None);
         }
         Ok(())
     }
 
-    /// Puts the blocks of an sstable into the heap that its meta block does not rule out.
-    fn judge_blocks(&mut self, table: &TableComponent, component: usize) -> Result<()> {
+    /// Has the blocks of an sstable judged unless its meta block rules all of them out.
+    fn judge_table(&mut self, table: &TableComponent, component: usize) -> Result<()> {
         let (view, costs) = (self.table.sequence(), &mut self.costs);
         let filters = load(table, self.index)?;
         match filters.ask_whole(&self.wanted, view) {
@@ -277,8 +362,19 @@ impl<'v> EmbeddedCursor<'v> {
                 return Ok(());
             }
         }
+        self.judge_blocks(&filters, component, 0);
+        Ok(())
+    }
+
+    /// Puts those of the next blocks of an sstable into the heap that its meta block does not rule out.
+    fn judge_blocks(&mut self, filters: &MetaBlock, component: usize, place: u64) {
+        let view = self.table.sequence();
+        let at = |place: u64| match self.order {
+            Order::Newest => filters.by_age(place),
+            _ => (place < filters.blocks()).then_some((place, 0)),
+        };
         let mut units = Vec::new();
-        for block in 0..filters.blocks() {
+        for (block, _) in (place..place + JUDGED_AT_ONCE).map_while(at) {
             match filters.ask_block(block, &self.wanted, view) {
                 Answer::Maybe { largest, filtered } => {
                     self.costs.bloom_hits += u64::from(filtered);
@@ -290,8 +386,12 @@ impl<'v> EmbeddedCursor<'v> {
                 Answer::NotInFilter => self.costs.blocks_skipped_by_bloom += 1,
             }
         }
+        let place = place + JUDGED_AT_ONCE;
+        if let Some((block, largest)) = at(place) {
+            let rank = self.rank(component, block, largest);
+            units.push(Unit { rank, what: What::Blocks { component, place } });
+        }
         self.units.extend(units);
-        Ok(())
     }
 
     /// Reads the matches of a block.
@@ -304,7 +404,7 @@ impl<'v> EmbeddedCursor<'v> {
         reader.enter(block)?;
         while reader.valid() {
             match self.extractor.extract(reader.value(), &self.index.plan, &mut self.values) {
-                Ok(()) => self.match_values(reader.key(), reader.sequence()),
+                Ok(()) => self.match_values(reader.key(), reader.sequence(), Some(&reader)),
                 // A scan of the table would stumble over it only if it is current.
                 Err(error) if self.table.newest_sequence(reader.key())? == Some(reader.sequence()) => {
                     return Err(error);
@@ -318,7 +418,7 @@ impl<'v> EmbeddedCursor<'v> {
     }
 
     /// Notes a record if the values that were extracted from it match.
-    fn match_values(&mut self, primary_key: &[u8], sequence: SequenceNumber) {
+    fn match_values(&mut self, primary_key: &[u8], sequence: SequenceNumber, place: Option<&BlockReader>) {
         let keys = SecondaryKeys { values: &self.values, slots: &self.index.slots };
         let descending = self.order == Order::ValueDescending;
         if !keys.find(self.wanted.low, self.wanted.end, descending, &mut self.key) {
@@ -332,7 +432,11 @@ impl<'v> EmbeddedCursor<'v> {
         // Where answers go on behind a token, the range ends at the token's value: the record may have been
         // answered by another of its values before.
         let repeated = !self.access.point && keys.count() > 1;
-        self.found.push(Found { sequence, primary_key, order_value, repeated });
+        let record = place.map(BlockReader::value).filter(|record| record.len() <= MAX_IN_HAND_BYTES);
+        self.bytes.extend_from_slice(record.unwrap_or_default());
+        let record = record.map(|_| order_value.end..self.bytes.len());
+        let newer_runs = place.map(BlockReader::newer_runs);
+        self.found.push(Found { sequence, primary_key, order_value, repeated, newer_runs, record });
     }
 
     fn slice(&self, place: &Range<usize>) -> &[u8] {
@@ -358,6 +462,10 @@ impl CandidateCursor for EmbeddedCursor<'_> {
             order_value: self.slice(&self.current.order_value),
             repeated: self.current.repeated,
             included: &[],
+            origin: Origin {
+                newer_runs: self.current.newer_runs,
+                record: self.current.record.as_ref().map(|record| self.slice(record)),
+            },
         }))
     }
 
@@ -379,7 +487,10 @@ impl CandidateCursor for EmbeddedCursor<'_> {
             match unit.what {
                 What::Table { .. } | What::Scan { block: 0, .. } => costs.sstables_not_reached += 1,
                 What::Block { .. } | What::Scan { .. } => costs.blocks_not_reached += 1,
-                What::Memtable { .. } => {}
+                What::Blocks { component, place } => {
+                    costs.blocks_not_reached += self.blocks_of(component).saturating_sub(place);
+                }
+                What::Memtable { .. } | What::Entries { .. } | What::Walk { .. } => {}
             }
         }
         explain.embedded.add(&costs);
@@ -413,6 +524,23 @@ fn wanted_hash(index: &EmbeddedIndex, access: &Access) -> Option<u64> {
     }
     let first = attribute::encoded_len(&access.low).and_then(|len| access.low.get(..len))?;
     Some(filter::hash(first))
+}
+
+/// Copies an entry of a memtable index.
+fn note_entry(
+    entry: &Entry<'_>,
+    access: &Access,
+    order: Order,
+    repeated: bool,
+    bytes: &mut Vec<u8>,
+) -> Found {
+    let start = bytes.len();
+    bytes.extend_from_slice(entry.primary_key);
+    let primary_key = start..bytes.len();
+    bytes.extend_from_slice(order_value(access, order, entry.secondary_key));
+    let order_value = primary_key.end..bytes.len();
+    let repeated = repeated && !access.point;
+    Found { sequence: entry.sequence, primary_key, order_value, repeated, newer_runs: None, record: None }
 }
 
 /// An entry of a memtable index.

@@ -9,7 +9,8 @@
 //! entry    secondary key, inverted sequence number (8 bytes), primary key  ->  has the write other entries?
 //! ```
 //!
-//! Entries of one secondary key stand newest first. All versions of a key have entries; a record that cannot be
+//! Entries of one secondary key stand newest first. Beside, all entries stand in a list by sequence number: the
+//! newest few of a wide range are found by walking back along it, which meets them in order and can stop. All versions of a key have entries; a record that cannot be
 //! looked into stands in a list of its own, and is looked at with every question.
 //!
 //! # Concurrency
@@ -39,8 +40,8 @@ use crate::path::AttributePath;
 /// The number of this attachment of a memtable. Indexes have smaller ones.
 pub(super) const ATTACHMENT: u64 = u64::MAX;
 
-/// Memory that an entry takes besides its bytes, about.
-const ENTRY_BYTES: usize = 48;
+/// Memory that an entry takes besides its bytes, about: a place in the tree, one in the list, the counters.
+const ENTRY_BYTES: usize = 112;
 
 /// Bytes of an inverted sequence number.
 pub(super) const SEQUENCE_BYTES: usize = 8;
@@ -70,12 +71,93 @@ struct Member {
     id: TreeId,
     attributes: Vec<AttributePath>,
     slots: Vec<Slot>,
-    entries: BTreeMap<Box<[u8]>, bool>,
+    entries: BTreeMap<Arc<[u8]>, bool>,
+    /// The entries by sequence number ascending; the last of them, from `sorted` on, are not sorted yet.
+    by_age: Vec<Aged>,
+    sorted: usize,
     /// Inverted sequence numbers and primary keys of records that could not be looked into.
     opaque: BTreeMap<Box<[u8]>, ()>,
 }
 
+/// An entry in the list by sequence number.
+struct Aged {
+    /// The first bytes of the key as a number that orders like them, so that most keys need not be touched.
+    head: u128,
+    sequence: SequenceNumber,
+    key: Arc<[u8]>,
+    repeated: bool,
+}
+
+/// The first 16 bytes as a number that orders like them.
+fn head_of(key: &[u8]) -> u128 {
+    let mut head = [0; size_of::<u128>()];
+    for (to, from) in head.iter_mut().zip(key) {
+        *to = *from;
+    }
+    u128::from_be_bytes(head)
+}
+
+/// Entries to be visited from the newest on.
+pub(super) struct Newest<'q> {
+    /// Secondary keys from this on.
+    pub(super) low: &'q [u8],
+    /// Secondary keys below this.
+    pub(super) end: &'q [u8],
+    /// Entries older than this.
+    pub(super) below: SequenceNumber,
+    /// Entries of the list to look at.
+    pub(super) steps: usize,
+}
+
 impl MemtableIndex {
+    /// Takes in what is new, and counts the entries of `index` from `low` on and below `end`, up to `most` of
+    /// them. Also says how many entries there are at all.
+    pub(super) fn count(
+        &self,
+        memtable: &Arc<Memtable>,
+        index: &EmbeddedIndex,
+        extractor: &dyn AttributeExtractor,
+        (low, end): (&[u8], &[u8]),
+        most: usize,
+    ) -> Result<(usize, usize)> {
+        let mut state = self.state.lock();
+        let member = state.follow(memtable, index, extractor)?;
+        self.memory_bytes.store(state.bytes, Ordering::Relaxed);
+        let Some(member) = state.members.get(member).filter(|_| low < end) else { return Ok((0, 0)) };
+        let range = (Bound::Included(low), Bound::Excluded(end));
+        Ok((member.entries.range::<[u8], _>(range).take(most).count(), member.entries.len()))
+    }
+
+    /// Calls `visit` with entries of `index` in `wanted`, the newest first: the entry's key and whether its write
+    /// has others. Returns down to which sequence number all were visited. Takes in nothing new.
+    pub(super) fn visit_newest(
+        &self,
+        index: &EmbeddedIndex,
+        wanted: &Newest<'_>,
+        mut visit: impl FnMut(&[u8], bool),
+    ) -> SequenceNumber {
+        let mut state = self.state.lock();
+        let Some(member) = state.members.iter_mut().find(|member| member.id == index.id) else { return 0 };
+        member.sort_by_age();
+        let (low, end) = (head_of(wanted.low), head_of(wanted.end));
+        let behind = member.by_age.partition_point(|aged| aged.sequence < wanted.below);
+        let older = member.by_age.get(..behind).unwrap_or_default();
+        let mut first = older.len().saturating_sub(wanted.steps);
+        // Entries of one write stay together.
+        while first > 0
+            && older.get(first).map(|aged| aged.sequence) == older.get(first - 1).map(|aged| aged.sequence)
+        {
+            first -= 1;
+        }
+        for aged in older.iter().skip(first).rev() {
+            let may_be_in = low <= aged.head && aged.head <= end;
+            if may_be_in && wanted.low <= &*aged.key && &*aged.key < wanted.end {
+                visit(&aged.key, aged.repeated);
+            }
+        }
+        if first == 0 { 0 } else { older.get(first).map_or(0, |aged| aged.sequence) }
+    }
+
     /// Takes in what is new in `memtable`, which this is the index of, and calls `visit` with the entries of
     /// `index` from `low` on, behind `after` and below `end`, until it answers false: the entry's key and
     /// whether its write has others.
@@ -157,6 +239,8 @@ impl State {
             attributes: index.spec.attributes().to_vec(),
             slots: Vec::new(),
             entries: BTreeMap::new(),
+            by_age: Vec::new(),
+            sorted: 0,
             opaque: BTreeMap::new(),
         });
         let paths = self.members.iter().flat_map(|member| member.attributes.iter().cloned());
@@ -193,11 +277,29 @@ impl State {
                 keys.write(ordinal, &mut self.key);
                 self.key.extend_from_slice(&inverted);
                 self.key.extend_from_slice(primary_key);
-                if member.entries.insert(self.key.as_slice().into(), count > 1).is_none() {
-                    self.bytes += self.key.len() + ENTRY_BYTES;
+                let key: Arc<[u8]> = self.key.as_slice().into();
+                if member.entries.insert(Arc::clone(&key), count > 1).is_none() {
+                    self.bytes += key.len() + ENTRY_BYTES;
+                    let (head, sequence) = (head_of(&key), trailer.sequence());
+                    member.by_age.push(Aged { head, sequence, key, repeated: count > 1 });
                 }
             }
         }
+    }
+}
+
+impl Member {
+    /// Sorts what was added to the list. Entries come about in order, so little has to be moved.
+    fn sort_by_age(&mut self) {
+        let (old, new) = self.by_age.split_at_mut(self.sorted);
+        new.sort_by_key(|aged| aged.sequence);
+        if let Some(first) = new.first().map(|aged| aged.sequence) {
+            let from = old.partition_point(|aged| aged.sequence <= first);
+            if from < old.len() {
+                self.by_age[from..].sort_by_key(|aged| aged.sequence);
+            }
+        }
+        self.sorted = self.by_age.len();
     }
 }
 

@@ -31,6 +31,8 @@
 //! checked when the block is decoded, and only then is memory taken for the parts, of which each has at least
 //! one byte.
 
+use std::cmp::Reverse;
+
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 use bolide_lsm::attachments::Attachment;
@@ -246,6 +248,8 @@ pub(super) struct MetaBlock {
     probes: u8,
     whole: Part,
     parts: Box<[Part]>,
+    /// The numbers of the blocks, the one with the largest sequence number first.
+    newest_first: Box<[u32]>,
 }
 
 impl MetaBlock {
@@ -272,12 +276,21 @@ impl MetaBlock {
             return None;
         }
         let parts = parts.into_boxed_slice();
-        Some(Self { bits, probes, whole, parts, payload: payload.into_boxed_slice() })
+        let mut newest_first: Box<[u32]> = (0..u32::try_from(blocks).ok()?).collect();
+        newest_first.sort_by_key(|&block| Reverse(parts.get(block as usize).map_or(0, |part| part.largest)));
+        Some(Self { bits, probes, whole, parts, newest_first, payload: payload.into_boxed_slice() })
     }
 
     /// How many data blocks it describes.
     pub(super) fn blocks(&self) -> u64 {
         self.parts.len() as u64
+    }
+
+    /// The number of the block at `place` among all, by their largest sequence numbers descending, and that
+    /// number: no record with a value in it, or in those behind, is newer.
+    pub(super) fn by_age(&self, place: u64) -> Option<(u64, SequenceNumber)> {
+        let &block = self.newest_first.get(usize::try_from(place).ok()?)?;
+        Some((u64::from(block), self.parts.get(block as usize)?.largest))
     }
 
     /// The bytes it was decoded from.
@@ -323,13 +336,14 @@ impl MetaBlock {
         if part.state == OPAQUE {
             return Answer::Maybe { largest, filtered: false };
         }
+        // The filter first: it says no more often to one value, and lies in one place.
+        if wanted.hash.is_some_and(|hash| !filter::may_contain(self.filter(part), self.probes, hash)) {
+            return Answer::NotInFilter;
+        }
         if self.high(part) < wanted.low || self.low(part) >= wanted.end {
             return Answer::OutOfZone;
         }
-        match wanted.hash {
-            Some(hash) if !filter::may_contain(self.filter(part), self.probes, hash) => Answer::NotInFilter,
-            hash => Answer::Maybe { largest, filtered: hash.is_some() },
-        }
+        Answer::Maybe { largest, filtered: wanted.hash.is_some() }
     }
 
     fn slice(&self, at: u32, len: u32) -> &[u8] {
@@ -382,7 +396,8 @@ impl Part {
 
 impl Attachment for MetaBlock {
     fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.payload.len() + self.parts.len() * size_of::<Part>()
+        let of_block = size_of::<Part>() + size_of::<u32>();
+        size_of::<Self>() + self.payload.len() + self.parts.len() * of_block
     }
 }
 

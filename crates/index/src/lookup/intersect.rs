@@ -18,7 +18,7 @@ use std::collections::HashSet;
 
 use bolide_base::{Result, SequenceNumber};
 
-use crate::candidate::{Candidate, CandidateCursor};
+use crate::candidate::{Candidate, CandidateCursor, Origin};
 use crate::query::Order;
 
 /// Bytes that one number takes in a set, with room for the set's growth.
@@ -177,6 +177,8 @@ struct Held {
     order_value: Vec<u8>,
     repeated: bool,
     included: Vec<u8>,
+    newer_runs: Option<u32>,
+    record: Option<Vec<u8>>,
 }
 
 impl Held {
@@ -190,6 +192,15 @@ impl Held {
             to.extend_from_slice(from);
         }
         (self.sequence, self.repeated) = (candidate.sequence, candidate.repeated);
+        self.newer_runs = candidate.origin.newer_runs;
+        match candidate.origin.record {
+            None => self.record = None,
+            Some(record) => {
+                let held = self.record.get_or_insert_default();
+                held.clear();
+                held.extend_from_slice(record);
+            }
+        }
     }
 
     fn candidate(&self) -> Candidate<'_> {
@@ -199,6 +210,7 @@ impl Held {
             order_value: &self.order_value,
             repeated: self.repeated,
             included: &self.included,
+            origin: Origin { newer_runs: self.newer_runs, record: self.record.as_deref() },
         }
     }
 }
@@ -222,6 +234,7 @@ mod tests {
                 order_value: &[],
                 repeated: true,
                 included: &[],
+                origin: Origin::default(),
             }))
         }
 

@@ -39,6 +39,8 @@ pub(super) struct Run<'r, S: ReadSource, F> {
     pub(super) fetch: bool,
     /// Predicates are checked on what was read.
     pub(super) check: bool,
+    /// What is checked of a record, the index has checked on the record that it hands over.
+    pub(super) trusts_hand: bool,
     /// The value of a value order comes from the record.
     pub(super) order_by_record: bool,
     /// Candidates are known to be current and to match: their records are fetched at most.
@@ -86,6 +88,7 @@ where
             emit,
             fetch: false,
             check: false,
+            trusts_hand: false,
             order_by_record: false,
             settled: false,
             answered: HashSet::new(),
@@ -132,6 +135,8 @@ where
             || !all.clone().all(by_key)
             || query.order_predicate.is_some()
             || query.projection == Projection::Values;
+        self.trusts_hand = query.projection != Projection::Values
+            && all.clone().all(|number| lead.access.covered.contains(&number));
         self.explain.index = Some(spec.name().to_owned());
         self.explain.intersected = others.iter().map(|leg| leg.index.spec().name().to_owned()).collect();
         self.explain.access = spec.kind().name();
@@ -231,7 +236,9 @@ where
             self.collect_one(&candidate, top)?;
             if self.query.order == Order::Newest && cursor.sequence_bound() < bound {
                 bound = cursor.sequence_bound();
-                if top.any_final(bound) && !self.drain(top, bound)? {
+                let wanted = (self.query.limit as u64).saturating_sub(self.explain.answers);
+                let wanted = wanted.try_into().unwrap_or(usize::MAX);
+                if top.is_worth_draining(bound, wanted) && !self.drain(top, bound)? {
                     return Ok(false);
                 }
             }
@@ -254,7 +261,11 @@ where
         }
         let order_value = self.covered.order_value(candidate.included).unwrap_or(candidate.order_value);
         let included = if self.covered.is_used() { candidate.included } else { &[] };
-        top.push(&Candidate { order_value, included, ..*candidate });
+        let mut origin = candidate.origin;
+        if !self.fetch && self.query.order_predicate.is_none() {
+            origin.record = None;
+        }
+        top.push(&Candidate { order_value, included, origin, ..*candidate });
         Ok(())
     }
 

@@ -7,6 +7,9 @@
 //! up, so that neighbours share blocks, and the answers are put back in order (Luo & Carey, Efficient Data
 //! Ingestion and Query Processing for LSM-Based Storage Systems, §4.1).
 //!
+//! Where the index read the records themselves, nothing is fetched: what is newer than the place of the record decides
+//! (see [`TreeSource::are_current`]), and the record is the one that came with the candidate.
+//!
 //! Memory: fetched records of at most about [`HELD_BYTES`] wait for their turn. Where that is not enough for the window,
 //! the rest are fetched one by one when their turn comes.
 
@@ -14,7 +17,9 @@ use std::ops::ControlFlow;
 
 use bolide_base::{Result, SequenceNumber};
 
-use crate::candidate::Candidate;
+use bolide_lsm::store::FoundInRun;
+
+use crate::candidate::{Candidate, Origin};
 use crate::source::{ReadSource, TreeSource};
 use crate::top_k::TopK;
 use crate::validation::Verdict;
@@ -78,7 +83,7 @@ where
     /// Settles and answers a candidate for which no other has to wait.
     fn answer_alone(&mut self, candidate: &Candidate<'_>, turn: Turn) -> Result<bool> {
         if turn.ask_record {
-            return match self.accept(candidate.primary_key, candidate.sequence, Fate::Later)? {
+            return match self.accept(candidate, turn, Fate::Later)? {
                 Some(record) => self.answer(candidate, turn, record),
                 None => Ok(true),
             };
@@ -106,7 +111,7 @@ where
             {
                 continue;
             }
-            if let Some(record) = self.accept(candidate.primary_key, candidate.sequence, fate)?
+            if let Some(record) = self.accept(&candidate, turn, fate)?
                 && !self.answer(&candidate, turn, record)?
             {
                 return Ok(false);
@@ -130,15 +135,15 @@ where
         self.settle(&mut window)?;
         let fates = std::mem::take(&mut window.fates);
         for (position, fate) in fates.into_iter().enumerate() {
-            let (key, sequence) = (window.key(position), window.candidates[position].sequence);
-            if self.accept(key, sequence, fate)?.is_some() {
+            let candidate = window.candidate(position);
+            if let Some(record) = self.accept(&candidate, window.candidates[position].turn, fate)? {
                 // Several candidates of one write have one rank, so they count once.
                 top.push(&Candidate {
-                    primary_key: key,
-                    sequence,
                     order_value: self.query.order_value(&self.values),
                     repeated: false,
                     included: &[],
+                    origin: Origin { newer_runs: None, record: record.as_deref() },
+                    ..candidate
                 });
             }
         }
@@ -149,9 +154,48 @@ where
 
     /// Asks the table for all candidates of `window`.
     fn settle(&mut self, window: &mut Window<Value<S>>) -> Result<()> {
-        let order = window.lookup_order();
+        let mut order = window.lookup_order();
         window.fates.resize_with(order.len(), || Fate::Later);
+        self.settle_in_place(window, &mut order)?;
         if self.fetch { self.fetch_window(window, &order) } else { self.validate_window(window, &order) }
+    }
+
+    /// Settles the candidates that the index found in the table itself, as far as that is enough, and takes
+    /// them out of `order`.
+    fn settle_in_place(&mut self, window: &mut Window<Value<S>>, order: &mut Vec<usize>) -> Result<()> {
+        let is_enough = |position: usize| {
+            let waiting = &window.candidates[position];
+            (self.settled || waiting.newer_runs.is_some()) && (waiting.has_record || !waiting.turn.ask_record)
+        };
+        let (in_place, rest): (Vec<usize>, Vec<usize>) =
+            order.drain(..).partition(|&position| is_enough(position));
+        *order = rest;
+        if in_place.is_empty() {
+            return Ok(());
+        }
+        let mut current = Vec::with_capacity(in_place.len());
+        if self.settled {
+            current.resize(in_place.len(), true);
+        } else {
+            let start = self.now();
+            let found = in_place.iter().map(|&position| FoundInRun {
+                key: window.key(position),
+                sequence: window.candidates[position].sequence,
+                newer_runs: window.candidates[position].newer_runs.unwrap_or(u32::MAX),
+            });
+            let found: Vec<FoundInRun<'_>> = found.collect();
+            self.explain.unknown += self.table.are_current(&found, &mut current)?;
+            self.explain.validate_nanos += self.now() - start;
+        }
+        for (&position, current) in in_place.iter().zip(current) {
+            let fate = match (current, window.candidates[position].has_record) {
+                (false, _) => Fate::Obsolete,
+                (true, true) => Fate::InHand,
+                (true, false) => Fate::Current(None),
+            };
+            window.set_fate(position, fate);
+        }
+        Ok(())
     }
 
     fn fetch_window(&mut self, window: &mut Window<Value<S>>, order: &[usize]) -> Result<()> {
@@ -226,11 +270,12 @@ where
     /// records are fetched.
     fn accept(
         &mut self,
-        primary_key: &[u8],
-        sequence: SequenceNumber,
+        candidate: &Candidate<'_>,
+        turn: Turn,
         fate: Fate<Value<S>>,
     ) -> Result<Option<Option<Value<S>>>> {
         let record = match fate {
+            Fate::InHand => return self.accept_in_hand(candidate, turn),
             Fate::Current(record) => record,
             Fate::Obsolete => {
                 self.count(false);
@@ -238,9 +283,9 @@ where
             }
             Fate::Later => {
                 let start = self.now();
-                let found = self.table.get(primary_key)?;
+                let found = self.table.get(candidate.primary_key)?;
                 self.explain.fetch_nanos += self.now() - start;
-                let Some((_, record)) = found.filter(|(newest, _)| *newest == sequence) else {
+                let Some((_, record)) = found.filter(|(newest, _)| *newest == candidate.sequence) else {
                     self.count(false);
                     return Ok(None);
                 };
@@ -257,6 +302,20 @@ where
             }
         }
         Ok(Some(record))
+    }
+
+    /// As [`accept`](Self::accept), for a current candidate that came with its record.
+    fn accept_in_hand(&mut self, candidate: &Candidate<'_>, turn: Turn) -> Result<Option<Option<Value<S>>>> {
+        self.count(true);
+        let record = candidate.origin.record.unwrap_or_default();
+        self.explain.records_in_hand += 1;
+        // What the index settles was read from this very record; it is looked into again for more than that.
+        let knows_value = turn.knows_value || self.query.order_predicate.is_none();
+        if self.check && !(self.trusts_hand && knows_value) && !self.matches(record)? {
+            self.explain.mismatched += 1;
+            return Ok(None);
+        }
+        Ok(Some(Some(record.into())))
     }
 
     /// Gives a settled candidate under its value. False when no more answers are wanted.

@@ -2,7 +2,7 @@
 
 use bolide_base::SequenceNumber;
 
-use crate::candidate::Candidate;
+use crate::candidate::{Candidate, Origin};
 
 /// Candidates of a window at first, where the limit does not say less.
 const FIRST_WINDOW: usize = 64;
@@ -12,7 +12,8 @@ const LARGEST_WINDOW: usize = 4096;
 /// Candidates that are settled together.
 pub(super) struct Window<V> {
     pub(super) candidates: Vec<Waiting>,
-    /// Of each the primary key, the value for the order, and what its entry includes.
+    /// Of each the primary key, the value for the order, what its entry includes, and its record if that came
+    /// with it.
     bytes: Vec<u8>,
     /// What became of them, in their order.
     pub(super) fates: Vec<Fate<V>>,
@@ -26,8 +27,11 @@ pub(super) struct Waiting {
     pub(super) sequence: SequenceNumber,
     pub(super) repeated: bool,
     pub(super) turn: Turn,
+    pub(super) newer_runs: Option<u32>,
+    pub(super) has_record: bool,
     key_end: usize,
     value_end: usize,
+    included_end: usize,
     end: usize,
 }
 
@@ -48,6 +52,8 @@ pub(super) enum Fate<V> {
     Obsolete,
     /// Current, with its record if records are fetched.
     Current(Option<V>),
+    /// Current; its record came with it.
+    InHand,
     /// To be fetched when its turn comes.
     Later,
 }
@@ -63,8 +69,20 @@ impl<V> Window<V> {
         self.bytes.extend_from_slice(candidate.order_value);
         let value_end = self.bytes.len();
         self.bytes.extend_from_slice(candidate.included);
-        let (sequence, repeated, end) = (candidate.sequence, candidate.repeated, self.bytes.len());
-        self.candidates.push(Waiting { sequence, repeated, turn, key_end, value_end, end });
+        let included_end = self.bytes.len();
+        let record = candidate.origin.record.filter(|_| turn.ask_record);
+        self.bytes.extend_from_slice(record.unwrap_or_default());
+        self.candidates.push(Waiting {
+            sequence: candidate.sequence,
+            repeated: candidate.repeated,
+            turn,
+            newer_runs: candidate.origin.newer_runs,
+            has_record: record.is_some(),
+            key_end,
+            value_end,
+            included_end,
+            end: self.bytes.len(),
+        });
     }
 
     /// True if a candidate waits.
@@ -87,11 +105,20 @@ impl<V> Window<V> {
                 sequence: waiting.sequence,
                 order_value: bytes(waiting.key_end, waiting.value_end),
                 repeated: waiting.repeated,
-                included: bytes(waiting.value_end, waiting.end),
+                included: bytes(waiting.value_end, waiting.included_end),
+                origin: Origin {
+                    newer_runs: waiting.newer_runs,
+                    record: waiting.has_record.then(|| bytes(waiting.included_end, waiting.end)),
+                },
             },
-            None => {
-                Candidate { primary_key: &[], sequence: 0, order_value: &[], repeated: false, included: &[] }
-            }
+            None => Candidate {
+                primary_key: &[],
+                sequence: 0,
+                order_value: &[],
+                repeated: false,
+                included: &[],
+                origin: Origin::default(),
+            },
         }
     }
 

@@ -2,14 +2,15 @@
 //!
 //! Ordinary reads see a tree as one sorted sequence. Whoever knows more about single components (a filter on
 //! something else than the key, say) goes over them here: the newest first, each with the range of its
-//! sequence numbers, sstables block by block.
+//! sequence numbers, sstables block by block. What is found so may be out of date;
+//! [`TreeView::are_current`] says, and asks only the components that are newer.
 
 use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{EntryKind, Result, SequenceNumber, TreeId};
-use bolide_table::{InternalCursor, TableCursor, TablePosition};
+use bolide_table::{InternalCursor, TableCursor, TablePosition, ValueRef};
 
 use super::Store;
 use super::read_view::TreeView;
@@ -76,6 +77,8 @@ impl fmt::Debug for MemtableComponent {
 #[derive(Debug, Clone)]
 pub struct TableComponent {
     handle: Arc<TableHandle>,
+    /// How many sorted runs of the view are newer than the one that it is in.
+    run: u32,
 }
 
 impl TableComponent {
@@ -119,7 +122,8 @@ impl TableComponent {
     /// `Corruption` or `Io` from opening the file.
     pub fn blocks(&self, sequence: SequenceNumber) -> Result<BlockReader> {
         let cursor = self.handle.reader()?.cursor(true);
-        Ok(BlockReader { cursor, sequence, block: 0, newest_of: Vec::new(), has_newest: false })
+        let (newest_of, has_newest) = (Vec::new(), false);
+        Ok(BlockReader { cursor, sequence, run: self.run, block: 0, newest_of, has_newest })
     }
 }
 
@@ -132,6 +136,7 @@ impl TableComponent {
 pub struct BlockReader {
     cursor: TableCursor,
     sequence: SequenceNumber,
+    run: u32,
     block: u64,
     /// The last key of which the newest visible version was met.
     newest_of: Vec<u8>,
@@ -169,10 +174,22 @@ impl BlockReader {
         self.cursor.value()
     }
 
+    /// The value, pinned: it outlives the reader's next step without a copy.
+    pub fn value_ref(&self) -> ValueRef {
+        self.cursor.value_ref()
+    }
+
     /// The sequence number of the write.
     #[inline]
     pub fn sequence(&self) -> SequenceNumber {
         self.cursor.trailer().sequence()
+    }
+
+    /// How many sorted runs may hold a newer version that the view sees, besides memtables: those newer than the
+    /// sstable's own. The own one counts too where the versions of the key began in the block before.
+    #[inline]
+    pub fn newer_runs(&self) -> u32 {
+        self.run + u32::from(self.cursor.continues_block_before())
     }
 
     /// Goes to the next visible put of the block.
@@ -212,8 +229,10 @@ impl TreeView {
             let largest = logged.memtable.largest_sequence()?;
             Some(Component::Memtable(MemtableComponent { logged: logged.clone(), smallest, largest }))
         });
-        let tables = self.state.version.tables();
-        let tables = tables.map(|handle| Component::Table(TableComponent { handle: handle.clone() }));
+        let tables = (0..).zip(self.state.version.runs()).flat_map(|(run, sorted)| {
+            let tables = sorted.tables().iter();
+            tables.map(move |handle| Component::Table(TableComponent { handle: handle.clone(), run }))
+        });
         let mut components: Vec<Component> = memtables.chain(tables).collect();
         components.sort_by_key(|component| Reverse(component.largest_sequence()));
         components

@@ -8,7 +8,7 @@
 //! | `tree` | one tree's current memtables and version |
 //! | `read_view`, `snapshots` | consistent reads, and which versions they need |
 //! | `batch_read`, `get_lite` | many point reads at once; what memory alone says |
-//! | `components` | the memtables and sstables of a view one by one |
+//! | `components`, `newer` | the memtables and sstables of a view one by one; what is newer than one of them |
 //! | `tree_reader` | looking into a tree from a compaction filter |
 //! | `flush`, `compact` | memtables to sstables, sstables to sstables |
 //! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
@@ -29,6 +29,7 @@ mod flush;
 mod get_lite;
 mod kept;
 mod log;
+mod newer;
 mod obsolete_files;
 mod open;
 mod pressure;
@@ -58,6 +59,7 @@ pub use self::commit::CommitStage;
 pub use self::components::{BlockReader, Component, MemtableComponent, TableComponent};
 pub use self::estimate::RangeEstimate;
 pub use self::get_lite::Lite;
+pub use self::newer::FoundInRun;
 pub use self::read_view::{ReadView, TreeView};
 pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
 pub use self::tree_reader::TreeReader;

@@ -3,6 +3,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use bolide_base::SequenceNumber;
+
 use super::table_handle::TableHandle;
 use super::table_meta::TableMeta;
 use crate::key_heads::KeyHeads;
@@ -22,6 +24,7 @@ pub struct SortedRun {
     /// Of the largest keys.
     heads: KeyHeads,
     file_bytes: u64,
+    largest_sequence: SequenceNumber,
 }
 
 impl SortedRun {
@@ -36,7 +39,8 @@ impl SortedRun {
         }
         let heads = KeyHeads::new(tables.iter().map(|table| table.meta().largest_key.as_slice()));
         let file_bytes = tables.iter().map(|table| table.meta().file_bytes).sum();
-        let run = Self { level, id, tables: tables.into(), heads, file_bytes };
+        let largest_sequence = tables.iter().map(|table| table.meta().largest_sequence).max().unwrap_or(0);
+        let run = Self { level, id, tables: tables.into(), heads, file_bytes, largest_sequence };
         run.check()?;
         Ok(run)
     }
@@ -77,6 +81,12 @@ impl SortedRun {
     /// The length of all its files in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
+    }
+
+    /// The largest sequence number of its entries.
+    #[inline]
+    pub fn largest_sequence(&self) -> SequenceNumber {
+        self.largest_sequence
     }
 
     /// The first user key of the run.

@@ -7,7 +7,7 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use super::entry_key::{self, EntryLayout};
 use crate::access::Access;
 use crate::attribute;
-use crate::candidate::{Candidate, CandidateCursor};
+use crate::candidate::{Candidate, CandidateCursor, Origin};
 use crate::query::Order;
 use crate::source::EntryCursor;
 use crate::spec::{EntryOrder, IndexSpec};
@@ -163,6 +163,7 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
             // Within one secondary key a write has one entry.
             repeated: !self.access.point && value.first() == Some(&1),
             included: value.get(1..).unwrap_or_default(),
+            origin: Origin::default(),
         }))
     }
 

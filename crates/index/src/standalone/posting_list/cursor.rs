@@ -4,7 +4,7 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 
 use super::{FragmentPosition, Malformed, Posting};
 use crate::access::Access;
-use crate::candidate::{Candidate, CandidateCursor};
+use crate::candidate::{Candidate, CandidateCursor, Origin};
 use crate::query::Order;
 use crate::spec::IndexSpec;
 use crate::standalone::secondary_key;
@@ -136,6 +136,7 @@ impl<R: ListReader> CandidateCursor for ListCursor<'_, R> {
             // A list has one posting of a write.
             repeated: !self.access.point && posting.repeated,
             included: posting.covering,
+            origin: Origin::default(),
         }))
     }
 
