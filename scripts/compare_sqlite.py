@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """Imports real data through the `bolide` program and compares its answers with SQLite's.
 
-    scripts/compare_sqlite.py [--rows 100000] [--questions 200] [--kinds composite,lazy] [--seed N] [--data DIR] [--keep]
+    scripts/compare_sqlite.py [--rows 100000] [--questions 200] [--kinds composite,lazy] [--spread ROUNDS]
+                              [--sets posts,outage_ops] [--seed N] [--data DIR] [--keep]
 
 The data sets `posts`, `vehicles` and `outage_ops` (a change stream) are read from DIR (default: shared/data beside
 the repository); without them the script says so and ends with status 0. BOLIDE names the program (default: built in
 release mode). Both stores get the same rows; then some rows are put once more and some are deleted; then random
-questions are asked: equality, range, up to three of them joined by AND, in all orders, with and without a limit, as
-records, keys and counts, before and after a compaction. Any difference ends the script with status 1 and prints the
-question.
+questions are asked: equality, range, up to three of them joined by AND, in all orders, with and without a limit and a
+limit for each value, as records, keys and counts, page by page, before and after a compaction. Any difference ends the
+script with status 1 and prints the question.
 
-KINDS are kinds of index, each with at most one option (`eager:split=off`). Each gets a database of its own in which all
-indexes are of it; with several, one more database has them in turn. All are asked the same questions. A kind that the
-program does not have in this version is left out, and the script says so.
+KINDS are kinds of index with their options (`eager:split=off`); `all` stands for every kind with every option. Each gets
+a database of its own in which all indexes are of it; with several, one more database has them in turn. With `--spread`
+they are spread over the attributes of as few databases as will do, and once more for each further round, so that every
+kind is on ROUNDS attributes. All databases are asked the same questions. A kind that the program does not have in this
+version is left out, and the script says so.
 """
 import argparse
 import atexit
@@ -33,22 +36,59 @@ DATASETS = {
         "key": "id",
         "indexes": ["subreddit", "domain", "score", "created_ms", "flair", "is_self"],
         "synchronous": ["score"],
+        "short": ["created_ms"],
+        "include": "comments",
         "asked": ["subreddit", "domain", "score", "created_ms", "flair", "is_self", "comments"],
     },
     "vehicles": {
         "key": "id",
         "indexes": ["vehicle", "route", "speed", "headsign"],
         "synchronous": ["vehicle"],
+        "short": [],
+        "include": "lat",
         "asked": ["vehicle", "route", "speed", "headsign", "lat"],
     },
     "outage_ops": {
         "key": "id",
         "op": "op",
-        "indexes": ["region", "status", "customers", "etor_ms"],
+        "indexes": ["region", "status", "customers", "etor_ms", "updated_ms"],
         "synchronous": ["status"],
-        "asked": ["region", "status", "customers", "etor_ms", "hazard"],
+        "short": ["updated_ms"],
+        "include": "hazard",
+        "asked": ["region", "status", "customers", "etor_ms", "updated_ms", "hazard"],
     },
 }
+
+
+# Every kind with every option; PATH is an attribute that the index does not sort by.
+ALL_KINDS = [
+    "composite",
+    "composite:maintenance=synchronous",
+    "composite:validation=get-lite",
+    "composite:validation=key-index",
+    "composite:order=primary-key",
+    "composite:order=primary-key,maintenance=synchronous",
+    "composite:repair=primary-compaction",
+    "composite:include=PATH",
+    "composite:include=PATH,maintenance=synchronous",
+    "lazy",
+    "lazy:maintenance=synchronous",
+    "lazy:validation=get-lite",
+    "lazy:validation=key-index",
+    "lazy:include=PATH",
+    "eager",
+    "eager:maintenance=synchronous",
+    "eager:validation=get-lite",
+    "eager:validation=key-index",
+    "eager:include=PATH",
+    "eager:split=off",
+    "eager:split=off,maintenance=synchronous",
+    "embedded",
+    "embedded:bloom_bits=2",
+]
+
+# Most answers without a limit, as a rule: the program prints them and the script reads them.
+MANY = 5_000
 
 
 def kind_of(value):
@@ -63,14 +103,40 @@ class Difference(Exception):
 
 
 def specifications(shape, kinds):
-    """The indexes of a data set, with these kinds in turn."""
+    """The indexes of a data set, with these kinds in turn, or with the kind that is named for each attribute."""
     specs = []
     for number, attribute in enumerate(shape["indexes"]):
+        if isinstance(kinds, dict):
+            specs += [f"{attribute}:{kinds[attribute]}"] if attribute in kinds else []
+            continue
         kind = kinds[number % len(kinds)]
         if attribute in shape["synchronous"] and kind in ("composite", "lazy", "eager"):
             kind += ":maintenance=synchronous"
         specs.append(f"{attribute}:{kind}")
-    return specs
+    return [spec.replace("PATH", shape["include"]) for spec in specs]
+
+
+def spread(shape, kinds, rounds):
+    """Databases in which every kind is on `rounds` attributes in all, each time on another one as far as may be."""
+    waiting = [kind for _ in range(rounds) for kind in kinds]
+    had = {kind: [] for kind in kinds}
+    databases = []
+    while waiting:
+        database = {}
+        # Lists of one value are rewritten whole by every write: only where few records share a value.
+        for attribute in sorted(shape["indexes"], key=lambda one: one not in shape["short"]):
+            may = lambda kind: "split=off" not in kind or attribute in shape["short"]
+            fit = [kind for kind in waiting if may(kind) and attribute not in had[kind]]
+            # A kind that only this attribute can have goes first.
+            fit.sort(key=lambda kind: "split=off" not in kind)
+            if fit:
+                database[attribute] = fit[0]
+                had[fit[0]].append(attribute)
+                waiting.remove(fit[0])
+        if not database:
+            break
+        databases.append(database)
+    return {f"spread{number}": database for number, database in enumerate(databases)}
 
 
 class Comparison:
@@ -78,10 +144,14 @@ class Comparison:
         self.bolide, self.name, self.shape = bolide, name, DATASETS[name]
         self.rng = random.Random(f"{seed}/{name}")
         self.databases = {folder / name / word: kinds for word, kinds in databases.items()}
+        self.asked = 0
+        self.compared = 0
+        self.by_kind = {}
         self.lines = read_lines(source, rows)
         self.sqlite = sqlite3.connect(":memory:")
         columns = "".join(f", k_{a} TEXT, v_{a}" for a in self.shape["asked"])
-        self.sqlite.execute(f"CREATE TABLE r (key TEXT PRIMARY KEY, seq INTEGER, record TEXT{columns})")
+        self.sqlite.execute(f"CREATE TABLE r (key TEXT PRIMARY KEY, seq INTEGER{columns})")
+        self.records = {}
         for attribute in self.shape["asked"]:
             self.sqlite.execute(f"CREATE INDEX i_{attribute} ON r (v_{attribute}, seq)")
         self.sequence = 0
@@ -106,21 +176,26 @@ class Comparison:
                 raise Difference(f"{self.name}: {len(lines)} rows given, import says {out}")
         self.imports += 1
         asked = self.shape["asked"]
-        insert = f"INSERT OR REPLACE INTO r VALUES (?, ?, ?{', ?, ?' * len(asked)})"
+        insert = f"INSERT OR REPLACE INTO r VALUES (?, ?{', ?, ?' * len(asked)})"
         for line in lines:
             self.sequence += 1
             record = json.loads(line)
             key = json.dumps(record[self.shape["key"]])
             if "op" in self.shape and record[self.shape["op"]] in ("del", "delete"):
-                self.sqlite.execute("DELETE FROM r WHERE key = ?", (key,))
+                self.forget(key)
                 continue
+            self.records[key] = line
             values = []
             for attribute in asked:
                 value = record.get(attribute)
                 present = attribute in record
                 values += [kind_of(value) if present else None, value]
-            self.sqlite.execute(insert, (key, self.sequence, line.rstrip("\n"), *values))
+            self.sqlite.execute(insert, (key, self.sequence, *values))
         self.sqlite.commit()
+
+    def forget(self, key):
+        self.sqlite.execute("DELETE FROM r WHERE key = ?", (key,))
+        self.records.pop(key, None)
 
     def churn(self):
         """Some rows once more, some deleted."""
@@ -129,7 +204,7 @@ class Comparison:
         for key in self.rng.sample(keys, min(len(keys) // 4, 25)):
             for db in self.databases:
                 self.run("delete", db, self.name, key)
-            self.sqlite.execute("DELETE FROM r WHERE key = ?", (key,))
+            self.forget(key)
 
     def any_value(self, attribute, classes):
         marks = ",".join("?" * len(classes))
@@ -175,29 +250,58 @@ class Comparison:
         where = " AND ".join(p[1] for p in predicates)
         values = [value for p in predicates for value in p[2]]
         order = self.rng.choice(["newest", "newest", "oldest", "value", "value-desc"])
-        if len(predicates) > 1 and order.startswith("value"):
-            order = "newest"
         limit = self.rng.choice([None, 1, 3, 10, 100])
+        form = self.rng.choice(["records", "records", "keys", "count"])
+        # Orders by value and limits for each value go by the first range; without one all values are equal.
+        ranges = [p[3] for p in predicates if p[0][0] == "--range"]
+        value = f"v_{ranges[0]}" if ranges else "NULL"
+        recency = "seq" if order == "oldest" else "seq DESC"
+        by = {"value": f"{value}, seq DESC", "value-desc": f"{value} DESC, seq DESC"}.get(order, recency)
+        query = f"SELECT key, seq, {value} AS value FROM r WHERE {where}"
+        if ranges and self.rng.random() < 0.3:
+            each = self.rng.choice([1, 2, 5])
+            options += ["--limit-per-value", str(each)]
+            # The window must not sort the values themselves anew: they are within one type.
+            numbered = f"SELECT key, seq, {value} AS value, row_number() OVER (PARTITION BY {value} ORDER BY {recency}) AS n"
+            query = f"SELECT key, seq, value FROM ({numbered} FROM r WHERE {where}) WHERE n <= {each}"
+            by = by.replace(value, "value")
+        if limit is None and form != "count" and self.rng.random() < 0.9:
+            (count,) = self.sqlite.execute(f"SELECT count(*) FROM ({query})", values).fetchone()
+            limit = MANY if count > MANY else None
         if limit is not None:
             options += ["--limit", str(limit)]
-        attribute = predicates[0][3]
-        by = {"newest": "seq DESC", "oldest": "seq", "value": f"v_{attribute}", "value-desc": f"v_{attribute} DESC"}
-        query = f"SELECT key, record, v_{attribute} FROM r WHERE {where} ORDER BY {by[order]}"
-        expected = self.sqlite.execute(query, values).fetchall()
-        matching = {key: (record, value) for key, record, value in expected}
-        if limit is not None:
-            expected = expected[:limit]
-        form = self.rng.choice(["records", "records", "keys", "count"])
+        query += f" ORDER BY {by} LIMIT {-1 if limit is None else limit}"
+        expected = [key for key, _, _ in self.sqlite.execute(query, values)]
         options += ["--order", order]
         indexed = [p[3] for p in predicates if p[3] in self.shape["indexes"]]
-        if indexed and self.rng.random() < 0.4:
-            options += ["--index", self.rng.choice(indexed)]
+        index = self.rng.choice(indexed) if indexed and self.rng.random() < 0.75 else None
+        # An index on attribute A is named A.
         options += {"records": [], "keys": ["--keys-only"], "count": ["--count"]}[form]
-        for db in self.databases:
-            self.compare(db, options, form, order, matching, expected)
+        pages = limit in (3, 10, 100) and form != "count" and self.rng.random() < 0.2
+        self.asked += 1
+        for db, kinds in self.databases.items():
+            forced = index if not isinstance(kinds, dict) or index in kinds else None
+            self.compare(db, options + (["--index", forced] if forced else []), form, expected)
+            if pages:
+                second = self.sqlite.execute(query.replace(f"LIMIT {limit}", f"LIMIT {limit} OFFSET {limit}"), values)
+                self.compare_second_page(db, options, form, [key for key, _, _ in second])
+            if forced:
+                kind = kinds[forced] if isinstance(kinds, dict) else db.name
+                self.by_kind[kind] = self.by_kind.get(kind, 0) + 1
 
-    def compare(self, db, options, form, order, matching, expected):
-        """Asks one database, and compares its answer with the expected rows."""
+    def compare_second_page(self, db, options, form, expected):
+        """What stands behind a cursor token."""
+        first = self.run("find", db, self.name, *options, "--cursor", "start", "--format", "ndjson").split("\n")
+        token = [json.loads(line).get("cursor") for line in first[-2:] if line]
+        if not token or not token[-1]:
+            if expected:
+                raise Difference(f"bolide find {db} {self.name} {' '.join(options)}: no token, yet there is more")
+            return
+        self.compare(db, [*options, "--cursor", token[-1]], form, expected)
+
+    def compare(self, db, options, form, expected):
+        """Asks one database, and compares its answer with the expected keys, and their records."""
+        self.compared += 1
         out = self.run("find", db, self.name, *options, "--format", "ndjson")
         told = f"bolide find {db} {self.name} {' '.join(options)}"
         if form == "count":
@@ -205,19 +309,15 @@ class Comparison:
                 raise Difference(f"{told}\nSQLite counts {len(expected)}, bolide says {out}")
             return
         answers = [json.loads(line) for line in out.split("\n") if line]
+        answers = [answer for answer in answers if "cursor" not in answer]
         found = [json.dumps(answer["key"]) for answer in answers]
-        if order.startswith("value"):
-            # Equal values may come in any order: the values must agree, and every key must match.
-            agree = len(set(found)) == len(found) == len(expected) and all(key in matching for key in found)
-            agree = agree and [matching[key][1] for key in found] == [value for _, _, value in expected]
-        else:
-            agree = found == [key for key, _, _ in expected]
-        if not agree:
-            wanted = [key for key, _, _ in expected]
-            raise Difference(f"{told}\nSQLite: {wanted[:20]} ({len(wanted)})\nbolide: {found[:20]} ({len(found)})")
+        if found != expected:
+            place = next((i for i, pair in enumerate(zip(found, expected)) if pair[0] != pair[1]), len(expected))
+            lists = f"SQLite: {expected[place:][:10]} ({len(expected)})\nbolide: {found[place:][:10]} ({len(found)})"
+            raise Difference(f"{told}\nfrom answer {place} on\n{lists}")
         if form == "records":
             for answer, key in zip(answers, found):
-                if answer["record"] != json.loads(matching[key][0]):
+                if answer["record"] != json.loads(self.records[key]):
                     raise Difference(f"{told}\nrecord of {key} differs: {answer['record']}")
 
 
@@ -232,12 +332,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000, help="rows of each data set (0: all)")
     parser.add_argument("--questions", type=int, default=200, help="questions to each data set")
-    parser.add_argument("--kinds", default="composite", help="kinds of index, separated by commas")
+    parser.add_argument("--kinds", default="composite", help="kinds of index, separated by commas; all")
+    parser.add_argument("--spread", type=int, default=0, help="spread the kinds over few databases, in so many rounds")
+    parser.add_argument("--sets", default=",".join(DATASETS), help="the data sets, separated by commas")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--data", type=pathlib.Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--keep", action="store_true", help="leave the databases behind")
     arguments = parser.parse_args()
-    sources = {name: arguments.data / f"{name}.ndjson.zst" for name in DATASETS}
+    sources = {name: arguments.data / f"{name}.ndjson.zst" for name in arguments.sets.split(",")}
     missing = [str(path) for path in sources.values() if not path.exists()]
     if missing:
         print(f"skipped: {', '.join(missing)} not there")
@@ -258,13 +360,18 @@ def main():
     else:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     rows = arguments.rows or sys.maxsize
-    kinds = available(bolide, folder, arguments.kinds.split(","))
+    kinds = ALL_KINDS if arguments.kinds == "all" else separate(arguments.kinds)
+    kinds = available(bolide, folder, kinds)
     if not kinds:
         return 0
-    databases = {kind.replace(":", "-"): [kind] for kind in kinds}
-    if len(kinds) > 1:
-        databases["mixed"] = kinds
     for name, source in sources.items():
+        databases = {kind.replace(":", "-"): [kind] for kind in kinds}
+        if arguments.spread:
+            databases = spread(DATASETS[name], kinds, arguments.spread)
+        elif len(kinds) > 1:
+            databases["mixed"] = kinds
+        for word, spec in databases.items():
+            print(f"{name}: {word}: {' '.join(specifications(DATASETS[name], spec))}", flush=True)
         one = Comparison(bolide, name, source, rows, arguments.seed, folder, databases)
         try:
             one.load(one.lines)
@@ -281,16 +388,30 @@ def main():
             return 1
         if not arguments.keep:
             shutil.rmtree(folder / name, ignore_errors=True)
-        words = ", ".join(databases)
-        print(f"{name}: {len(one.lines)} rows, {arguments.questions} questions to {words}: no difference", flush=True)
+        words = f"{one.asked} questions to {', '.join(databases)}: {one.compared} answers, no difference"
+        print(f"{name}: {len(one.lines)} rows, {words}", flush=True)
+        if arguments.spread:
+            print("  by the index itself: " + ", ".join(f"{kind} {n}" for kind, n in sorted(one.by_kind.items())))
     return 0
+
+
+def separate(text):
+    """The kinds of a list whose commas also stand between the options of a kind."""
+    kinds = []
+    for part in text.split(","):
+        if kinds and "=" in part and ":" not in part:
+            kinds[-1] += f",{part}"
+        else:
+            kinds.append(part)
+    return kinds
 
 
 def available(bolide, folder, kinds):
     """Those of the kinds that the program has."""
     found = []
     for kind in kinds:
-        probe = [bolide, "import", folder / "probe", f"probe{len(found)}", "-", "--key", "id", f"--index=a:{kind}"]
+        spec = f"--index=a:{kind.replace('PATH', 'b')}"
+        probe = [bolide, "import", folder / "probe", f"probe{len(found)}", "-", "--key", "id", spec]
         done = subprocess.run(probe, input='{"id":1}\n', capture_output=True, text=True)
         if "is not available in this version" in done.stderr:
             print(f"left out: {done.stderr.strip()}")

@@ -7,9 +7,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use bolide_index::AttributeExtractor;
+use bolide_base::TreeId;
+use bolide_index::{AttributeExtractor, SecondaryIndex};
+use bolide_lsm::ReadView;
 use bolide_storage::{DiskVfs, MemVfs, Runtime, SystemRuntime, Vfs};
 use bolide_table::BlockCache;
+
+use crate::index_set::Index;
+
+/// Puts something else in the place of an index over the records in a tree.
+#[doc(hidden)]
+pub type IndexWrapper =
+    Arc<dyn Fn(Arc<dyn SecondaryIndex<ReadView>>, TreeId) -> Arc<dyn SecondaryIndex<ReadView>> + Send + Sync>;
 
 /// The objects that a database works with, for [`Db::open_with`](crate::Db::open_with).
 ///
@@ -36,6 +45,8 @@ pub struct Components {
     pub cache: Option<Arc<BlockCache>>,
     /// The extractors of collections of bytes, by the collection's name.
     pub(crate) extractors: BTreeMap<String, Arc<dyn AttributeExtractor>>,
+    /// What stands between the database and its indexes; tests break these on purpose.
+    index_wrapper: Option<IndexWrapper>,
 }
 
 impl Components {
@@ -51,6 +62,7 @@ impl Components {
             runtime: Arc::new(SystemRuntime::new()),
             cache: None,
             extractors: BTreeMap::new(),
+            index_wrapper: None,
         }
     }
 
@@ -120,6 +132,23 @@ impl Components {
     pub fn extractor(mut self, collection: &str, extractor: Arc<dyn AttributeExtractor>) -> Self {
         self.extractors.insert(collection.to_owned(), extractor);
         self
+    }
+
+    /// Asks and feeds every index through `wrapper`. For tests that break an index to see that it is noticed: what
+    /// the wrapper changes can falsify answers and stored entries.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn index_wrapper(mut self, wrapper: IndexWrapper) -> Self {
+        self.index_wrapper = Some(wrapper);
+        self
+    }
+
+    /// `index`, of the collection in `table`, as the database is to see it.
+    pub(crate) fn wrap(&self, mut index: Index, table: TreeId) -> Index {
+        if let Some(wrapper) = &self.index_wrapper {
+            index.structure = wrapper(index.structure, table);
+        }
+        index
     }
 }
 

@@ -479,6 +479,7 @@ fn create_indexes(
         let (progress, owner) =
             (Progress::complete_since(0), collection.indexes_guard().owner(collection.tree));
         let index = Index::new(spec.clone(), tree, progress, &owner, keys.as_deref())?;
+        let index = engine.components.wrap(index, collection.tree);
         install_upkeep(&engine.store, collection.tree, &index)?;
         Ok(Arc::new(index))
     };

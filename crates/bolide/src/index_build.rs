@@ -222,7 +222,8 @@ fn add_tree(
     let made = new_tree(engine, collection, &spec, life).and_then(|tree| {
         let keys = key_index.clone().or_else(|| collection.indexes().key_index().cloned());
         let owner = collection.indexes_guard().owner(collection.tree);
-        let mut index = Index::new(spec, tree, Progress::building(), &owner, keys.as_deref())?;
+        let index = Index::new(spec, tree, Progress::building(), &owner, keys.as_deref())?;
+        let mut index = engine.components.wrap(index, collection.tree);
         index.replaces = replaces;
         Ok(Arc::new(index))
     });

@@ -126,6 +126,8 @@ pub use catalog::{IndexState, RecordKind, describe_descriptor, index_spec_of_des
 pub use check::{CheckReport, CheckedIndex};
 pub use collection::IndexInfo;
 pub use components::Components;
+#[doc(hidden)]
+pub use components::IndexWrapper;
 pub use db::Db;
 pub use find::{Answer, Answers, FindOptions};
 pub use handle::Collection;

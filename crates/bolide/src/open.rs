@@ -237,7 +237,8 @@ fn build_schema(id: u64, catalog: &Catalog, components: &Components) -> Result<(
         let extractor = components.extractors.get(&found.name).cloned();
         let owner = Owner::new(tree, found.records, extractor.clone());
         for (&index_tree, descriptor) in catalog.indexes.iter().filter(|(_, index)| index.owner == tree) {
-            indexes.push(open_index(index_tree, &owner, descriptor, key_index.as_deref())?);
+            let index = open_index(index_tree, &owner, descriptor, key_index.as_deref())?;
+            indexes.push(Arc::new(components.wrap(index, tree)));
         }
         let set = IndexSet::new(found.records, extractor, indexes.clone())?.with_key_index(key_index);
         let collection = Arc::new(CollectionState::new(id, tree, found.clone(), set));
@@ -258,7 +259,7 @@ fn open_index(
     owner: &Owner,
     descriptor: &IndexDescriptor,
     keys: Option<&Index>,
-) -> Result<Arc<Index>> {
+) -> Result<Index> {
     let of = |error: Error| {
         error.context(format_args!("manifest: the index {:?} in tree {tree}", descriptor.name))
     };
@@ -267,5 +268,5 @@ fn open_index(
     let progress = Progress::of(&descriptor.life);
     let mut index = Index::new(spec, tree, progress, owner, keys).map_err(of)?;
     index.replaces = descriptor.life.replaces;
-    Ok(Arc::new(index))
+    Ok(index)
 }

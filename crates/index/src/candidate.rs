@@ -36,6 +36,14 @@ pub struct Origin<'c> {
     pub record: Option<&'c [u8]>,
 }
 
+impl<'c> Candidate<'c> {
+    /// A candidate of which nothing more is known than its key and its write.
+    pub fn new(primary_key: &'c [u8], sequence: SequenceNumber) -> Self {
+        let origin = Origin::default();
+        Self { primary_key, sequence, order_value: &[], repeated: false, included: &[], origin }
+    }
+}
+
 /// Streams the candidates of one query.
 pub trait CandidateCursor {
     /// The next candidate.

@@ -42,7 +42,7 @@ mod model;
 pub use access::Access;
 pub use attribute::Value;
 pub use attribute_plan::{AttributePlan, AttributeValues, Slot};
-pub use candidate::{Candidate, CandidateCursor};
+pub use candidate::{Candidate, CandidateCursor, Origin};
 pub use check::{CheckedTable, IndexCheck};
 pub use cursor_token::CursorToken;
 pub use embedded::{EmbeddedCollectors, EmbeddedCosts, EmbeddedFigures, EmbeddedIndex};

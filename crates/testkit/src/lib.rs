@@ -12,7 +12,7 @@
 //! | [`every_kind`] | puts every kind of index in the place of every other |
 //! | [`concurrent`] | runs many threads at once; not repeatable by its seed |
 //!
-//! [`conformance`] is the suite that every kind of index passes.
+//! [`conformance`] is the suite that every kind of index passes, and [`flawed`] breaks indexes to see it fail.
 //!
 //! The program `bolide-testkit` runs them over ranges of seeds; `docs/TESTING.md` has the commands. All of
 //! it runs on a simulated disk with a simulated clock, and without background threads unless a setup asks
@@ -26,10 +26,12 @@ pub mod damage;
 pub mod every_kind;
 pub mod failure;
 pub mod fault;
+pub mod flawed;
 pub mod history;
 pub mod kinds;
 pub mod metamorphic;
 pub mod model;
+pub mod pauses;
 pub mod planted;
 pub mod question;
 pub mod record;

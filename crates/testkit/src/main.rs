@@ -13,6 +13,7 @@ use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
 use bolide_testkit::kinds;
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
+use bolide_testkit::pauses::{self, PauseOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
 
 const USAGE: &str = "\
@@ -25,6 +26,8 @@ metamorphic  one history under many settings     --steps N (250)  --setups N|all
 kinds        one history with every kind of index --steps N (150)
 threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)  --cuts N (4)
 conformance  the cases that every kind must pass  --kind TEXT (all; a specification behind its attributes)
+pauses       puts while an index is built         --directory PATH (/tmp)  --records N (300000)  --rate N (2000)
+             a second  --seconds N (5, without a build)
 steps        prints the steps of a crash history  --steps N (60)
 
 The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
@@ -45,7 +48,7 @@ fn main() -> ExitCode {
     let seconds = started.elapsed().as_secs_f64();
     let Range { start, end } = options.seeds;
     match result {
-        Ok(counts) if check == "conformance" => {
+        Ok(counts) if ["conformance", "pauses"].contains(&check.as_str()) => {
             println!("{check}: held in {seconds:.1} s: {counts}");
             ExitCode::SUCCESS
         }
@@ -121,6 +124,18 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
             options.knows(&["steps"])?;
             let steps = options.number("steps", KindsOptions::default().steps as u64)? as usize;
             Some(run.run(|seed| every_kind::check(seed, KindsOptions { steps })))
+        }
+        "pauses" => {
+            options.knows(&["directory", "records", "rate", "seconds"])?;
+            let defaults = PauseOptions::default();
+            let pause = PauseOptions {
+                records: options.number("records", defaults.records)?,
+                rate: options.number("rate", defaults.rate)?,
+                seconds: options.number("seconds", defaults.seconds)?,
+            };
+            let directory =
+                options.text("directory").map_or_else(std::env::temp_dir, std::path::PathBuf::from);
+            Some(pauses::measure(&directory, pause).map(|()| Counts::default()))
         }
         "steps" => {
             options.knows(&["steps"])?;

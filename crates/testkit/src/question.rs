@@ -41,6 +41,8 @@ pub struct Question {
     pub arrangement: Arrangement,
     /// Most answers; `None` for all.
     pub limit: Option<usize>,
+    /// Most answers of each value that the first range found, before `limit` cuts; `None` for all. Only with a range.
+    pub limit_per_value: Option<usize>,
     /// What an answer holds.
     pub shown: Shown,
     /// Chooses which of the indexes that can serve the question is made to answer it as well, beside the
@@ -57,11 +59,13 @@ pub enum Shown {
     Keys,
     /// Nothing: the answers are counted.
     Count,
+    /// The values at the path of the first condition, and at `pad`.
+    Values,
 }
 
 impl Shown {
     /// All of them.
-    pub const EACH: [Self; 3] = [Self::Records, Self::Keys, Self::Count];
+    pub const EACH: [Self; 4] = [Self::Records, Self::Keys, Self::Count, Self::Values];
 }
 
 impl Condition {
@@ -70,6 +74,11 @@ impl Condition {
         match self {
             Self::Equals(path, _) | Self::Within(path, ..) => path,
         }
+    }
+
+    /// Whether it bounds values rather than naming one.
+    pub fn is_range(&self) -> bool {
+        matches!(self, Self::Within(..))
     }
 
     fn accepts(&self, value: &Value) -> bool {
@@ -97,6 +106,7 @@ impl Question {
             conditions: vec![Condition::Within(path.to_owned(), low, high)],
             arrangement: Arrangement::Newest,
             limit: None,
+            limit_per_value: None,
             shown: Shown::Records,
             pick: 0,
         }
@@ -120,12 +130,21 @@ impl Question {
             2 => Some(100),
             _ => Some(1 + rng.below(12) as usize),
         };
-        let shown = match rng.below(6) {
+        let has_range = conditions.iter().any(Condition::is_range);
+        let limit_per_value = (has_range && rng.one_in(3)).then(|| rng.below(4) as usize);
+        let shown = match rng.below(7) {
             0..=1 => Shown::Keys,
             2 => Shown::Count,
+            3 => Shown::Values,
             _ => Shown::Records,
         };
-        Self { conditions, arrangement, limit, shown, pick: rng.next_u64() }
+        Self { conditions, arrangement, limit, limit_per_value, shown, pick: rng.next_u64() }
+    }
+
+    /// The paths whose values it asks for; none unless it shows values.
+    pub fn selected(&self) -> Vec<&str> {
+        let first = self.conditions.first().map_or("s", Condition::path);
+        if self.shown == Shown::Values { vec![first, "pad"] } else { Vec::new() }
     }
 
     /// The rows that answer it, in order.
@@ -142,8 +161,30 @@ impl Question {
                 compare_some(right.most, left.most).then(newest_first(left, right))
             }
         });
+        if let Some(limit) = self.limit_per_value {
+            self.keep_of_each_value(&mut found, limit);
+        }
         found.truncate(self.limit.unwrap_or(usize::MAX));
         found.into_iter().map(|hit| (hit.key, hit.row)).collect()
+    }
+
+    /// Leaves the first `limit` hits of each value, which are in order. A record stands at one of its values: the
+    /// largest in the order by value descending, else the smallest.
+    fn keep_of_each_value(&self, found: &mut Vec<Hit<'_>>, limit: usize) {
+        let mut counts: Vec<(Option<&Value>, usize)> = Vec::new();
+        found.retain(|hit| {
+            let value = match self.arrangement {
+                Arrangement::ValueDescending => hit.most,
+                _ => hit.least,
+            };
+            let known = counts.iter().position(|(known, _)| compare_some(*known, value).is_eq());
+            let place = known.unwrap_or_else(|| {
+                counts.push((value, 0));
+                counts.len() - 1
+            });
+            counts[place].1 += 1;
+            counts[place].1 <= limit
+        });
     }
 
     /// The row, if it meets all conditions.
@@ -155,7 +196,7 @@ impl Question {
             if values.is_empty() {
                 return None;
             }
-            ranges += u32::from(matches!(condition, Condition::Within(..)));
+            ranges += u32::from(condition.is_range());
             if ranges == 1 && hit.least.is_none() {
                 hit.least = values.iter().copied().min_by(|left, right| compare(left, right));
                 hit.most = values.iter().copied().max_by(|left, right| compare(left, right));
@@ -224,6 +265,9 @@ impl fmt::Display for Question {
         write!(f, ", {:?}", self.arrangement)?;
         if let Some(limit) = self.limit {
             write!(f, ", at most {limit}")?;
+        }
+        if let Some(limit) = self.limit_per_value {
+            write!(f, ", at most {limit} of each value")?;
         }
         write!(f, ", {:?}", self.shown)
     }

@@ -80,11 +80,16 @@ impl Setup {
     /// Opens the database on `vfs`, creating it if it is not there. Random numbers come from `seed`,
     /// and so does the clock as long as no threads are used.
     pub fn open(&self, vfs: Arc<dyn Vfs>, seed: u64) -> bolide::Result<Db> {
+        Db::open_with(DATABASE, self.options(), self.components(vfs, seed))
+    }
+
+    /// What [`open`](Self::open) opens the database with.
+    pub fn components(&self, vfs: Arc<dyn Vfs>, seed: u64) -> Components {
         let runtime: Arc<dyn Runtime> = match self.threads {
             0 => Arc::new(SimRuntime::new(seed)),
             _ => Arc::new(SystemRuntime::new()),
         };
-        Db::open_with(DATABASE, self.options(), Components::system().vfs(vfs).runtime(runtime))
+        Components::system().vfs(vfs).runtime(runtime)
     }
 }
 

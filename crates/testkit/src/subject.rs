@@ -7,10 +7,11 @@ use bolide::{Collection, Db, IterOptions, Snapshot, SyncMode, WriteBatch, WriteO
 use bolide_storage::Vfs;
 
 use crate::failure::StepFailure;
+use crate::flawed::Flaw;
 use crate::history::{Change, Durability, SNAPSHOTS, Step, index_name};
 use crate::model::{CollectionModel, Model};
 use crate::question::Question;
-use crate::setup::Setup;
+use crate::setup::{DATABASE, Setup};
 use crate::verify::{self, Asked};
 
 /// A database with its model.
@@ -18,6 +19,8 @@ pub struct Subject {
     db: Option<Db>,
     vfs: Arc<dyn Vfs>,
     setup: Setup,
+    /// What is wrong with its indexes.
+    flaw: Option<Flaw>,
     /// Random numbers of the database come from here and from the number of its opens.
     seed: u64,
     opens: u64,
@@ -31,10 +34,25 @@ pub struct Subject {
 impl Subject {
     /// Opens the database on `vfs`, which must hold what `model` says.
     pub fn open(vfs: Arc<dyn Vfs>, setup: Setup, seed: u64, model: Model) -> bolide::Result<Self> {
+        Self::open_flawed(vfs, setup, seed, model, None)
+    }
+
+    /// As [`open`](Self::open), with indexes that have this flaw.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_flawed(
+        vfs: Arc<dyn Vfs>,
+        setup: Setup,
+        seed: u64,
+        model: Model,
+        flaw: Option<Flaw>,
+    ) -> bolide::Result<Self> {
         let mut subject = Self {
             db: None,
             vfs,
             setup,
+            flaw,
             seed,
             opens: 0,
             model,
@@ -67,7 +85,11 @@ impl Subject {
     fn reopen(&mut self) -> bolide::Result<()> {
         self.close();
         self.opens += 1;
-        self.db = Some(self.setup.open(Arc::clone(&self.vfs), self.seed ^ (self.opens << 32))?);
+        let mut components = self.setup.components(Arc::clone(&self.vfs), self.seed ^ (self.opens << 32));
+        if let Some(flaw) = self.flaw {
+            components = components.index_wrapper(flaw.wrapper());
+        }
+        self.db = Some(Db::open_with(DATABASE, self.setup.options(), components)?);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::model::{CollectionModel, Model};
 use crate::question::{Arrangement, Condition, Question, Shown};
 use crate::rows::Row;
 use crate::seeds::Outcome;
+use crate::value::{compare as compare_values, same_type, values_at};
 
 /// All that a database holds, read by full scans.
 #[derive(Debug)]
@@ -244,6 +245,8 @@ fn compare(answers: &Answers, question: &Question, model: &CollectionModel) -> O
         if answer.record.as_ref() != record {
             return Err(format!("answer {i} has record {}", shown(answer.record.as_deref())));
         }
+        same_values(&answer.values, &question.selected(), row)
+            .map_err(|what| format!("answer {i}, {}: {what}", key.escape_ascii()))?;
     }
     let falls = |pair: &[Answer]| pair[0].sequence > pair[1].sequence;
     let rises = |pair: &[Answer]| pair[0].sequence < pair[1].sequence;
@@ -256,6 +259,31 @@ fn compare(answers: &Answers, question: &Question, model: &CollectionModel) -> O
         return Err(format!("the sequence numbers are out of order: {}", words(answers)));
     }
     Ok(words(answers))
+}
+
+/// Whether an answer has the values of its record: those at each path, distinct and ascending.
+fn same_values(found: &[Vec<Value>], paths: &[&str], row: &Row) -> Outcome {
+    let wanted: Vec<Vec<&serde_json::Value>> = paths
+        .iter()
+        .map(|path| {
+            let mut values = values_at(&row.parsed, path);
+            values.sort_by(|left, right| compare_values(left, right));
+            values.dedup_by(|left, right| compare_values(left, right).is_eq());
+            values
+        })
+        .collect();
+    let found: Vec<Vec<serde_json::Value>> =
+        found.iter().map(|values| values.iter().map(Value::to_json).collect()).collect();
+    let same = |found: &Vec<serde_json::Value>, wanted: &Vec<&serde_json::Value>| {
+        let equal = |(left, right): (&serde_json::Value, &&serde_json::Value)| {
+            same_type(left, right) && compare_values(left, right).is_eq()
+        };
+        found.len() == wanted.len() && found.iter().zip(wanted).all(equal)
+    };
+    if found.len() == wanted.len() && found.iter().zip(&wanted).all(|(found, wanted)| same(found, wanted)) {
+        return Ok(());
+    }
+    Err(format!("values {found:?} at {paths:?}, want {wanted:?}"))
 }
 
 fn words(answers: &[Answer]) -> String {
@@ -294,10 +322,14 @@ fn query(question: &Question) -> Query {
     if let Some(limit) = question.limit {
         query = query.limit(limit);
     }
+    if let Some(limit) = question.limit_per_value {
+        query = query.limit_per_value(limit);
+    }
     match question.shown {
         Shown::Records => query,
         Shown::Keys => query.keys_only(),
         Shown::Count => query.count(),
+        Shown::Values => query.select(question.selected()),
     }
 }
 

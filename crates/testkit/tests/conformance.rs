@@ -2,20 +2,31 @@
 
 use bolide_testkit::conformance;
 use bolide_testkit::kinds::{ANNOUNCED, BUILT};
+use bolide_testkit::seeds::Counts;
+
+/// The counts of each kind; two kinds run side by side.
+fn counts_of(kinds: &[&'static str]) -> Vec<(&'static str, Counts)> {
+    let check = |kind: &&'static str| {
+        let counts = conformance::check(kind).unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{kind}: {counts}");
+        (*kind, counts)
+    };
+    std::thread::scope(|scope| {
+        let turns = [0, 1].map(|turn| {
+            scope.spawn(move || kinds.iter().skip(turn).step_by(2).map(check).collect::<Vec<_>>())
+        });
+        turns.into_iter().flat_map(|turn| turn.join().expect("a kind failed, see above")).collect()
+    })
+}
 
 #[test]
 fn what_is_built_answers_as_a_scan_does() {
-    for kind in BUILT {
-        let counts = conformance::check(kind).unwrap_or_else(|failure| panic!("{failure}"));
-        println!("{kind}: {counts}");
+    for (kind, counts) in counts_of(&BUILT) {
         assert!(counts.get("refused") == 0 && counts.get("answers") > 100_000, "{kind}: {counts}");
     }
 }
 
 #[test]
 fn what_is_announced_is_refused_or_answers_as_a_scan_does() {
-    for kind in ANNOUNCED {
-        let counts = conformance::check(kind).unwrap_or_else(|failure| panic!("{failure}"));
-        println!("{kind}: {counts}");
-    }
+    counts_of(&ANNOUNCED);
 }

@@ -60,10 +60,12 @@ fn put_record(key: &str, record: &Value) -> Change {
     Change::Put { collection: COLLECTION, key: key.into(), record: record.to_string().into_bytes() }
 }
 
-/// A record with this value, alone and as an element of an array, and a second attribute.
+/// A record with this value, alone and as an element of an array, a second attribute, and one to include that no
+/// other record has.
 fn put(key: &str, value: impl Into<Value>) -> Change {
     let value = value.into();
-    let record = json!({"v": value, "tags": [value, "all"], "w": key.len() % 3, "pad": "filling"});
+    let record =
+        json!({"v": value, "tags": [value, "all"], "w": key.len() % 3, "pad": format!("{key} with {value}")});
     put_record(key, &record)
 }
 

@@ -14,6 +14,7 @@ use bolide::{Compression, Layout};
 use bolide_storage::MemVfs;
 
 use crate::failure::StepFailure;
+use crate::flawed::Flaw;
 use crate::history::{Durability, Step};
 use crate::kinds::is_available;
 use crate::model::Model;
@@ -107,15 +108,23 @@ impl fmt::Display for Way {
 /// Runs the whole suite with indexes of `kind`. Counts `refused` alone where the library says that it is not
 /// available in this version.
 pub fn check(kind: &str) -> Outcome<Counts> {
+    check_flawed(kind, None)
+}
+
+/// Runs the suite, until it fails, with indexes of `kind` that have this flaw.
+pub fn check_flawed(kind: &str, flaw: Option<Flaw>) -> Outcome<Counts> {
     let mut counts = Counts::default();
     if !is_available(&format!("i=v:{kind}")) {
         counts.add("refused");
         return Ok(counts);
     }
-    for (turn, case) in cases::all().iter().enumerate() {
-        for way in Way::all(turn) {
+    let mut cases: Vec<(usize, Case)> = cases::all().into_iter().enumerate().collect();
+    // Where a flaw is sought, its likely place comes first.
+    cases.sort_by_key(|(_, case)| flaw.is_some_and(|flaw| flaw.likely_case() != Some(case.name)));
+    for (turn, case) in &cases {
+        for way in Way::all(*turn) {
             let told = |what| format!("{kind}: {} ({way}): {what}", case.name);
-            counts.merge(&run(kind, case, way).map_err(told)?);
+            counts.merge(&run(kind, case, way, flaw).map_err(told)?);
         }
         counts.add("cases");
     }
@@ -123,16 +132,16 @@ pub fn check(kind: &str) -> Outcome<Counts> {
     Ok(counts)
 }
 
-fn run(kind: &str, case: &Case, way: Way) -> Outcome<Counts> {
+fn run(kind: &str, case: &Case, way: Way, flaw: Option<Flaw>) -> Outcome<Counts> {
     let specs: Vec<Arc<str>> = ATTRIBUTES
         .iter()
         .enumerate()
         .map(|(i, attributes)| Arc::from(format!("ix{i}={attributes}:{kind}")))
         .filter(|spec: &Arc<str>| is_available(spec))
         .collect();
-    let subject = Subject::open(Arc::new(MemVfs::new()), way.setup(), 1, Model::default())
+    let subject = Subject::open_flawed(Arc::new(MemVfs::new()), way.setup(), 1, Model::default(), flaw)
         .map_err(|error| format!("{error:?}"))?;
-    let mut run = Run { subject, case, way, counts: Counts::default() };
+    let mut run = Run { subject, case, way, turn: way.made as usize, counts: Counts::default() };
     run.play(specs)?;
     run.counts.add("runs");
     Ok(run.counts)
@@ -143,6 +152,8 @@ struct Run<'c> {
     subject: Subject,
     case: &'c Case,
     way: Way,
+    /// Which of the questions are asked that take turns.
+    turn: usize,
     counts: Counts,
 }
 
@@ -211,7 +222,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn ask_all(&self) -> Result<u64, StepFailure> {
+    fn ask_all(&mut self) -> Result<u64, StepFailure> {
         let db = self.subject.db()?;
         let report = db.check(true)?;
         if !report.problems().is_empty() {
@@ -221,6 +232,7 @@ impl Run<'_> {
         let (mut asked, records) = (0, self.case.records());
         for (snapshot, model) in self.subject.moments() {
             let Some(model) = model.collections.get(COLLECTION) else { continue };
+            self.turn += 1;
             for index in collection.indexes() {
                 let index_name = Some(index.name());
                 let who = Asked { collection: &collection, snapshot, index: index_name };
@@ -228,7 +240,7 @@ impl Run<'_> {
                     who.ask_in_pages(model, &question, 4)?;
                     asked += 1;
                 }
-                for question in questions::all(&index.spec().attributes_text(), &records) {
+                for question in questions::all(&index.spec().attributes_text(), &records, self.turn) {
                     who.ask(model, &question)?;
                     asked += 1;
                 }

@@ -8,17 +8,18 @@ use crate::value::{compare, same_type, values_at};
 /// Most values of one path that points and ranges are made of.
 const VALUES: usize = 9;
 
-/// All questions for an index on these attributes, about records that are or were there.
-pub fn all(attributes: &str, records: &[Value]) -> Vec<Question> {
+/// The questions for an index on these attributes, about records that are or were there. Those of all turns
+/// together ask everything.
+pub fn all(attributes: &str, records: &[Value], turn: usize) -> Vec<Question> {
     let paths: Vec<&str> = attributes.split('+').collect();
     let conditions = match paths[..] {
         [first, second] => of_two(first, second, records),
-        _ => of_one(attributes, records),
+        _ => of_one(attributes, records).into_iter().chain(with_included(attributes, records)).collect(),
     };
     // Beyond the number of records all limits are one.
-    let limits: Vec<Option<usize>> =
-        [1, 2, 10, 100].into_iter().filter(|limit| *limit < records.len()).map(Some).chain([None]).collect();
-    conditions.into_iter().flat_map(|conditions| forms(conditions, &limits)).collect()
+    let limits: Vec<usize> = [1, 2, 10, 100].into_iter().filter(|limit| *limit < records.len()).collect();
+    let numbered = conditions.iter().enumerate();
+    numbered.flat_map(|(place, conditions)| forms(conditions, &limits, turn + place)).collect()
 }
 
 /// A few questions for whatever the database chooses to answer them.
@@ -27,6 +28,7 @@ pub fn few(records: &[Value]) -> Vec<Question> {
         conditions,
         arrangement: Arrangement::Newest,
         limit: Some(10),
+        limit_per_value: None,
         shown: Shown::Records,
         pick: 0,
     };
@@ -39,14 +41,22 @@ pub fn paged(attributes: &str, records: &[Value]) -> Vec<Question> {
     let of_one = of_one(path, records).into_iter().step_by(2);
     let arrangements =
         [Arrangement::Newest, Arrangement::Oldest, Arrangement::Value, Arrangement::ValueDescending];
-    let question = |(conditions, arrangement)| Question {
+    let is_range = |conditions: &[Condition]| conditions.iter().any(Condition::is_range);
+    let question = |(conditions, arrangement): (Vec<Condition>, _)| Question {
+        // A page knows what the pages before it had of each value.
+        limit_per_value: is_range(&conditions).then_some(3),
         conditions,
         arrangement,
         limit: None,
         shown: Shown::Keys,
         pick: 0,
     };
-    of_one.zip(arrangements.into_iter().cycle()).map(question).collect()
+    let of_each_value = of_one.zip(arrangements.into_iter().cycle()).map(question);
+    let of_all = |question: Question| Question { limit_per_value: None, ..question };
+    of_each_value
+        .flat_map(|one| [one.limit_per_value.map(|_| of_all(one.clone())), Some(one)])
+        .flatten()
+        .collect()
 }
 
 /// Each value, one that is not there, and ranges over some and over all values of a type.
@@ -67,6 +77,18 @@ fn of_one(path: &str, records: &[Value]) -> Vec<Vec<Condition>> {
             conditions.push(within((*low).clone(), (*high).clone()));
         }
     }
+    conditions
+}
+
+/// Conditions of one attribute joined with one on `pad`, which covering indexes include.
+fn with_included(path: &str, records: &[Value]) -> Vec<Vec<Condition>> {
+    let text = |from: &str, to: &str| Condition::Within("pad".to_owned(), json!(from), json!(to));
+    let each = values(path, records).into_iter().take(2);
+    let mut conditions: Vec<Vec<Condition>> =
+        each.map(|value| vec![Condition::Equals(path.to_owned(), value), text("", "c")]).collect();
+    let pads = values("pad", records).into_iter().take(2);
+    conditions.extend(pads.map(|pad| vec![Condition::Equals("pad".to_owned(), pad), every_number(path)]));
+    conditions.push(vec![text("", "z"), every_number(path)]);
     conditions
 }
 
@@ -102,19 +124,34 @@ fn values(path: &str, records: &[Value]) -> Vec<Value> {
     values.into_iter().step_by(every).cloned().collect()
 }
 
-/// The conditions in all orders with all limits, as records; in some of them as keys and as a count.
-fn forms(conditions: Vec<Condition>, limits: &[Option<usize>]) -> Vec<Question> {
+/// The conditions in all orders, as records, with a limit and without; once each as keys, as a count and as values;
+/// those with a range also with a limit for each value. The limits and the less usual forms take turns, so that a
+/// run asks all of them.
+fn forms(conditions: &[Condition], limits: &[usize], turn: usize) -> Vec<Question> {
+    use Arrangement::{Newest, Oldest, Value, ValueDescending};
     let mut questions = Vec::new();
-    let mut ask = |arrangement, limit, shown| {
-        questions.push(Question { conditions: conditions.clone(), arrangement, limit, shown, pick: 0 });
+    let mut ask = |(arrangement, limit, limit_per_value, shown)| {
+        let conditions = conditions.to_vec();
+        questions.push(Question { conditions, arrangement, limit, limit_per_value, shown, pick: 0 });
     };
-    for arrangement in
-        [Arrangement::Newest, Arrangement::Oldest, Arrangement::Value, Arrangement::ValueDescending]
-    {
-        limits.iter().for_each(|limit| ask(arrangement, *limit, Shown::Records));
+    for (place, arrangement) in [Newest, Oldest, Value, ValueDescending].into_iter().enumerate() {
+        ask((arrangement, None, None, Shown::Records));
+        let limit = limits.iter().cycle().nth(turn + place);
+        limit.into_iter().for_each(|limit| ask((arrangement, Some(*limit), None, Shown::Records)));
     }
-    [Some(1), Some(10), None].into_iter().for_each(|limit| ask(Arrangement::Newest, limit, Shown::Keys));
-    [Some(2), None].into_iter().for_each(|limit| ask(Arrangement::Value, limit, Shown::Keys));
-    [Some(2), None].into_iter().for_each(|limit| ask(Arrangement::Newest, limit, Shown::Count));
+    ask((Newest, [Some(1), Some(10), None][turn % 3], None, Shown::Keys));
+    ask((Value, [Some(2), None][turn % 2], None, Shown::Keys));
+    ask((Newest, [None, Some(2)][turn % 2], None, Shown::Count));
+    ask(([Newest, Value][turn % 2], [None, Some(10)][turn % 2], None, Shown::Values));
+    if conditions.iter().any(Condition::is_range) {
+        let of_each_value = [
+            (Newest, Some(10), Some(1), Shown::Records),
+            (Oldest, None, Some(2), Shown::Keys),
+            (Value, None, Some(1), Shown::Records),
+            (ValueDescending, Some(10), Some(2), Shown::Keys),
+            (Newest, None, Some(3), Shown::Count),
+        ];
+        of_each_value.into_iter().cycle().skip(turn).step_by(2).take(2).for_each(ask);
+    }
     questions
 }

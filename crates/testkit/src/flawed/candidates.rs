@@ -1,0 +1,132 @@
+//! Candidates that are wrong in one way.
+
+use std::collections::VecDeque;
+
+use bolide::{Order, Result, SequenceNumber};
+use bolide_index::{Candidate, CandidateCursor, Origin, TreeSource};
+
+use super::Flaw;
+
+/// A candidate that borrows nothing.
+#[derive(Debug, Clone)]
+struct Held {
+    primary_key: Vec<u8>,
+    sequence: SequenceNumber,
+    order_value: Vec<u8>,
+    repeated: bool,
+    included: Vec<u8>,
+    newer_runs: Option<u32>,
+    record: Option<Vec<u8>>,
+}
+
+impl Held {
+    fn of(candidate: &Candidate<'_>) -> Self {
+        Self {
+            primary_key: candidate.primary_key.to_vec(),
+            sequence: candidate.sequence,
+            order_value: candidate.order_value.to_vec(),
+            repeated: candidate.repeated,
+            included: candidate.included.to_vec(),
+            newer_runs: candidate.origin.newer_runs,
+            record: candidate.origin.record.map(<[u8]>::to_vec),
+        }
+    }
+
+    fn lend(&self) -> Candidate<'_> {
+        let mut candidate = Candidate::new(&self.primary_key, self.sequence);
+        candidate.order_value = &self.order_value;
+        candidate.repeated = self.repeated;
+        candidate.included = &self.included;
+        candidate.origin = Origin { newer_runs: self.newer_runs, record: self.record.as_deref() };
+        candidate
+    }
+}
+
+/// The candidates of a question, wrong in one way.
+pub(super) struct FlawedCursor<'v, T> {
+    inner: Box<dyn CandidateCursor + 'v>,
+    flaw: Flaw,
+    /// The order that the question wants.
+    wanted: Order,
+    /// The records.
+    table: T,
+    /// Read from `inner`, wrong already, and not proposed yet.
+    ahead: VecDeque<Held>,
+    /// The candidate that is lent.
+    given: Option<Held>,
+    /// The last one as it was read from `inner`.
+    before: Option<Held>,
+}
+
+impl<'v, T: TreeSource> FlawedCursor<'v, T> {
+    pub(super) fn new(inner: Box<dyn CandidateCursor + 'v>, flaw: Flaw, wanted: Order, table: T) -> Self {
+        Self { inner, flaw, wanted, table, ahead: VecDeque::new(), given: None, before: None }
+    }
+
+    fn read(&mut self) -> Result<Option<Held>> {
+        Ok(self.inner.next()?.map(|candidate| Held::of(&candidate)))
+    }
+
+    /// Reads on until a candidate can be proposed, or there are no more.
+    fn read_ahead(&mut self) -> Result<()> {
+        let is_first = self.before.is_none();
+        let Some(mut next) = self.read()? else {
+            if self.flaw == Flaw::DropsLast {
+                self.ahead.clear();
+            }
+            return Ok(());
+        };
+        let before = self.before.replace(next.clone()).unwrap_or_else(|| next.clone());
+        match self.flaw {
+            Flaw::DropsFirst if is_first => return self.read_ahead(),
+            Flaw::DropsKey if next.primary_key.ends_with(b"b") => return self.read_ahead(),
+            Flaw::DropsLast if is_first => {
+                self.ahead.push_back(next);
+                return self.read_ahead();
+            }
+            Flaw::Repeats => {
+                next.repeated = false;
+                self.ahead.push_back(next.clone());
+            }
+            Flaw::SwapsNeighbours if self.inner.order().is_some() => {
+                if let Some(neighbour) = self.read()? {
+                    self.ahead.push_back(neighbour);
+                }
+            }
+            Flaw::WrongSequence => next.sequence = next.sequence.saturating_sub(1),
+            Flaw::Resurrects => {
+                let newest = self.table.newest_sequence(&next.primary_key)?;
+                next.sequence = newest.unwrap_or(next.sequence);
+            }
+            Flaw::WrongValue => next.order_value = before.order_value,
+            Flaw::WrongIncluded => next.included = before.included,
+            _ => {}
+        }
+        self.ahead.push_back(next);
+        Ok(())
+    }
+}
+
+impl<T: TreeSource> CandidateCursor for FlawedCursor<'_, T> {
+    fn next(&mut self) -> Result<Option<Candidate<'_>>> {
+        // One stays behind where the last one is to be lost.
+        let enough = if self.flaw == Flaw::DropsLast { 2 } else { 1 };
+        if self.ahead.len() < enough {
+            self.read_ahead()?;
+        }
+        self.given = self.ahead.pop_front();
+        Ok(self.given.as_ref().map(Held::lend))
+    }
+
+    fn sequence_bound(&self) -> SequenceNumber {
+        if self.flaw == Flaw::BoundTooLow {
+            return 0;
+        }
+        let ahead = self.ahead.iter().map(|held| held.sequence).max();
+        self.inner.sequence_bound().max(ahead.unwrap_or(0))
+    }
+
+    fn order(&self) -> Option<Order> {
+        if self.flaw == Flaw::ClaimsOrder { Some(self.wanted) } else { self.inner.order() }
+    }
+}

@@ -1,0 +1,151 @@
+//! How long a writer waits while an index is built.
+//!
+//! A writer puts a record every so often, on a real disk, first without a build and then while an index is built
+//! over the records that are there. What a put takes counts from the moment at which it was due, so that a long one
+//! is felt by those behind it too. Making an index should not pause writers: what is left are the moments in
+//! which the index joins and is published, the commits of the build, and the sync of the log behind each section.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bolide::{BuildOptions, Collection, CollectionOptions, Db, Options, SyncMode};
+use bolide_storage::SimRng;
+use serde_json::json;
+
+use crate::seeds::Outcome;
+
+/// The kinds that are built, beside which a writer writes: one of each way to be filled.
+pub const KINDS: [&str; 9] = [
+    "composite",
+    "composite:maintenance=synchronous",
+    "composite:validation=key-index",
+    "composite:order=primary-key",
+    "lazy",
+    "lazy:maintenance=synchronous",
+    "eager",
+    "eager:maintenance=synchronous",
+    "embedded",
+];
+
+/// How long a writer is watched, and over how much.
+#[derive(Debug, Clone, Copy)]
+pub struct PauseOptions {
+    /// Records that are there before.
+    pub records: u64,
+    /// Puts a second.
+    pub rate: u64,
+    /// Seconds without a build.
+    pub seconds: u64,
+}
+
+impl Default for PauseOptions {
+    fn default() -> Self {
+        Self { records: 300_000, rate: 2_000, seconds: 5 }
+    }
+}
+
+/// What puts took, in microseconds.
+#[derive(Debug)]
+struct Latencies(Vec<u64>);
+
+impl Latencies {
+    fn line(mut self) -> String {
+        self.0.sort_unstable();
+        let at = |share: f64| {
+            let place = (self.0.len() as f64 * share) as usize;
+            self.0.get(place.min(self.0.len().saturating_sub(1))).copied().unwrap_or(0)
+        };
+        format!("{} | {} | {} | {}", self.0.len(), at(0.5), at(0.999), at(1.0))
+    }
+}
+
+/// Watches a writer without a build, and with one of each kind; the databases lie in new directories in `directory`.
+/// Prints a table.
+///
+/// # Errors
+/// Those of the database, in words.
+pub fn measure(directory: &Path, options: PauseOptions) -> Outcome {
+    let told = |error: bolide::Error| format!("{error:?}");
+    println!("| index | build s | puts | p50 µs | p99.9 µs | longest µs | the same without a build |");
+    println!("|---|---|---|---|---|---|---|");
+    for (number, kind) in KINDS.into_iter().enumerate() {
+        let database = directory.join(format!("pauses{number}"));
+        watch(&database, kind, options).map_err(told)?;
+        let _ = std::fs::remove_dir_all(database);
+    }
+    Ok(())
+}
+
+fn watch(directory: &Path, kind: &str, options: PauseOptions) -> bolide::Result<()> {
+    let db = Db::open(directory, Options::default().sync(SyncMode::None))?;
+    let posts = db.create_collection("posts", CollectionOptions::default())?;
+    let mut writer = Writer { rng: SimRng::new(1), posts: posts.clone(), records: options.records };
+    for number in 0..options.records {
+        writer.put(number)?;
+    }
+    db.flush()?;
+    let end = Instant::now() + Duration::from_secs(options.seconds);
+    let without = writer.pace(options.rate, || Instant::now() < end)?;
+    let started = Instant::now();
+    let mut build = None;
+    // The index joins in a thread of its own, so that the writer meets that moment as well.
+    let (with, made) = thread::scope(|scope| {
+        let maker = scope.spawn(|| {
+            let build =
+                posts.create_index_background(format!("user:{kind}").parse()?, &BuildOptions::default())?;
+            build.wait()?;
+            Ok::<Duration, bolide::Error>(started.elapsed())
+        });
+        let with = writer.pace(options.rate, || !maker.is_finished());
+        (with, maker.join())
+    });
+    if let Ok(made) = made {
+        build = Some(made?);
+    }
+    let seconds = build.unwrap_or_default().as_secs_f64();
+    println!("| `{kind}` | {seconds:.1} | {} | {} |", with?.line(), without.line());
+    Ok(())
+}
+
+/// Puts records, new ones and old ones anew.
+struct Writer {
+    rng: SimRng,
+    posts: Collection,
+    records: u64,
+}
+
+impl Writer {
+    fn put(&mut self, number: u64) -> bolide::Result<()> {
+        // A few users have many records, many have few.
+        let user = (0..2).fold(20_000, |users, _| 1 + self.rng.below(users));
+        let text = format!("{:0>180}", self.rng.next_u64());
+        let record = json!({"user": format!("user{user}"), "score": self.rng.below(1_000), "text": text});
+        self.posts.put(format!("{number:012}").as_bytes(), record.to_string().as_bytes()).map(drop)
+    }
+
+    /// Puts `rate` records a second while `goes_on` says so.
+    fn pace(&mut self, rate: u64, goes_on: impl Fn() -> bool) -> bolide::Result<Latencies> {
+        let mut latencies = Vec::new();
+        let started = Instant::now();
+        for turn in 0.. {
+            if !goes_on() {
+                break;
+            }
+            let due = started + Duration::from_micros(turn * 1_000_000 / rate.max(1));
+            while let Some(early) = due.checked_duration_since(Instant::now()) {
+                // Sleeping takes longer than asked for; the rest is spun away.
+                if early > Duration::from_micros(200) {
+                    thread::sleep(early - Duration::from_micros(150));
+                } else {
+                    std::hint::spin_loop();
+                }
+            }
+            // Every other put replaces a record.
+            let number = if turn % 2 == 0 { self.rng.below(self.records) } else { self.records + turn };
+            self.put(number)?;
+            latencies.push(due.elapsed().as_micros() as u64);
+        }
+        Ok(Latencies(latencies))
+    }
+}

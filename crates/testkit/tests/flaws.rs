@@ -1,0 +1,42 @@
+//! The conformance suite finds what an index can do wrong.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bolide_testkit::conformance;
+use bolide_testkit::flawed::Flaw;
+use bolide_testkit::kinds::BUILT;
+
+/// The flaws that can show in each kind.
+fn flawed_kinds() -> Vec<(&'static str, Flaw)> {
+    let can_show = |kind: &str, flaw: Flaw| {
+        let spec = format!("i=v:{kind}").parse().unwrap();
+        flaw.can_show(&spec)
+    };
+    let flaws_of = |kind: &'static str| {
+        Flaw::EACH.into_iter().filter(move |flaw| can_show(kind, *flaw)).map(move |flaw| (kind, flaw))
+    };
+    BUILT.into_iter().flat_map(flaws_of).collect()
+}
+
+#[test]
+fn every_flaw_of_every_kind_is_noticed() {
+    let flawed = flawed_kinds();
+    assert!(flawed.len() > 300, "{}", flawed.len());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut missed = Vec::new();
+        while let Some((kind, flaw)) = flawed.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match conformance::check_flawed(kind, Some(*flaw)) {
+                Ok(counts) => missed.push(format!("{flaw:?} in {kind}: {counts}")),
+                Err(failure) => println!("{flaw:?}: {failure}"),
+            }
+        }
+        missed
+    };
+    let missed: Vec<String> = std::thread::scope(|scope| {
+        let workers = [scope.spawn(work), scope.spawn(work)];
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    assert!(missed.is_empty(), "not noticed:\n{}", missed.join("\n"));
+    println!("{} flawed kinds, each noticed", flawed.len());
+}
