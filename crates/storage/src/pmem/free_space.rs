@@ -68,7 +68,6 @@ impl FreeSpace {
     }
 
     /// The bitmap of an extent.
-    #[cfg(test)]
     pub(super) fn bitmap(&self, extent: usize) -> Option<&[u64]> {
         self.bitmaps.get(extent).map(|words| &**words)
     }

@@ -32,6 +32,8 @@ pub const PAGE_BYTES: usize = 4096;
 pub const EXTENT_BYTES: usize = if cfg!(bolide_shuttle) { 32 << 10 } else { 4 << 20 };
 /// The unit of allocation, in bytes: the access granularity of persistent memory (Perseid §2.3).
 pub const GRANULE_BYTES: usize = 256;
+/// What a processor writes back in one piece, in bytes.
+pub const LINE_BYTES: usize = 64;
 /// Entry points that a region keeps for its owner.
 pub const ROOT_SLOTS: usize = 32;
 /// The largest allocation, in bytes: an extent without what it keeps for itself.

@@ -9,34 +9,53 @@
 //! extent      the memory, and the table that resolves places
 //! word        what readers see
 //! region      reading
-//! writer      writing, allocating, freeing
+//! writer      writing, making durable
+//! allocate    handing out space, taking it back
 //! pins        who still reads what was freed
 //! free_space  which granules are in use
 //! dirty       pages written since the last cut
 //! cut         what the region was at one moment, while writers go on
 //! restore     a region from the pages of cuts
+//! line_model  which lines of a simulated region are durable
+//! simulated   what a power cut leaves of one
+//! take_over   the header page and the free space at an opening
+//! reclaim     space that nothing refers to
+//! latency     delays that make memory slower
 //! ```
 
+mod allocate;
 mod cut;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod cut_tests;
 mod dirty;
 mod extent;
 mod free_space;
+mod latency;
 mod layout;
+mod line_model;
 mod pins;
+mod reclaim;
 mod region;
 mod restore;
+mod simulated;
+#[cfg(all(test, not(bolide_shuttle)))]
+mod simulated_tests;
 mod sync;
+mod take_over;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod tests;
 mod word;
 mod writer;
 
 pub use cut::Cut;
-pub use layout::{EXTENT_BYTES, GRANULE_BYTES, MAX_ALLOCATION_BYTES, PAGE_BYTES, Place, ROOT_SLOTS};
+pub use latency::LatencyModel;
+pub use layout::{
+    EXTENT_BYTES, GRANULE_BYTES, LINE_BYTES, MAX_ALLOCATION_BYTES, PAGE_BYTES, Place, ROOT_SLOTS,
+};
 pub use pins::{OwnedPin, Pin};
+pub use reclaim::Reached;
 pub use region::{Region, RegionOptions, RegionStats};
 pub use restore::RegionRestore;
+pub use simulated::{Crash, Crashes};
 pub use word::Word;
 pub use writer::RegionWriter;

@@ -8,10 +8,12 @@ use bolide_base::{Error, ErrorKind, Result};
 use super::dirty::DirtyPages;
 use super::extent::{ExtentMemory, ExtentTable, HeapExtent};
 use super::free_space::FreeSpace;
+use super::latency::{Latency, LatencyModel};
 use super::layout::{
-    EXTENT_BYTES, FIRST_PLACE, FORMAT_VERSION, ID_AT, MAGIC, MAGIC_AT, MARK_AT, OPEN_COUNT_AT, Place,
-    ROOT_SLOTS, ROOTS_AT, STATE_AT, VERSION_AT, first_free_of, within_extent,
+    EXTENT_BYTES, FIRST_PLACE, FORMAT_VERSION, ID_AT, MAGIC, MAGIC_AT, MARK_AT, OPEN_COUNT_AT, PAGE_BYTES,
+    Place, ROOT_SLOTS, ROOTS_AT, STATE_AT, VERSION_AT, first_free_of, within_extent,
 };
+use super::line_model::LineModel;
 use super::pins::{OwnedPin, Pin, Pins};
 use super::sync::{AtomicU64, Mutex, Ordering, RwLock};
 use super::word::Word;
@@ -28,11 +30,13 @@ pub struct RegionOptions {
     /// How large the region may grow, in bytes, rounded up to whole extents. Default: 64 GiB. The table of
     /// extents takes 16 bytes for each 4 MiB of it.
     pub limit_bytes: u64,
+    /// Delays that make memory as slow as another kind. Default: none.
+    pub latency: Option<LatencyModel>,
 }
 
 impl Default for RegionOptions {
     fn default() -> Self {
-        Self { name: "region".into(), id: 0, limit_bytes: 64 << 30 }
+        Self { name: "region".into(), id: 0, limit_bytes: 64 << 30, latency: None }
     }
 }
 
@@ -60,6 +64,13 @@ impl RegionOptions {
     #[must_use]
     pub fn limit_bytes(mut self, bytes: u64) -> Self {
         self.limit_bytes = bytes;
+        self
+    }
+
+    /// Sets delays.
+    #[must_use]
+    pub fn latency(mut self, model: LatencyModel) -> Self {
+        self.latency = Some(model);
         self
     }
 }
@@ -93,6 +104,8 @@ pub struct RegionStats {
 pub(super) enum Backing {
     /// In memory; cuts make them durable.
     Memory,
+    /// In memory, with a model of the lines that are not durable yet.
+    Simulated(LineModel),
 }
 
 /// What changes with allocations.
@@ -104,6 +117,19 @@ pub(super) struct Space {
     /// No byte at or above it was ever handed out: the header's word.
     pub(super) mark: Place,
     pub(super) refused_frees: u64,
+    /// The bitmaps that were saved at a clean close are true.
+    pub(super) saved: bool,
+    /// What was handed out since a reclamation began, while one runs.
+    pub(super) since: Option<Vec<(Place, usize)>>,
+}
+
+impl Space {
+    /// Takes note of an allocation for the reclamation that runs, if one does.
+    pub(super) fn allocated_since(&mut self, at: Place, granules: usize) {
+        if let Some(since) = &mut self.since {
+            since.push((at, granules));
+        }
+    }
 }
 
 /// Byte-addressable memory of 64-bit words, in extents of 4 MiB, that many threads read without locks while
@@ -135,6 +161,7 @@ pub struct Region {
     pub(super) table: ExtentTable,
     pub(super) pages: DirtyPages,
     pub(super) backing: Backing,
+    pub(super) latency: Option<Latency>,
     pub(super) gate: RwLock<()>,
     pub(super) pins: Arc<Pins>,
     pub(super) space: Mutex<Space>,
@@ -149,7 +176,12 @@ impl Region {
     /// # Errors
     /// `NoSpace` if the system refuses 4 MiB of memory.
     pub fn in_memory(options: RegionOptions) -> Result<Self> {
-        let region = Self::without_extents(&options, Backing::Memory);
+        Self::new_with(&options, Backing::Memory)
+    }
+
+    /// A new, empty region.
+    pub(super) fn new_with(options: &RegionOptions, backing: Backing) -> Result<Self> {
+        let region = Self::without_extents(options, backing);
         {
             let writer = region.writer();
             writer.grow(&mut region.space.lock())?;
@@ -157,8 +189,10 @@ impl Region {
             writer.store_own(VERSION_AT, FORMAT_VERSION);
             writer.store_own(ID_AT, options.id);
             writer.store_own(OPEN_COUNT_AT, 1);
-            writer.store_own(STATE_AT, 1);
+            writer.store_own(STATE_AT, u64::from(region.pages.takes_cuts()));
             writer.store_own(MARK_AT, first_free_of(0));
+            writer.persist(0, PAGE_BYTES)?;
+            writer.fence();
         }
         Ok(region)
     }
@@ -172,11 +206,14 @@ impl Region {
             next: first_free_of(0),
             mark: first_free_of(0),
             refused_frees: 0,
+            saved: false,
+            since: None,
         };
         Self {
             table: ExtentTable::new(limit),
             pages: DirtyPages::new(takes_cuts),
             backing,
+            latency: options.latency.map(Latency::new),
             gate: RwLock::new(()),
             pins: Arc::new(Pins::new()),
             space: Mutex::new(space),
@@ -189,7 +226,7 @@ impl Region {
     /// Memory for the extent `index`.
     pub(super) fn extent_memory(&self, index: usize) -> Result<Box<dyn ExtentMemory>> {
         match &self.backing {
-            Backing::Memory => Ok(Box::new(HeapExtent::new(index)?)),
+            Backing::Memory | Backing::Simulated(_) => Ok(Box::new(HeapExtent::new(index)?)),
         }
     }
 
@@ -214,7 +251,10 @@ impl Region {
     #[inline]
     fn word(&self, at: Place) -> Result<&Word> {
         match self.table.word(at) {
-            Some(word) if at >= FIRST_PLACE => Ok(word),
+            Some(word) if at >= FIRST_PLACE => {
+                self.delay(at, 8);
+                Ok(word)
+            }
             _ => Err(self.outside(at, 8)),
         }
     }
@@ -227,8 +267,19 @@ impl Region {
     #[inline]
     pub fn words(&self, at: Place, bytes: usize) -> Result<&[Word]> {
         match self.table.words(at, bytes.div_ceil(8)) {
-            Some(words) if at >= FIRST_PLACE => Ok(words),
+            Some(words) if at >= FIRST_PLACE => {
+                self.delay(at, bytes);
+                Ok(words)
+            }
             _ => Err(self.outside(at, bytes)),
+        }
+    }
+
+    /// Waits as the latency model says, if there is one.
+    #[inline]
+    fn delay(&self, at: Place, bytes: usize) {
+        if let Some(latency) = &self.latency {
+            latency.read(at, bytes);
         }
     }
 

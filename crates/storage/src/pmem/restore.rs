@@ -2,11 +2,7 @@
 
 use bolide_base::{Error, Result};
 
-use super::free_space::{FreeSpace, masks};
-use super::layout::{
-    BITMAP_WORDS, EXTENT_BYTES, FIRST_PLACE, FORMAT_VERSION, GRANULE_BYTES, ID_AT, MAGIC, MAGIC_AT, MARK_AT,
-    OPEN_COUNT_AT, PAGE_BYTES, Place, VERSION_AT, bitmap_at, extent_of, first_free_of, within_extent,
-};
+use super::layout::{MARK_AT, PAGE_BYTES, STATE_AT, extent_of};
 use super::region::{Backing, Region, RegionOptions};
 use super::sync::Ordering;
 
@@ -72,55 +68,13 @@ impl RegionRestore {
     /// `Unsupported` for a format version that this program does not know.
     pub fn finish(self) -> Result<Region> {
         let region = self.region;
-        let damaged = |at: Place, what: &str| Error::corruption(region.name(), at, what);
-        if region.own(MAGIC_AT) != MAGIC {
-            return Err(damaged(MAGIC_AT, "the header page is not that of a region"));
+        let mark = region.checked_mark(self.id)?;
+        // Pages behind the last written one are zeros, and may be absent, but each extent has a bitmap.
+        if extent_of(mark - 1) + 1 != region.table.len() || region.own(STATE_AT) != 1 {
+            let what = "the mark of the header page does not fit the region's pages";
+            return Err(Error::corruption(region.name(), MARK_AT, what));
         }
-        let version = region.own(VERSION_AT);
-        if version != FORMAT_VERSION {
-            let what = format!("format version {version} of the region; this program knows 1");
-            return Err(Error::unsupported(region.name(), what));
-        }
-        if region.own(ID_AT) != self.id {
-            return Err(damaged(ID_AT, "the region is another one"));
-        }
-        let mark = region.own(MARK_AT);
-        let last = extent_of(mark.saturating_sub(1));
-        let whole = mark.is_multiple_of(GRANULE_BYTES as Place) && mark > FIRST_PLACE;
-        // Pages behind the last written one are zeros, and may be absent, but the extent has a bitmap.
-        if !whole || last + 1 != region.table.len() || mark < first_free_of(last) {
-            return Err(damaged(MARK_AT, "the mark of the header page does not fit the region's pages"));
-        }
-        {
-            let mut space = region.space.lock();
-            let bitmaps = (0..=last).map(|extent| bitmap_of(&region, extent, mark)).collect::<Result<_>>()?;
-            space.free = FreeSpace::new();
-            space.free.rebuild(bitmaps, mark);
-            space.next = mark;
-            space.mark = mark;
-        }
-        {
-            let writer = region.writer();
-            writer.store_own(OPEN_COUNT_AT, region.own(OPEN_COUNT_AT).saturating_add(1));
-        }
+        region.take_over(self.id)?;
         Ok(region)
     }
-}
-
-/// The bitmap of an extent as its pages say.
-fn bitmap_of(region: &Region, extent: usize, mark: Place) -> Result<Box<[u64]>> {
-    let at = bitmap_at(extent);
-    let words = region.table.words(at, BITMAP_WORDS).ok_or_else(|| region.outside(at, BITMAP_WORDS * 8))?;
-    let bitmap: Box<[u64]> = words.iter().map(|word| word.get()).collect();
-    let head = within_extent(first_free_of(extent)) / GRANULE_BYTES;
-    let head_used =
-        masks(0, head).all(|(index, mask)| bitmap.get(index).is_some_and(|word| word & mask == mask));
-    let start = (extent * EXTENT_BYTES) as Place;
-    let end = (mark - start).min(EXTENT_BYTES as Place) as usize / GRANULE_BYTES;
-    let none_above = masks(end, bitmap.len() * 64 - end)
-        .all(|(index, mask)| bitmap.get(index).is_some_and(|word| word & mask == 0));
-    if head_used && none_above {
-        return Ok(bitmap);
-    }
-    Err(Error::corruption(region.name(), at, "the bitmap of an extent contradicts the header page"))
 }

@@ -7,15 +7,15 @@ pub(super) use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 pub(super) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 #[cfg(bolide_shuttle)]
-pub(super) use model::{Mutex, RwLock, RwLockReadGuard};
+pub(super) use model::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(bolide_shuttle))]
-pub(super) use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+pub(super) use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The checker's locks under the calls of `parking_lot`.
 #[cfg(bolide_shuttle)]
 mod model {
-    pub(in super::super) use shuttle::sync::RwLockReadGuard;
-    use shuttle::sync::{MutexGuard, RwLockWriteGuard};
+    use shuttle::sync::MutexGuard;
+    pub(in super::super) use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
 
     #[derive(Debug, Default)]
     pub(in super::super) struct Mutex<T>(shuttle::sync::Mutex<T>);

@@ -1,0 +1,90 @@
+//! Delays that let ordinary memory stand in for slower memory, for experiments without the hardware.
+//!
+//! Memory is taken to be accessed in blocks of 256 bytes (Perseid §2.3). A read of a block costs its delay
+//! unless the block is among those that the thread has read lately; a persisted block costs that of a write.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use super::layout::{GRANULE_BYTES, Place};
+
+/// Blocks that a thread remembers: 1 MiB of them, about what a core caches.
+const REMEMBERED: usize = 4096;
+
+/// How slow memory is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatencyModel {
+    /// Delay of reading a block of 256 bytes, in nanoseconds, on top of the memory's own.
+    pub read_nanos: u64,
+    /// Delay of persisting a block, in nanoseconds.
+    pub write_nanos: u64,
+}
+
+/// The delays of one region.
+#[derive(Debug)]
+pub(super) struct Latency {
+    model: LatencyModel,
+}
+
+thread_local! {
+    /// By block modulo their count, the block that was read last, plus one. Regions share it.
+    static LATELY: RefCell<Vec<Place>> = RefCell::new(vec![0; REMEMBERED]);
+}
+
+impl Latency {
+    pub(super) fn new(model: LatencyModel) -> Self {
+        Self { model }
+    }
+
+    /// A read of `bytes` bytes from `at` on.
+    pub(super) fn read(&self, at: Place, bytes: usize) {
+        let fresh = LATELY.with(|lately| {
+            let mut lately = lately.borrow_mut();
+            let mut fresh = 0;
+            for block in blocks(at, bytes) {
+                let place = &mut lately[block as usize % REMEMBERED];
+                fresh += u64::from(std::mem::replace(place, block + 1) != block + 1);
+            }
+            fresh
+        });
+        spin(fresh * self.model.read_nanos);
+    }
+
+    /// A write-back of `bytes` bytes from `at` on.
+    pub(super) fn written(&self, at: Place, bytes: usize) {
+        spin(blocks(at, bytes).count() as u64 * self.model.write_nanos);
+    }
+}
+
+fn blocks(at: Place, bytes: usize) -> std::ops::Range<Place> {
+    at / GRANULE_BYTES as Place..(at + bytes as Place).div_ceil(GRANULE_BYTES as Place)
+}
+
+fn spin(nanos: u64) {
+    if nanos == 0 {
+        return;
+    }
+    let start = Instant::now();
+    let wait = Duration::from_nanos(nanos);
+    while start.elapsed() < wait {
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_slow_once() {
+        let latency = Latency::new(LatencyModel { read_nanos: 2_000_000, write_nanos: 3_000_000 });
+        let timed = |act: &dyn Fn()| {
+            let start = Instant::now();
+            act();
+            start.elapsed().as_millis()
+        };
+        assert!(timed(&|| latency.read(1 << 30, 257)) >= 4);
+        assert!(timed(&|| (0..1000).for_each(|_| latency.read(1 << 30, 257))) < 1000);
+        assert!(timed(&|| latency.written(1 << 30, 512)) >= 6);
+    }
+}

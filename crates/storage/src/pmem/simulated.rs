@@ -1,0 +1,213 @@
+//! Regions that model what a power cut leaves of persistent memory.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::Result;
+
+use super::layout::{EXTENT_BYTES, Place, extent_of};
+use super::line_model::{LineContent, LineModel};
+use super::region::{Backing, Region, RegionOptions};
+use super::sync::Ordering;
+use crate::SimRng;
+
+/// With so many lines that are not durable, or fewer, all subsets of them are tried.
+const ENUMERATED_LINES: usize = 12;
+/// Samples where there are more.
+const SAMPLES: u64 = 1_000;
+
+impl Region {
+    /// A new, empty region that behaves like persistent memory and can be asked what a power cut leaves. Slow.
+    ///
+    /// ```
+    /// use bolide_storage::pmem::{Region, RegionOptions};
+    /// let region = Region::simulated(RegionOptions::new())?;
+    /// let writer = region.writer();
+    /// let at = writer.allocate(64)?;
+    /// writer.store(at, 1)?;
+    /// writer.persist(at, 8)?;
+    /// writer.fence();
+    /// writer.store(at, 2)?;
+    /// let mut seen: Vec<u64> = Vec::new();
+    /// for crash in region.crashes(1) {
+    ///     seen.push(crash.reopen()?.load(at)?);
+    /// }
+    /// seen.sort();
+    /// seen.dedup();
+    /// assert_eq!(seen, [1, 2]);
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `NoSpace` if the system refuses memory.
+    pub fn simulated(options: RegionOptions) -> Result<Self> {
+        Self::new_with(&options, Backing::Simulated(LineModel::default()))
+    }
+
+    /// Sets what is called before each fence of this simulated region, when most is in doubt; `None` for nothing. The
+    /// hook may read the region and call [`crashes`](Self::crashes); it must not write, nor ask for statistics. Other
+    /// regions never call it.
+    pub fn set_fence_hook(&self, hook: Option<Arc<dyn Fn() + Send + Sync>>) {
+        if let Backing::Simulated(model) = &self.backing {
+            model.set_hook(hook);
+        }
+    }
+
+    /// What a power cut now may leave of this simulated region: with at most 12 lines that are not durable each
+    /// subset of them as written, the others as they were last durable; with more, 1,000 samples by the seed.
+    /// Half as many samples again, and at least 16, let lines have any content that they had meanwhile.
+    ///
+    /// Nothing for other regions.
+    pub fn crashes(&self, seed: u64) -> Crashes {
+        let Backing::Simulated(model) = &self.backing else { return Crashes::none() };
+        let (words, lines) = model.unflushed(|| self.words_below_mark());
+        let subsets = match lines.len() {
+            count if count <= ENUMERATED_LINES => 1 << count,
+            _ => SAMPLES,
+        };
+        let in_between = lines.iter().any(|(_, contents)| contents.len() > 2);
+        Crashes {
+            image: Arc::new(Image { words, lines }),
+            rng: SimRng::new(seed),
+            options: RegionOptions { id: self.id(), name: self.name().into(), ..RegionOptions::new() }
+                .limit_bytes(self.table.limit() as u64 * EXTENT_BYTES as u64),
+            next: 0,
+            subsets,
+            total: subsets + if in_between { (subsets / 2).max(16) } else { 0 },
+        }
+    }
+
+    fn words_below_mark(&self) -> Vec<u64> {
+        let end = self.own(super::layout::MARK_AT) / 8;
+        (0..end).map_while(|index| self.table.word(8 * index)).map(super::word::Word::get).collect()
+    }
+}
+
+/// A region at the moment of a power cut.
+struct Image {
+    /// All words below the mark as the processor sees them.
+    words: Vec<u64>,
+    /// The lines that memory may have otherwise.
+    lines: Vec<(Place, Vec<LineContent>)>,
+}
+
+/// The outcomes of a power cut; see [`Region::crashes`].
+pub struct Crashes {
+    image: Arc<Image>,
+    rng: SimRng,
+    options: RegionOptions,
+    next: u64,
+    subsets: u64,
+    total: u64,
+}
+
+impl Crashes {
+    fn none() -> Self {
+        Self {
+            image: Arc::new(Image { words: Vec::new(), lines: Vec::new() }),
+            rng: SimRng::new(0),
+            options: RegionOptions::new(),
+            next: 0,
+            subsets: 0,
+            total: 0,
+        }
+    }
+
+    /// How many lines were not durable.
+    pub fn lines(&self) -> usize {
+        self.image.lines.len()
+    }
+
+    /// An outcome by chance: every line has one of its contents.
+    pub fn sample(&mut self) -> Crash {
+        let lines = &self.image.lines;
+        let choice =
+            lines.iter().map(|(_, contents)| self.rng.below(contents.len() as u64) as usize).collect();
+        self.outcome(choice)
+    }
+
+    fn outcome(&self, choice: Vec<usize>) -> Crash {
+        Crash { image: Arc::clone(&self.image), options: self.options.clone(), choice }
+    }
+}
+
+impl Iterator for Crashes {
+    type Item = Crash;
+
+    fn next(&mut self) -> Option<Crash> {
+        if self.next == self.total {
+            return None;
+        }
+        let number = self.next;
+        self.next += 1;
+        if number >= self.subsets {
+            return Some(self.sample());
+        }
+        let lines = &self.image.lines;
+        let enumerated = lines.len() <= ENUMERATED_LINES;
+        // Few, half or most of the lines survive.
+        let one_in = 1 + number % 4;
+        let most = number % 8 >= 4;
+        let choice = (0..).zip(lines).map(|(index, (_, contents))| {
+            let written = match enumerated {
+                true => number >> index & 1 == 1,
+                false => self.rng.one_in(one_in) != most,
+            };
+            if written { contents.len() - 1 } else { 0 }
+        });
+        let choice = choice.collect();
+        Some(self.outcome(choice))
+    }
+}
+
+impl fmt::Debug for Crashes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} outcomes for {} lines", self.total, self.lines())
+    }
+}
+
+/// One outcome of a power cut. Its `Debug` text names the content that each line in doubt has.
+pub struct Crash {
+    image: Arc<Image>,
+    options: RegionOptions,
+    choice: Vec<usize>,
+}
+
+impl Crash {
+    /// The region as the next boot finds it, simulated again. Its free space is unknown: nothing below the mark is
+    /// handed out before it is [reclaimed](Region::reclaim).
+    ///
+    /// # Errors
+    /// `Corruption` if the header page is damaged, which is a bug; `NoSpace` if memory is short.
+    pub fn reopen(&self) -> Result<Region> {
+        let region = Region::without_extents(&self.options, Backing::Simulated(LineModel::default()));
+        let last = self.image.words.len().saturating_sub(1) as Place * 8;
+        while region.table.len() <= extent_of(last) {
+            region.table.grow(|index| region.extent_memory(index))?;
+        }
+        for (index, &value) in self.image.words.iter().enumerate().filter(|(_, value)| **value != 0) {
+            if let Some(word) = region.table.word(8 * index as Place) {
+                word.0.store(value, Ordering::Relaxed);
+            }
+        }
+        for ((place, contents), &choice) in self.image.lines.iter().zip(&self.choice) {
+            let words = region.table.words(*place, contents[0].len()).unwrap_or_default();
+            for (word, &value) in words.iter().zip(contents.get(choice).into_iter().flatten()) {
+                word.0.store(value, Ordering::Relaxed);
+            }
+        }
+        region.take_over(self.options.id)?;
+        Ok(region)
+    }
+}
+
+impl fmt::Debug for Crash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.image.lines.iter().zip(&self.choice);
+        f.debug_map()
+            .entries(lines.map(|((place, contents), choice)| {
+                (place, format!("content {choice} of 0..={}", contents.len() - 1))
+            }))
+            .finish()
+    }
+}
