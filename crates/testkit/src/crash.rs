@@ -69,7 +69,12 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
         let name = format!("step {i}, {step}");
         subject.step(step).map_err(|failure| told(&name, failure.to_string()))?;
         let candidates = runner.after_step(step, &subject.model);
+        let crashes = runner.counts.get("crashes");
         runner.crash_at(vfs.take_images(), &candidates).map_err(|what| told(&name, what))?;
+        if matches!(step, Step::ToggleIndex(..) | Step::RebuildIndex(..)) {
+            let crashes = runner.counts.get("crashes") - crashes;
+            runner.counts.add_many("crashes amid builds and drops", crashes);
+        }
     }
     // The end of the run without a close, and the close itself.
     let end = DiskImage { vfs: vfs.clone_disk(), before: "the end".to_owned(), call: 0 };

@@ -133,6 +133,7 @@ impl Sample {
             cache_bytes: 0,
             max_open_files: 64,
             threads: 0,
+            build_batch_records: 0,
         };
         let vfs = SimVfs::new(seed);
         let mut subject = Subject::open(Arc::new(vfs.clone()), setup, seed, Model::default())

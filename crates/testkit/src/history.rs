@@ -98,6 +98,8 @@ pub enum Step {
     ToggleSnapshot(usize),
     /// Creates the index of this specification, or drops the one of its name.
     ToggleIndex(&'static str, Arc<str>),
+    /// Builds the index of this specification's name anew, if it is there.
+    RebuildIndex(&'static str, Arc<str>),
     /// Creates the collection with indexes of these specifications, or drops it.
     ToggleCollection(&'static str, Vec<Arc<str>>),
     /// Gets a key, at the snapshot of this slot if there is one.
@@ -166,7 +168,9 @@ pub fn history(seed: u64, options: HistoryOptions) -> Vec<Step> {
         let step = match rng.below(100) {
             _ if rng.below(100) < toggle_weight => {
                 let spec = &specs[rng.below(INDEXES as u64) as usize];
-                Step::ToggleIndex(collection(&mut rng), Arc::clone(spec))
+                let (rebuild, collection) = (rng.one_in(3), collection(&mut rng));
+                let step = if rebuild { Step::RebuildIndex } else { Step::ToggleIndex };
+                step(collection, Arc::clone(spec))
             }
             0 => Step::ToggleCollection(COLLECTIONS[2], specs[3..5].to_vec()),
             1..=4 => Step::ToggleSnapshot(rng.below(SNAPSHOTS as u64) as usize),

@@ -51,6 +51,7 @@ pub fn all_setups() -> Vec<Setup> {
                                 memtable_bytes,
                                 cache_bytes,
                                 threads,
+                                build_batch_records: 0,
                             });
                         }
                     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bolide::{CollectionOptions, Components, Compression, Db, Layout, Options};
+use bolide::{BuildOptions, CollectionOptions, Components, Compression, Db, Layout, Options};
 use bolide_storage::{Runtime, SimRng, SimRuntime, SystemRuntime, Vfs};
 
 /// Where the database lies. It is two directories deep, so that the names of both are to be synced.
@@ -32,6 +32,9 @@ pub struct Setup {
     pub max_open_files: usize,
     /// Of the database. With 0 a run depends on its seed alone.
     pub threads: usize,
+    /// Of the building of indexes: records in each batch, after which it takes down how far it is; 0 for the
+    /// library's own measure. Only for a simulated clock: it sleeps in between.
+    pub build_batch_records: u64,
 }
 
 impl Setup {
@@ -54,6 +57,16 @@ impl Setup {
             cache_bytes: pick(rng, &[0, 16 << 10, 1 << 20]) as usize,
             max_open_files: pick(rng, &[2, 16, 512]) as usize,
             threads: 0,
+            build_batch_records: pick(rng, &[1, 5, 20, 0]),
+        }
+    }
+
+    /// How indexes are built.
+    pub fn build_options(&self) -> BuildOptions {
+        match self.build_batch_records {
+            0 => BuildOptions::default(),
+            // A second has twenty batches.
+            records => BuildOptions::default().records_per_second(20 * records).checkpoint_bytes(1),
         }
     }
 

@@ -103,6 +103,7 @@ impl Subject {
             Step::Reopen => self.reopen()?,
             Step::ToggleSnapshot(slot) => self.toggle_snapshot(*slot)?,
             Step::ToggleIndex(collection, spec) => self.toggle_index(collection, spec)?,
+            Step::RebuildIndex(collection, spec) => self.rebuild_index(collection, index_name(spec))?,
             Step::ToggleCollection(name, specs) => self.toggle_collection(name, specs)?,
             Step::Get(collection, key, slot) => return self.get(collection, key, *slot),
             Step::Scan { collection, low, high, reverse, snapshot } => {
@@ -158,8 +159,16 @@ impl Subject {
         if known.indexes.contains(index_name(spec)) {
             collection.drop_index(index_name(spec))
         } else {
-            collection.create_index(spec.parse()?)
+            collection.create_index_with(spec.parse()?, &self.setup.build_options())
         }
+    }
+
+    fn rebuild_index(&mut self, name: &str, index: &str) -> bolide::Result<()> {
+        let is_there = |known: &CollectionModel| known.indexes.contains(index);
+        if !self.model.collections.get(name).is_some_and(is_there) {
+            return Ok(());
+        }
+        self.db()?.collection(name)?.rebuild_index(index, &self.setup.build_options())
     }
 
     fn toggle_collection(&mut self, name: &str, specs: &[Arc<str>]) -> bolide::Result<()> {

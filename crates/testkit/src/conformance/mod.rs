@@ -90,6 +90,7 @@ impl Way {
             cache_bytes: 1 << 20,
             max_open_files: 64,
             threads: 0,
+            build_batch_records: 0,
         }
     }
 }
