@@ -13,7 +13,7 @@
 //!       32    8  open count: how often the region was opened for writing
 //!       40    8  state: 1 = the bitmaps are true, 0 = they are not (reclaim first)
 //!       48   16  boot id of a mapping that does not survive a power cut, else 0
-//!       64    8  checksum of bytes 0..24 (mapped regions; other backings keep theirs elsewhere)
+//!       64    8  mapped regions: checksum of bytes 0..24 and 48..64; others keep theirs elsewhere
 //!      256  256  32 roots of 8 bytes
 //!
 //! bitmap (2 KiB at the head of the extent, behind the header page in the first): bit g % 8 of byte g / 8
@@ -47,6 +47,8 @@ pub(super) const ID_AT: Place = 16;
 pub(super) const MARK_AT: Place = 24;
 pub(super) const OPEN_COUNT_AT: Place = 32;
 pub(super) const STATE_AT: Place = 40;
+pub(super) const BOOT_AT: Place = 48;
+pub(super) const CHECKSUM_AT: Place = 64;
 pub(super) const ROOTS_AT: Place = 256;
 
 /// The first byte that is not the region's own.

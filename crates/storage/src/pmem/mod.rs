@@ -18,6 +18,7 @@
 //! restore     a region from the pages of cuts
 //! line_model  which lines of a simulated region are durable
 //! simulated   what a power cut leaves of one
+//! mapped, mapped_region, write_back   regions in files of persistent memory
 //! take_over   the header page and the free space at an opening
 //! reclaim     space that nothing refers to
 //! latency     delays that make memory slower
@@ -33,6 +34,10 @@ mod free_space;
 mod latency;
 mod layout;
 mod line_model;
+mod mapped;
+mod mapped_region;
+#[cfg(all(test, not(any(miri, bolide_shuttle))))]
+mod mapped_tests;
 mod pins;
 mod reclaim;
 mod region;
@@ -45,6 +50,7 @@ mod take_over;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod tests;
 mod word;
+mod write_back;
 mod writer;
 
 pub use cut::Cut;
@@ -52,10 +58,12 @@ pub use latency::LatencyModel;
 pub use layout::{
     EXTENT_BYTES, GRANULE_BYTES, LINE_BYTES, MAX_ALLOCATION_BYTES, PAGE_BYTES, Place, ROOT_SLOTS,
 };
+pub use mapped::Mapping;
 pub use pins::{OwnedPin, Pin};
 pub use reclaim::Reached;
 pub use region::{Region, RegionOptions, RegionStats};
 pub use restore::RegionRestore;
 pub use simulated::{Crash, Crashes};
 pub use word::Word;
+pub use write_back::WriteBack;
 pub use writer::RegionWriter;

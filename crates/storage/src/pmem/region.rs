@@ -14,9 +14,11 @@ use super::layout::{
     Place, ROOT_SLOTS, ROOTS_AT, STATE_AT, VERSION_AT, first_free_of, within_extent,
 };
 use super::line_model::LineModel;
+use super::mapped::MappedFile;
 use super::pins::{OwnedPin, Pin, Pins};
 use super::sync::{AtomicU64, Mutex, Ordering, RwLock};
 use super::word::Word;
+use super::write_back::WriteBack;
 
 /// How a region is made.
 #[derive(Debug, Clone)]
@@ -106,6 +108,8 @@ pub(super) enum Backing {
     Memory,
     /// In memory, with a model of the lines that are not durable yet.
     Simulated(LineModel),
+    /// In a mapped file.
+    Mapped(MappedFile),
 }
 
 /// What changes with allocations.
@@ -182,19 +186,23 @@ impl Region {
     /// A new, empty region.
     pub(super) fn new_with(options: &RegionOptions, backing: Backing) -> Result<Self> {
         let region = Self::without_extents(options, backing);
-        {
-            let writer = region.writer();
-            writer.grow(&mut region.space.lock())?;
-            writer.store_own(MAGIC_AT, MAGIC);
-            writer.store_own(VERSION_AT, FORMAT_VERSION);
-            writer.store_own(ID_AT, options.id);
-            writer.store_own(OPEN_COUNT_AT, 1);
-            writer.store_own(STATE_AT, u64::from(region.pages.takes_cuts()));
-            writer.store_own(MARK_AT, first_free_of(0));
-            writer.persist(0, PAGE_BYTES)?;
-            writer.fence();
-        }
+        region.initialize(options.id)?;
         Ok(region)
+    }
+
+    /// Fills the first extent.
+    pub(super) fn initialize(&self, id: u64) -> Result<()> {
+        let writer = self.writer();
+        writer.grow(&mut self.space.lock())?;
+        writer.store_own(VERSION_AT, FORMAT_VERSION);
+        writer.store_own(ID_AT, id);
+        writer.store_own(OPEN_COUNT_AT, 1);
+        writer.store_own(STATE_AT, u64::from(self.pages.takes_cuts()));
+        writer.store_own(MARK_AT, first_free_of(0));
+        writer.persist(0, PAGE_BYTES)?;
+        writer.fence();
+        // Last: a region without it was never finished.
+        writer.store_own_durably(MAGIC_AT, MAGIC)
     }
 
     /// A region that has no memory yet.
@@ -227,6 +235,7 @@ impl Region {
     pub(super) fn extent_memory(&self, index: usize) -> Result<Box<dyn ExtentMemory>> {
         match &self.backing {
             Backing::Memory | Backing::Simulated(_) => Ok(Box::new(HeapExtent::new(index)?)),
+            Backing::Mapped(file) => file.extent(index),
         }
     }
 
@@ -395,6 +404,14 @@ impl Region {
             dirty_pages: self.pages.len() as u64,
             persist_calls: self.persist_calls.load(Ordering::Relaxed),
             persisted_lines: self.persisted_lines.load(Ordering::Relaxed),
+        }
+    }
+
+    /// How lines are written back to persistent memory; `None` for regions that are not mapped.
+    pub fn write_back(&self) -> Option<WriteBack> {
+        match &self.backing {
+            Backing::Mapped(file) => Some(file.write_back()),
+            Backing::Memory | Backing::Simulated(_) => None,
         }
     }
 

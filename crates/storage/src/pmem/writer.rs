@@ -8,6 +8,7 @@ use super::layout::{FIRST_PLACE, LINE_BYTES, PAGE_BYTES, Place};
 use super::region::{Backing, Region, root_at};
 use super::sync::{AtomicU64, Ordering, RwLockReadGuard, RwLockWriteGuard};
 use super::word::Word;
+use super::write_back;
 
 impl Region {
     /// Leave to write. Many writers may be at work at once; a cut waits for all of them, and keeps new ones
@@ -147,7 +148,7 @@ impl<'a> RegionWriter<'a> {
         let first = at - at % LINE_BYTES as Place;
         let lines = (at.saturating_add(bytes as Place).saturating_sub(first)).div_ceil(LINE_BYTES as Place);
         let words = region.table.words(first, lines as usize * LINE_BYTES / 8);
-        let _words = words.ok_or_else(|| region.outside(at, bytes))?;
+        let words = words.ok_or_else(|| region.outside(at, bytes))?;
         region.persist_calls.fetch_add(1, Ordering::Relaxed);
         region.persisted_lines.fetch_add(lines, Ordering::Relaxed);
         if let Some(latency) = &region.latency {
@@ -159,6 +160,10 @@ impl<'a> RegionWriter<'a> {
                 model.persist(first, lines);
                 Ok(())
             }
+            Backing::Mapped(file) => {
+                file.write_back().lines(words);
+                Ok(())
+            }
         }
     }
 
@@ -168,6 +173,7 @@ impl<'a> RegionWriter<'a> {
         match &self.region.backing {
             Backing::Memory => {}
             Backing::Simulated(model) => model.fence(),
+            Backing::Mapped(_) => write_back::fence(),
         }
     }
 

@@ -1,0 +1,171 @@
+//! Regions in mapped files: persistent memory under a file system that hands it out directly (DAX).
+//!
+//! With `MAP_SYNC` the kernel promises that a mapped page stays where it is in the file whatever happens to the
+//! power, so that writing a line back from the processor's caches (`clwb`, then `sfence`) makes it durable without a
+//! system call. File systems that cannot promise it refuse the mapping, and so does this module.
+//!
+//! # Mappings that are assumed to be durable
+//! For tests, and for memory that is kept alive by other means, an ordinary file can be mapped. Then a power cut may
+//! take any page that the system had not written. The header page of such a region carries the id of the boot that
+//! mapped it, and after another boot it is refused.
+#![allow(unsafe_code, reason = "mapping a file and writing lines back")]
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::ptr::{self, NonNull};
+
+use bolide_base::{Error, FileIdentity, Result};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::extent::ExtentMemory;
+use super::layout::EXTENT_BYTES;
+use super::word::Word;
+use super::write_back::WriteBack;
+use crate::failure::describe;
+use crate::vfs::directory_path;
+
+/// What is known of the durability of a mapped file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapping {
+    /// Persistent memory: the mapping must be synchronous, or it is refused.
+    Dax,
+    /// Any file. What is persisted is taken to be durable, although only the end of the process is survived for
+    /// sure. Refused after another boot.
+    AssumeDurable,
+}
+
+/// The file of a region.
+#[derive(Debug)]
+pub(super) struct MappedFile {
+    file: fs::File,
+    path: PathBuf,
+    mapping: Mapping,
+    write_back: WriteBack,
+}
+
+impl MappedFile {
+    /// A new file, empty so far.
+    pub(super) fn create(path: &Path, mapping: Mapping) -> Result<Self> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(path).map_err(|error| describe("create", path, error))?;
+        Ok(Self { file, path: path.into(), mapping, write_back: WriteBack::of_this_machine() })
+    }
+
+    /// A file that exists.
+    pub(super) fn open(path: &Path, mapping: Mapping) -> Result<Self> {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path);
+        let file = file.map_err(|error| describe("open", path, error))?;
+        Ok(Self { file, path: path.into(), mapping, write_back: WriteBack::of_this_machine() })
+    }
+
+    /// How many whole extents the file has.
+    pub(super) fn extents(&self) -> Result<usize> {
+        let metadata = self.file.metadata().map_err(|error| describe("look up", &self.path, error))?;
+        Ok((metadata.len() / EXTENT_BYTES as u64) as usize)
+    }
+
+    /// Maps the extent `index`, whose space is reserved first.
+    pub(super) fn extent(&self, index: usize) -> Result<Box<dyn ExtentMemory>> {
+        let (offset, len) = (index as u64 * EXTENT_BYTES as u64, EXTENT_BYTES as u64);
+        if self.extents()? <= index {
+            fallocate(&self.file, FallocateFlags::empty(), offset, len)
+                .map_err(|errno| describe("reserve space in", &self.path, errno.into()))?;
+            self.sync()?;
+        }
+        let kind = match self.mapping {
+            Mapping::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+            Mapping::AssumeDurable => MapFlags::SHARED,
+        };
+        // SAFETY: a new mapping at an address of the kernel's choice, of a range that the file has: its space was
+        // reserved, and nothing shortens it while the lock of the database is held.
+        let mapped = unsafe {
+            mmap(ptr::null_mut(), EXTENT_BYTES, ProtFlags::READ | ProtFlags::WRITE, kind, &self.file, offset)
+        };
+        let start = mapped.map_err(|errno| self.refused(errno))?;
+        let start = NonNull::new(start.cast::<Word>()).ok_or_else(|| self.refused(Errno::NOMEM))?;
+        Ok(Box::new(MappedExtent { start }))
+    }
+
+    fn refused(&self, errno: Errno) -> Error {
+        if self.mapping == Mapping::Dax && [Errno::OPNOTSUPP, Errno::INVAL].contains(&errno) {
+            let what = "the file system does not map files synchronously (MAP_SYNC), so writes to the mapping would \
+                        not survive a power cut; use a file system on persistent memory mounted with -o dax, or \
+                        keep the region on disk (region=disk)";
+            return Error::unsupported(self.path.display(), what);
+        }
+        describe("map", &self.path, errno.into())
+    }
+
+    /// Makes length and content of the file durable the slow way.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|error| describe("sync", &self.path, error))
+    }
+
+    /// Makes the name of the file durable.
+    pub(super) fn sync_name(&self) -> Result<()> {
+        let dir = directory_path(self.path.parent().unwrap_or(Path::new("")));
+        let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
+        synced.map_err(|error| describe("sync directory", dir, error))
+    }
+
+    /// Removes the file of a region that could not be made.
+    pub(super) fn remove(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+
+    pub(super) fn mapping(&self) -> Mapping {
+        self.mapping
+    }
+
+    pub(super) fn write_back(&self) -> WriteBack {
+        self.write_back
+    }
+}
+
+/// A mapped extent.
+#[derive(Debug)]
+struct MappedExtent {
+    start: NonNull<Word>,
+}
+
+// SAFETY: it is memory of atomics that this value owns.
+unsafe impl Send for MappedExtent {}
+// SAFETY: it is memory of atomics.
+unsafe impl Sync for MappedExtent {}
+
+impl ExtentMemory for MappedExtent {
+    fn words(&self) -> *const Word {
+        self.start.as_ptr()
+    }
+}
+
+impl Drop for MappedExtent {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `MappedFile::extent` with this length, unmapped once; the table that handed out
+        // references is gone.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), EXTENT_BYTES) };
+    }
+}
+
+/// The id of this boot of the machine, never zero.
+pub(super) fn boot_id() -> Result<[u64; 2]> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = fs::read_to_string(path).map_err(|error| describe("read", path, error))?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let id = u128::from_str_radix(&digits, 16).unwrap_or(0);
+    if id == 0 {
+        return Err(describe("read", path, io::Error::from(io::ErrorKind::InvalidData)));
+    }
+    Ok([(id >> 64) as u64, id as u64])
+}
+
+/// The checksum of what never changes in a header page, and of the boot id.
+pub(super) fn header_checksum(id: u64, words: &[u64]) -> u64 {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    FileIdentity { database_id: id, file_number: 0 }.checksum(0, &bytes)
+}

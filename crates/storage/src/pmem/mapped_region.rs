@@ -1,0 +1,108 @@
+//! Making and opening regions in mapped files.
+
+use std::path::Path;
+
+use bolide_base::{Error, Result};
+
+use super::layout::{BOOT_AT, CHECKSUM_AT, ID_AT, MAGIC_AT, VERSION_AT};
+use super::mapped::{MappedFile, Mapping, boot_id, header_checksum};
+use super::region::{Backing, Region, RegionOptions};
+
+impl Region {
+    /// A new, empty region in the file at `path`, which must not exist. What is persisted is durable by the next
+    /// fence; there are no cuts.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file system does not map files synchronously; `Conflict` if the file exists; `NoSpace`,
+    /// `Io`. Nothing is left behind then.
+    pub fn create_mapped(path: &Path, options: RegionOptions, mapping: Mapping) -> Result<Self> {
+        let options = named(options, path);
+        let file = MappedFile::create(path, mapping)?;
+        let region = Self::without_extents(&options, Backing::Mapped(file));
+        let made = region.initialize(options.id).and_then(|()| region.note_boot());
+        let Backing::Mapped(file) = &region.backing else {
+            return Err(Error::internal("not a mapped region"));
+        };
+        match made.and_then(|()| file.sync_name()) {
+            Ok(()) => Ok(region),
+            Err(error) => {
+                file.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the region in the file at `path`. `options` has the id that it must have.
+    ///
+    /// After a crash all space below the mark counts as in use until it is [reclaimed](Self::reclaim).
+    ///
+    /// # Errors
+    /// `NotFound`; `Unsupported` as above and for a newer format; `Corruption` if the header page is damaged, if the
+    /// region is another one, or if it was mapped without a promise of durability before this boot: then any part of
+    /// it may be lost, and what it held has to be built again.
+    pub fn open_mapped(path: &Path, options: RegionOptions, mapping: Mapping) -> Result<Self> {
+        let options = named(options, path);
+        let file = MappedFile::open(path, mapping)?;
+        let extents = file.extents()?;
+        let region = Self::without_extents(&options, Backing::Mapped(file));
+        if extents > region.table.limit() {
+            return Err(region.full());
+        }
+        for _ in 0..extents {
+            region.table.grow(|index| region.extent_memory(index))?;
+        }
+        region.checked_mark(options.id)?;
+        region.check_boot()?;
+        region.note_boot()?;
+        region.take_over(options.id)?;
+        Ok(region)
+    }
+
+    /// Refuses a region whose mapping was not durable and that another boot has left.
+    fn check_boot(&self) -> Result<()> {
+        let words = self.covered_words();
+        if self.own(CHECKSUM_AT) != header_checksum(self.own(ID_AT), &words) {
+            let what = "the checksum of the header page does not match";
+            return Err(Error::corruption(self.name(), CHECKSUM_AT, what));
+        }
+        let boot = [self.own(BOOT_AT), self.own(BOOT_AT + 8)];
+        if boot != [0, 0] && boot != boot_id()? {
+            let what = "the region was mapped without a promise of durability before the machine was started again; \
+                        any part of it may be lost, so build the index again";
+            return Err(Error::corruption(self.name(), BOOT_AT, what));
+        }
+        Ok(())
+    }
+
+    /// Writes down which boot the region depends on, if on any.
+    fn note_boot(&self) -> Result<()> {
+        let Backing::Mapped(file) = &self.backing else { return Ok(()) };
+        let boot = match file.mapping() {
+            Mapping::Dax => [0, 0],
+            Mapping::AssumeDurable => boot_id()?,
+        };
+        let writer = self.writer();
+        writer.store_own(BOOT_AT, boot[0]);
+        writer.store_own(BOOT_AT + 8, boot[1]);
+        writer.store_own(CHECKSUM_AT, header_checksum(self.own(ID_AT), &self.covered_words()));
+        // One line further than the id, and all of it must be there together: a mapping that depends on its boot is
+        // synced as a file, and one that does not changes nothing here.
+        writer.persist(MAGIC_AT, CHECKSUM_AT as usize + 8)?;
+        writer.fence();
+        if file.mapping() == Mapping::AssumeDurable { file.sync() } else { Ok(()) }
+    }
+
+    /// The words that the checksum of the header page covers.
+    fn covered_words(&self) -> Vec<u64> {
+        [MAGIC_AT, VERSION_AT, ID_AT, BOOT_AT, BOOT_AT + 8].map(|at| self.own(at)).to_vec()
+    }
+}
+
+/// The options with the path as the name, if no other was chosen.
+fn named(options: RegionOptions, path: &Path) -> RegionOptions {
+    if options.name == RegionOptions::default().name {
+        options.name(path.display().to_string())
+    } else {
+        options
+    }
+}

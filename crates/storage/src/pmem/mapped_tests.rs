@@ -1,0 +1,129 @@
+//! Regions in files: what is refused, and what is found again.
+
+use std::fs;
+use std::path::PathBuf;
+
+use bolide_base::ErrorKind;
+
+use super::mapped::header_checksum;
+use super::*;
+
+struct TestFile {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn place() -> TestFile {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("000007.region");
+    TestFile { _dir: dir, path }
+}
+
+fn options() -> RegionOptions {
+    RegionOptions::new().id(7)
+}
+
+#[test]
+fn a_file_system_that_does_not_map_synchronously_is_refused_with_advice() {
+    let place = place();
+    match Region::create_mapped(&place.path, options(), Mapping::Dax) {
+        // On persistent memory there is nothing to refuse.
+        Ok(region) => assert!(region.stats().reserved_bytes > 0),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(
+                error.message().contains("MAP_SYNC") && error.message().contains("region=disk"),
+                "{error}"
+            );
+            assert!(error.message().contains("000007.region"), "{error}");
+            assert!(!place.path.exists(), "nothing is left behind");
+        }
+    }
+}
+
+#[test]
+fn a_mapped_region_is_found_again_and_grows() {
+    let place = place();
+    let open = || Region::open_mapped(&place.path, options(), Mapping::AssumeDurable);
+    let block = vec![0x5a; 300_000];
+    let mut places = Vec::new();
+    {
+        let region = Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap();
+        assert_eq!(region.open_count(), 1);
+        assert!(region.write_back().is_some());
+        let writer = region.writer();
+        for index in 0..30 {
+            let at = writer.allocate(block.len()).unwrap();
+            writer.write(at, &block).unwrap();
+            writer.persist(at, block.len()).unwrap();
+            writer.fence();
+            writer.set_root(index, at).unwrap();
+            writer.fence();
+            places.push(at);
+        }
+        let stats = region.stats();
+        assert!(stats.reserved_bytes > 2 * EXTENT_BYTES as u64);
+        assert!(stats.persist_calls >= 60 && stats.persisted_lines >= 30 * 300_000 / 64);
+        assert_eq!(region.cut().unwrap_err().kind(), ErrorKind::Unsupported);
+        // Dropped without saving, as by a crash of the process.
+    }
+    let region = open().unwrap();
+    assert_eq!(region.open_count(), 2);
+    for (index, &at) in places.iter().enumerate() {
+        assert_eq!(region.root(index).unwrap(), at);
+        assert!(region.compare(at, block.len(), &block).unwrap().is_eq());
+    }
+    let freed = region
+        .reclaim(|reached| places[10..].iter().try_for_each(|&at| reached.mark(at, block.len()).map(|_| ())));
+    assert!(freed.unwrap() >= 10 * 300_000);
+    let again = region.writer().allocate(block.len()).unwrap();
+    assert!(places[..10].contains(&again));
+    assert_eq!(region.load(again).unwrap(), 0);
+    region.save_free_space().unwrap();
+    let stats = region.stats();
+    drop(region);
+    let region = open().unwrap();
+    assert_eq!(region.stats().allocated_bytes, stats.allocated_bytes);
+    assert_eq!(region.open_count(), 3);
+    let taken = Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::Conflict);
+}
+
+#[test]
+fn a_region_of_another_boot_is_refused() {
+    let place = place();
+    drop(Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap());
+    let mut bytes = fs::read(&place.path).unwrap();
+    bytes[48] ^= 1;
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let checksum = header_checksum(7, &[word(0), word(8), word(16), word(48), word(56)]);
+    bytes[64..72].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(&place.path, &bytes).unwrap();
+    let error = Region::open_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    assert!(error.message().contains("build the index again"), "{error}");
+}
+
+#[test]
+fn damaged_and_foreign_headers_are_refused() {
+    let place = place();
+    drop(Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap());
+    let whole = fs::read(&place.path).unwrap();
+    for offset in (0..24).chain(48..72) {
+        let mut bytes = whole.clone();
+        bytes[offset] ^= 4;
+        fs::write(&place.path, &bytes).unwrap();
+        let error = Region::open_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{offset}: {error}");
+        assert!(error.message().contains("000007.region"), "{error}");
+    }
+    fs::write(&place.path, &whole[..100]).unwrap();
+    let cut = Region::open_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap_err();
+    assert_eq!(cut.kind(), ErrorKind::Corruption);
+    fs::write(&place.path, &whole).unwrap();
+    let other = Region::open_mapped(&place.path, options().id(8), Mapping::AssumeDurable).unwrap_err();
+    assert!(other.message().contains("another one"), "{other}");
+    let missing = place.path.with_extension("none");
+    let error = Region::open_mapped(&missing, options(), Mapping::AssumeDurable).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}

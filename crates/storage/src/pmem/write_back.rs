@@ -1,0 +1,93 @@
+//! Writing lines of the processor's caches back to memory.
+#![allow(unsafe_code, reason = "instructions that have no safe wrapper")]
+
+use super::layout::LINE_BYTES;
+use super::word::Word;
+
+/// How lines are written back, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteBack {
+    /// `clwb`: the line stays in the cache.
+    Clwb,
+    /// `clflushopt`: the line leaves the cache.
+    ClflushOpt,
+    /// `clflush`: the line leaves the cache, one after the other.
+    Clflush,
+    /// No such instruction is known here: the system is asked to write pages (`msync`).
+    Msync,
+}
+
+impl WriteBack {
+    /// The best way of this processor.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub(super) fn of_this_machine() -> Self {
+        // Leaf 7 tells of both instructions; every x86-64 has `clflush`.
+        let features = match std::arch::x86_64::__cpuid(0).eax {
+            0..7 => 0,
+            _ => std::arch::x86_64::__cpuid_count(7, 0).ebx,
+        };
+        match (features >> 24 & 1, features >> 23 & 1) {
+            (1, _) => Self::Clwb,
+            (_, 1) => Self::ClflushOpt,
+            _ => Self::Clflush,
+        }
+    }
+
+    /// The best way of this processor.
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    pub(super) fn of_this_machine() -> Self {
+        Self::Msync
+    }
+
+    /// Writes back the lines that `words` lie in; they begin at one. Durable after [`fence`].
+    pub(super) fn lines(self, words: &[Word]) {
+        let start = words.as_ptr().cast::<u8>();
+        let bytes = size_of_val(words);
+        if self == Self::Msync {
+            msync(start, bytes);
+            return;
+        }
+        for offset in (0..bytes).step_by(LINE_BYTES) {
+            self.line(start.wrapping_add(offset));
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn line(self, at: *const u8) {
+        use std::arch::asm;
+        // SAFETY: the line is mapped, as the words were borrowed; writing it back changes nothing that a program can
+        // see. Each instruction was found among the processor's features.
+        unsafe {
+            match self {
+                Self::Clwb => asm!("clwb [{}]", in(reg) at, options(nostack, preserves_flags)),
+                Self::ClflushOpt => asm!("clflushopt [{}]", in(reg) at, options(nostack, preserves_flags)),
+                Self::Clflush | Self::Msync => {
+                    asm!("clflush [{}]", in(reg) at, options(nostack, preserves_flags))
+                }
+            }
+        }
+    }
+
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    fn line(self, _: *const u8) {}
+}
+
+/// Waits for the write-backs of this thread.
+pub(super) fn fence() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a store fence has no conditions; every x86-64 has it.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Asks the system to write the pages of a range. There is nobody to tell of a failure here but the next sync of the
+/// file.
+fn msync(start: *const u8, bytes: usize) {
+    let before = start.addr() % super::layout::PAGE_BYTES;
+    let page = start.wrapping_sub(before).cast_mut().cast();
+    // SAFETY: the pages hold words that were borrowed, so they are mapped.
+    let _ = unsafe { rustix::mm::msync(page, bytes + before, rustix::mm::MsyncFlags::SYNC) };
+}
