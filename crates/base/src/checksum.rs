@@ -7,7 +7,7 @@
 //! The function is XXH3 with 64 bits: 29 GB/s on blocks of 4 KiB here. It finds damage; it does not
 //! defend against somebody who forges files.
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed, xxh3_128_with_seed};
 
 /// Which database and which file some bytes belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,6 +43,14 @@ impl FileIdentity {
 #[inline]
 pub fn hash_key(key: &[u8]) -> u64 {
     xxh3_64(key)
+}
+
+/// A hash of a key that stands for the key itself, drawn from a family by `seed`.
+///
+/// Of n keys some two have the same hash with a probability of about n² / 2¹²⁹: of four billion keys, one in 2⁶⁵.
+#[inline]
+pub fn hash_key_wide(seed: u64, key: &[u8]) -> u128 {
+    xxh3_128_with_seed(key, seed)
 }
 
 /// A bijection of 64 bits that spreads each bit over all others.

@@ -35,6 +35,7 @@ pub mod standalone;
 mod store_source;
 mod top_k;
 pub mod validation;
+pub mod version_table;
 
 #[cfg(test)]
 mod model;

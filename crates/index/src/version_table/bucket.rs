@@ -1,0 +1,281 @@
+//! A bucket of the version table: up to fifteen keys, and a chain of further buckets.
+//!
+//! ```text
+//! word   0     header: turn << 16 | occupied slots, one bit each (15); an odd turn means locked
+//!        1     place of the next bucket of the chain; 0 for none
+//!        2..62 fifteen slots of four words:
+//!              hash, low half | hash, high half | flags << 48 | latest sequence | obsolete << 32 | entries of latest
+//!       62, 63 unused
+//! ```
+//!
+//! The header of the first bucket of a chain guards the whole chain: who changes it makes the turn odd and then even
+//! again, and a reader that finds another turn afterwards reads again.
+
+use std::sync::atomic::{Ordering, fence};
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+use bolide_storage::pmem::{Place, Region, RegionWriter, Word};
+
+/// Bytes of a bucket.
+pub(super) const BUCKET_BYTES: usize = 512;
+/// Slots of a bucket.
+pub(super) const SLOTS: usize = 15;
+
+const HEADER: usize = 0;
+const NEXT: usize = 1;
+const FIRST_SLOT: usize = 2;
+const SLOT_WORDS: usize = 4;
+const OCCUPIED: u64 = (1 << SLOTS) - 1;
+const TURN: u64 = 1 << 16;
+const SEQUENCE: u64 = (1 << 47) - 1;
+const INEXACT: u64 = 1 << 48;
+/// A count that was reached once stays: errors are upward only.
+const MOST: u32 = u32::MAX;
+
+/// What is known of a primary key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    /// The newest write of the key.
+    pub(super) latest: SequenceNumber,
+    /// How many entries that write has.
+    pub(super) entries: u32,
+    /// At most so many entries of older writes are not flagged as obsolete.
+    pub(super) obsolete: u32,
+    /// Whether there may be more obsolete entries than that.
+    pub(super) inexact: bool,
+}
+
+impl Record {
+    /// Notes a write at `sequence` with `entries` further entries, in the order of the log.
+    pub(super) fn note(&mut self, sequence: SequenceNumber, entries: u32) {
+        if sequence > self.latest {
+            self.obsolete = self.obsolete.saturating_add(self.entries);
+            (self.latest, self.entries) = (sequence, entries);
+        } else if sequence == self.latest {
+            self.entries = self.entries.saturating_add(entries);
+        } else {
+            self.obsolete = self.obsolete.saturating_add(entries);
+        }
+    }
+
+    /// Takes note that one obsolete entry was flagged or is gone.
+    pub(super) fn lower(&mut self) {
+        if self.obsolete != MOST {
+            self.obsolete = self.obsolete.saturating_sub(1);
+        }
+    }
+
+    /// Whether every entry of the key that is not flagged is current, so that nothing need be known of it.
+    pub(super) fn is_settled(&self) -> bool {
+        self.obsolete == 0 && !self.inexact
+    }
+
+    fn words(self) -> [u64; 2] {
+        let flags = if self.inexact { INEXACT } else { 0 };
+        [self.latest & SEQUENCE | flags, u64::from(self.obsolete) << 32 | u64::from(self.entries)]
+    }
+
+    fn of(words: [u64; 2]) -> Self {
+        let [first, second] = words;
+        let (entries, obsolete) = (second as u32, (second >> 32) as u32);
+        Self { latest: first & SEQUENCE, entries, obsolete, inexact: first & INEXACT != 0 }
+    }
+}
+
+/// A slot of a chain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SlotPlace {
+    bucket: Place,
+    slot: usize,
+}
+
+fn slot_at(slot: usize) -> usize {
+    FIRST_SLOT + slot * SLOT_WORDS
+}
+
+fn word_at(bucket: Place, word: usize) -> Place {
+    bucket + 8 * word as Place
+}
+
+#[cold]
+fn endless(bucket: Place) -> Error {
+    Error::new(
+        ErrorKind::Corruption,
+        format!("version table: the chain of the bucket at {bucket} does not end"),
+    )
+}
+
+/// Walks the chain from `first` on: calls `visit` with each bucket, until it answers something.
+fn each_bucket<T>(
+    region: &Region,
+    first: Place,
+    mut visit: impl FnMut(Place, &[Word]) -> Option<T>,
+) -> Result<Option<T>> {
+    let mut bucket = first;
+    for _ in 0..1 << 16 {
+        let words = region.words(bucket, BUCKET_BYTES)?;
+        if let Some(found) = visit(bucket, words) {
+            return Ok(Some(found));
+        }
+        bucket = words[NEXT].get();
+        if bucket == 0 {
+            return Ok(None);
+        }
+    }
+    Err(endless(first))
+}
+
+fn occupied(words: &[Word]) -> impl Iterator<Item = usize> {
+    let bits = words[HEADER].get() & OCCUPIED;
+    (0..SLOTS).filter(move |slot| bits & 1 << slot != 0)
+}
+
+fn hash_of(words: &[Word], slot: usize) -> u128 {
+    let at = slot_at(slot);
+    u128::from(words[at].get()) | u128::from(words[at + 1].get()) << 64
+}
+
+fn record_of(words: &[Word], slot: usize) -> Record {
+    let at = slot_at(slot);
+    Record::of([words[at + 2].get(), words[at + 3].get()])
+}
+
+/// What the chain from `first` on says of `hash`, and whether no writer was in the way.
+pub(super) fn read(region: &Region, first: Place, hash: u128) -> Result<Option<Option<Record>>> {
+    let header = region.words(first, BUCKET_BYTES)?;
+    let before = header[HEADER].acquire();
+    if before & TURN != 0 {
+        return Ok(None);
+    }
+    let find = |_, words: &[Word]| {
+        occupied(words).find(|&slot| hash_of(words, slot) == hash).map(|slot| record_of(words, slot))
+    };
+    let found = each_bucket(region, first, find);
+    fence(Ordering::Acquire);
+    if header[HEADER].get() != before {
+        return Ok(None);
+    }
+    found.map(Some)
+}
+
+/// A chain that nobody else changes meanwhile.
+#[derive(Debug)]
+pub(super) struct LockedChain<'w, 'r> {
+    writer: &'w RegionWriter<'r>,
+    first: Place,
+}
+
+impl<'w, 'r> LockedChain<'w, 'r> {
+    /// Locks the chain from `first` on; `None` while somebody else has it.
+    pub(super) fn lock(writer: &'w RegionWriter<'r>, first: Place) -> Result<Option<Self>> {
+        let header = writer.region().load(first)?;
+        if header & TURN != 0 || writer.compare_exchange(first, header, header + TURN)?.is_err() {
+            return Ok(None);
+        }
+        Ok(Some(Self { writer, first }))
+    }
+
+    /// The slot of `hash`, and what it says.
+    pub(super) fn find(&self, hash: u128) -> Result<Option<(SlotPlace, Record)>> {
+        each_bucket(self.writer.region(), self.first, |bucket, words| {
+            let slot = occupied(words).find(|&slot| hash_of(words, slot) == hash)?;
+            Some((SlotPlace { bucket, slot }, record_of(words, slot)))
+        })
+    }
+
+    /// All slots of the chain.
+    pub(super) fn all(&self) -> Result<Vec<(SlotPlace, u128, Record)>> {
+        let mut all = Vec::new();
+        each_bucket(self.writer.region(), self.first, |bucket, words| {
+            let slot = |slot| (SlotPlace { bucket, slot }, hash_of(words, slot), record_of(words, slot));
+            all.extend(occupied(words).map(slot));
+            None::<()>
+        })?;
+        Ok(all)
+    }
+
+    /// Changes what a slot says.
+    pub(super) fn set(&self, place: SlotPlace, record: Record) -> Result<()> {
+        let at = slot_at(place.slot);
+        let [first, second] = record.words();
+        // Counts first: after a power cut between the two they may be too high, never too low.
+        self.writer.store(word_at(place.bucket, at + 3), second)?;
+        self.writer.store(word_at(place.bucket, at + 2), first)?;
+        self.writer.persist(word_at(place.bucket, at + 2), 16)
+    }
+
+    /// Adds a key that is not there.
+    pub(super) fn insert(&self, hash: u128, record: Record) -> Result<()> {
+        let region = self.writer.region();
+        let free = each_bucket(region, self.first, |bucket, words| {
+            let bits = words[HEADER].get();
+            (0..SLOTS).find(|slot| bits & 1 << slot == 0).map(|slot| SlotPlace { bucket, slot })
+        })?;
+        let place = match free {
+            Some(place) => place,
+            None => {
+                // Right behind the first one, so that nobody has to look for the end.
+                let bucket = self.writer.allocate(BUCKET_BYTES)?;
+                self.writer.store(word_at(bucket, NEXT), region.load(word_at(self.first, NEXT))?)?;
+                self.writer.persist(bucket, BUCKET_BYTES)?;
+                self.writer.fence();
+                self.writer.store_release(word_at(self.first, NEXT), bucket)?;
+                SlotPlace { bucket, slot: 0 }
+            }
+        };
+        let at = slot_at(place.slot);
+        self.writer.store(word_at(place.bucket, at), hash as u64)?;
+        self.writer.store(word_at(place.bucket, at + 1), (hash >> 64) as u64)?;
+        self.set(place, record)?;
+        self.writer.persist(word_at(place.bucket, at), 32)?;
+        self.writer.fence();
+        self.change_occupied(place, |bits| bits | 1 << place.slot)
+    }
+
+    /// Removes a key.
+    pub(super) fn remove(&self, place: SlotPlace) -> Result<()> {
+        self.change_occupied(place, |bits| bits & !(1 << place.slot))
+    }
+
+    fn change_occupied(&self, place: SlotPlace, change: impl Fn(u64) -> u64) -> Result<()> {
+        let header = self.writer.region().load(place.bucket)?;
+        self.writer.store(place.bucket, header & !OCCUPIED | change(header) & OCCUPIED)?;
+        self.writer.persist(place.bucket, 8)
+    }
+
+    /// Frees all buckets behind the first, which must be empty, and empties the first.
+    pub(super) fn clear(&self) -> Result<()> {
+        let region = self.writer.region();
+        let mut next = region.load(word_at(self.first, NEXT))?;
+        self.change_occupied(SlotPlace { bucket: self.first, slot: 0 }, |_| 0)?;
+        self.writer.store(word_at(self.first, NEXT), 0)?;
+        for _ in 0..1 << 16 {
+            if next == 0 {
+                return Ok(());
+            }
+            let bucket = next;
+            next = region.load(word_at(bucket, NEXT))?;
+            self.writer.free(bucket, BUCKET_BYTES);
+        }
+        Err(endless(self.first))
+    }
+}
+
+impl Drop for LockedChain<'_, '_> {
+    fn drop(&mut self) {
+        if let Ok(header) = self.writer.region().load(self.first) {
+            let _ = self.writer.store_release(self.first, header.wrapping_add(TURN));
+        }
+    }
+}
+
+/// Calls `visit` with the place of each bucket behind `first` in its chain.
+pub(super) fn each_chained(region: &Region, first: Place, mut visit: impl FnMut(Place)) -> Result<()> {
+    each_bucket(region, first, |bucket, _| {
+        if bucket != first {
+            visit(bucket);
+        }
+        None::<()>
+    })
+    .map(drop)
+}

@@ -1,0 +1,542 @@
+//! The version table of a PS-Tree: which entries are current (Perseid §4.3, made exact).
+//!
+//! Writes to an index are blind: an entry stays when its record is replaced or deleted. The version table knows the
+//! primary keys that may have such obsolete entries, and their newest write, so that a candidate is validated by
+//! one look into memory. It knows nothing of all other keys: every entry of theirs is current.
+//!
+//! ```text
+//! write of a key   in the table        its newest write and its counts change
+//!                  not, but not new    it comes into the table: its older entries are obsolete now
+//!                  not, and new        nothing: the filter of novelty remembers it
+//! question         in the table        current if it is the newest write; obsolete, or too new to tell, else
+//!                  not                 current
+//! entry flagged    the count of obsolete entries falls; at none the key leaves the table
+//! ```
+//!
+//! # What differs from the paper, and why
+//! * The paper keeps a durable table of every key and a volatile one of the keys with obsolete entries. Here the second
+//!   one is durable, in the region of the index and in the same cut as its entries, and whether a key is new is told
+//!   by a filter of two to three bytes a key. So nothing is rebuilt after a restart, and an insert
+//!   touches one cache line for each layer of the filter. [`VersionTableOptions::every_key`] keeps every key, as the paper
+//!   does; `docs/PERFORMANCE.md` compares them.
+//! * Counts are of entries that are not flagged, so only the one who flags an entry lowers them, once. (The paper lowers
+//!   a count at each validation of the same obsolete entry.)
+//! * A delete, and a write without the attribute, are writes with no entries: the entries of the write before become
+//!   obsolete.
+//! * Where a count is not known (a key of an index over arrays that was not in the table) it is *inexact*: the key stays
+//!   until a [sweep](VersionTable::forget_through) has looked at all entries. Errors are upward only.
+//! * Keys are told apart by 128 bits of a hash with a seed of the index's own: see
+//!   [`hash_key_wide`](bolide_base::checksum::hash_key_wide).
+//!
+//! # The table of cases
+//! | write of key k at S, before it | k is unknown and new | k is unknown, not new | k has (latest L, n entries, o obsolete) |
+//! |---|---|---|---|
+//! | put with m ≥ 1 entries | filter knows k | (S, m, 1 or inexact) | (S, m, o + n) |
+//! | put without the attribute, delete | nothing | (S, 0, 1 or inexact) | (S, 0, o + n) |
+//! | further entry of the same write | nothing | entries + 1 | entries + 1 |
+//! | same value again | as a put | as a put | as a put: the old entry is obsolete |
+//! | obsolete entry flagged, or removed without a flag | — | — | o − 1; at o = 0 and exact k is forgotten |
+//!
+//! # Concurrency
+//! One thread at a time notes writes, in the order of the log. Any thread asks, without locks, and any thread tells
+//! of flagged entries. Buckets are split and merged one at a time (linear hashing), so no write waits for a
+//! table to be rebuilt.
+
+mod bucket;
+mod novelty;
+mod place_list;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bolide_base::checksum::hash_key_wide;
+use bolide_base::{Error, Result, SequenceNumber};
+use bolide_storage::pmem::{Place, Region, RegionWriter};
+use parking_lot::Mutex;
+
+use crate::validation::Verdict;
+use bucket::{BUCKET_BYTES, LockedChain, Record, SLOTS};
+use novelty::{KeyBits, PIECE_BYTES};
+use place_list::PlaceList;
+
+/// Root slots of the region that the table uses, from this one on.
+const FORMAT_SLOT: usize = 16;
+const SEED_SLOT: usize = 17;
+const BUCKETS_SLOT: usize = 18;
+const KEYS_SLOT: usize = 19;
+const KNOWN_SLOT: usize = 20;
+const SEGMENTS_SLOT: usize = 21;
+const PIECES_SLOT: usize = 23;
+
+/// "VerTab" in the format word, above version (1 byte) and options (1 byte).
+const MAGIC: u64 = u64::from_le_bytes(*b"\0\0VerTab");
+const FORMAT_VERSION: u64 = 1;
+const EVERY_KEY: u64 = 1;
+const MANY_ENTRIES: u64 = 2;
+
+/// Buckets of a segment, which is one allocation.
+const SEGMENT_BUCKETS: usize = 32;
+const SEGMENT_BYTES: usize = SEGMENT_BUCKETS * BUCKET_BYTES;
+/// A table is split above this many keys a bucket, and merged below a third of them.
+const FULL: u64 = SLOTS as u64 * 3 / 4;
+
+/// How a table is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VersionTableOptions {
+    /// Keeps every key, as the paper's durable table does, and has no filter of novelty.
+    pub every_key: bool,
+    /// Whether one write may have several entries.
+    pub many_entries: bool,
+    /// The seed of the hash of keys.
+    pub seed: u64,
+}
+
+/// What a table takes and holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VersionTableStats {
+    /// Keys in the table.
+    pub keys: u64,
+    /// Buckets, chained ones not counted.
+    pub buckets: u64,
+    /// Bytes of buckets.
+    pub table_bytes: u64,
+    /// Keys that the filter of novelty was told of.
+    pub known_keys: u64,
+    /// Bytes of the filter.
+    pub filter_bytes: u64,
+}
+
+/// See the [module](self).
+///
+/// ```
+/// use std::sync::Arc;
+/// use bolide_index::version_table::{VersionTable, VersionTableOptions};
+/// use bolide_index::Verdict;
+/// use bolide_storage::pmem::{Region, RegionOptions};
+/// let region = Arc::new(Region::in_memory(RegionOptions::new())?);
+/// let table = VersionTable::create(&region, VersionTableOptions::default())?;
+/// let writer = region.writer();
+/// table.note_entry(&writer, b"k", 5)?;
+/// assert_eq!(table.verdict(b"k", 5, 9)?, Verdict::Current);
+/// table.note_entry(&writer, b"k", 8)?;
+/// assert_eq!(table.verdict(b"k", 5, 9)?, Verdict::Obsolete);
+/// // A reader at 6 does not see the write at 8, and the table no longer knows what was before it.
+/// assert_eq!(table.verdict(b"k", 5, 6)?, Verdict::Unknown);
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct VersionTable {
+    region: Arc<Region>,
+    options: VersionTableOptions,
+    segments: PlaceList,
+    pieces: PlaceList,
+    /// Buckets in use; a power of two, and those of it that were split already.
+    buckets: AtomicU64,
+    keys: AtomicU64,
+    /// Keys that the filter was told of.
+    known: AtomicU64,
+    /// Held while the number of buckets changes.
+    resizing: Mutex<()>,
+    /// The hash and the write of the entry noted last, if its key was new.
+    newest: Mutex<Option<(u128, SequenceNumber)>>,
+}
+
+impl VersionTable {
+    /// An empty table in `region`, which has none.
+    ///
+    /// # Errors
+    /// `NoSpace` at the limit of the region.
+    pub fn create(region: &Arc<Region>, options: VersionTableOptions) -> Result<Self> {
+        let writer = region.writer();
+        let mut format = MAGIC | FORMAT_VERSION << 8;
+        format |= if options.every_key { EVERY_KEY } else { 0 };
+        format |= if options.many_entries { MANY_ENTRIES } else { 0 };
+        writer.set_root(SEED_SLOT, options.seed)?;
+        writer.set_root(BUCKETS_SLOT, 0)?;
+        writer.set_root(FORMAT_SLOT, format)?;
+        drop(writer);
+        Self::open(region)
+    }
+
+    /// The table that `region` has.
+    ///
+    /// # Errors
+    /// `Corruption` if there is none; `Unsupported` for one of a newer version.
+    pub fn open(region: &Arc<Region>) -> Result<Self> {
+        let format = region.root(FORMAT_SLOT)?;
+        if format & !0xffff != MAGIC {
+            return Err(Error::corruption(region.name(), 0, "the region holds no version table"));
+        }
+        if format >> 8 & 0xff != FORMAT_VERSION || format & 0xff & !(EVERY_KEY | MANY_ENTRIES) != 0 {
+            return Err(Error::unsupported(region.name(), "a version table of a newer version"));
+        }
+        let options = VersionTableOptions {
+            every_key: format & EVERY_KEY != 0,
+            many_entries: format & MANY_ENTRIES != 0,
+            seed: region.root(SEED_SLOT)?,
+        };
+        let segments = PlaceList::open(region, SEGMENTS_SLOT)?;
+        let pieces = PlaceList::open(region, PIECES_SLOT)?;
+        let buckets = region.root(BUCKETS_SLOT)?;
+        if ((segments.len() * SEGMENT_BUCKETS) as u64) < buckets {
+            return Err(Error::corruption(region.name(), 0, "the version table lacks buckets"));
+        }
+        Ok(Self {
+            options,
+            segments,
+            pieces,
+            buckets: AtomicU64::new(buckets),
+            keys: AtomicU64::new(region.root(KEYS_SLOT)?),
+            known: AtomicU64::new(region.root(KNOWN_SLOT)?),
+            resizing: Mutex::new(()),
+            newest: Mutex::new(None),
+            region: region.clone(),
+        })
+    }
+
+    /// How it was made.
+    pub fn options(&self) -> VersionTableOptions {
+        self.options
+    }
+
+    /// Notes an entry of the write of `key` at `sequence`. Writes come in the order of the log, the entries of one
+    /// write one after the other.
+    ///
+    /// # Errors
+    /// `NoSpace` at the limit of the region; `Corruption`.
+    pub fn note_entry(&self, writer: &RegionWriter<'_>, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        let hash = hash_key_wide(self.options.seed, key);
+        if !self.change(writer, hash, |record| record.note(sequence, 1))? {
+            if *self.newest.lock() == Some((hash, sequence)) {
+                return Ok(());
+            }
+            if self.learn(writer, hash)? {
+                *self.newest.lock() = Some((hash, sequence));
+                if !self.options.every_key {
+                    return Ok(());
+                }
+            }
+            self.insert(writer, hash, sequence, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Notes a write of `key` at `sequence` that has no entries: a delete, or a record without the attribute.
+    ///
+    /// # Errors
+    /// As [`note_entry`](Self::note_entry).
+    pub fn note_absence(
+        &self,
+        writer: &RegionWriter<'_>,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        let hash = hash_key_wide(self.options.seed, key);
+        if !self.change(writer, hash, |record| record.note(sequence, 0))? && self.is_known(hash)? {
+            self.insert(writer, hash, sequence, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Takes note that an obsolete entry of `key` was flagged, or was removed without a flag: by the one who did it.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn note_flagged(&self, writer: &RegionWriter<'_>, key: &[u8]) -> Result<()> {
+        let hash = hash_key_wide(self.options.seed, key);
+        self.change(writer, hash, Record::lower)?;
+        self.shrink(writer)
+    }
+
+    /// What the entry of the write of `key` at `sequence` is, for a reader that sees writes through `view`.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    #[inline]
+    pub fn verdict(&self, key: &[u8], sequence: SequenceNumber, view: SequenceNumber) -> Result<Verdict> {
+        if self.keys.load(Ordering::Acquire) == 0 {
+            return Ok(Verdict::Current);
+        }
+        let hash = hash_key_wide(self.options.seed, key);
+        Ok(match self.look(hash)? {
+            None => Verdict::Current,
+            Some(record) if record.latest == sequence => Verdict::Current,
+            Some(record) if record.latest <= view => Verdict::Obsolete,
+            Some(_) => Verdict::Unknown,
+        })
+    }
+
+    /// Forgets all keys whose newest write is at or below `floor`, with their counts: every obsolete entry of a write at
+    /// or below it has been flagged or removed, by somebody who looked at all entries after the last write of the
+    /// keys.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn forget_through(&self, writer: &RegionWriter<'_>, floor: SequenceNumber) -> Result<()> {
+        if self.options.every_key {
+            return Ok(());
+        }
+        let mut bucket = 0;
+        while bucket < self.buckets.load(Ordering::Acquire) {
+            let chain = self.lock(writer, bucket)?;
+            for (place, _, record) in chain.all()? {
+                if record.latest <= floor {
+                    chain.remove(place)?;
+                    self.count_keys(writer, -1)?;
+                }
+            }
+            drop(chain);
+            bucket += 1;
+        }
+        while self.shrink_once(writer)? {}
+        Ok(())
+    }
+
+    /// What it takes and holds.
+    pub fn stats(&self) -> VersionTableStats {
+        VersionTableStats {
+            keys: self.keys.load(Ordering::Acquire),
+            buckets: self.buckets.load(Ordering::Acquire),
+            table_bytes: (self.segments.len() * SEGMENT_BYTES) as u64,
+            known_keys: self.known.load(Ordering::Acquire),
+            filter_bytes: (self.pieces.len() * PIECE_BYTES) as u64,
+        }
+    }
+
+    /// Calls `visit` with the place and the size of every allocation of the table.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn reach(&self, visit: &mut dyn FnMut(Place, usize)) -> Result<()> {
+        self.segments.reach(visit);
+        self.pieces.reach(visit);
+        (0..self.segments.len()).for_each(|index| visit(self.segments.get(index), SEGMENT_BYTES));
+        (0..self.pieces.len()).for_each(|index| visit(self.pieces.get(index), PIECE_BYTES));
+        for bucket in 0..self.buckets.load(Ordering::Acquire) {
+            bucket::each_chained(&self.region, self.bucket_place(bucket), |place| {
+                visit(place, BUCKET_BYTES)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Buckets.
+impl VersionTable {
+    fn bucket_place(&self, bucket: u64) -> Place {
+        let segment = self.segments.get(bucket as usize / SEGMENT_BUCKETS);
+        segment + (bucket as usize % SEGMENT_BUCKETS * BUCKET_BYTES) as Place
+    }
+
+    /// The bucket of a key among `buckets`.
+    fn bucket_of(hash: u128, buckets: u64) -> u64 {
+        let mask = u64::MAX >> buckets.leading_zeros();
+        let bucket = hash as u64 & mask;
+        if bucket < buckets { bucket } else { bucket & mask >> 1 }
+    }
+
+    fn look(&self, hash: u128) -> Result<Option<Record>> {
+        loop {
+            let buckets = self.buckets.load(Ordering::Acquire);
+            if buckets == 0 {
+                return Ok(None);
+            }
+            let first = self.bucket_place(Self::bucket_of(hash, buckets));
+            match bucket::read(&self.region, first, hash)? {
+                Some(Some(record)) => return Ok(Some(record)),
+                // The key may be in another bucket meanwhile.
+                Some(None) if self.buckets.load(Ordering::Acquire) == buckets => return Ok(None),
+                Some(None) | None => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Locks a bucket that exists.
+    fn lock<'w, 'r>(&self, writer: &'w RegionWriter<'r>, bucket: u64) -> Result<LockedChain<'w, 'r>> {
+        let first = self.bucket_place(bucket);
+        let mut turns = 0_u32;
+        loop {
+            if let Some(chain) = LockedChain::lock(writer, first)? {
+                return Ok(chain);
+            }
+            turns += 1;
+            if turns.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+
+    /// Locks the bucket of a key; `None` while there is no bucket at all.
+    fn lock_of<'w, 'r>(
+        &self,
+        writer: &'w RegionWriter<'r>,
+        hash: u128,
+    ) -> Result<Option<LockedChain<'w, 'r>>> {
+        loop {
+            let buckets = self.buckets.load(Ordering::Acquire);
+            if buckets == 0 {
+                return Ok(None);
+            }
+            let chain = self.lock(writer, Self::bucket_of(hash, buckets))?;
+            if self.buckets.load(Ordering::Acquire) == buckets {
+                return Ok(Some(chain));
+            }
+        }
+    }
+
+    /// Changes what is known of a key, and forgets it if nothing need be known; false if it is not there.
+    fn change(
+        &self,
+        writer: &RegionWriter<'_>,
+        hash: u128,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<bool> {
+        let Some(chain) = self.lock_of(writer, hash)? else { return Ok(false) };
+        let Some((place, mut record)) = chain.find(hash)? else { return Ok(false) };
+        change(&mut record);
+        if record.is_settled() && !self.options.every_key {
+            chain.remove(place)?;
+            self.count_keys(writer, -1)?;
+        } else {
+            chain.set(place, record)?;
+        }
+        Ok(true)
+    }
+
+    /// Adds a key that was written before, at `sequence` with `entries`.
+    fn insert(
+        &self,
+        writer: &RegionWriter<'_>,
+        hash: u128,
+        sequence: SequenceNumber,
+        entries: u32,
+    ) -> Result<()> {
+        let is_new = self.options.every_key;
+        let record = Record {
+            latest: sequence,
+            entries,
+            // Of a key that was not here all entries are current, and with one entry a write there is at most one.
+            obsolete: u32::from(!is_new),
+            inexact: self.options.many_entries && !is_new,
+        };
+        self.grow(writer)?;
+        let chain = self.lock_of(writer, hash)?;
+        let chain = chain.ok_or_else(|| Error::internal("a version table without buckets"))?;
+        chain.insert(hash, record)?;
+        drop(chain);
+        self.count_keys(writer, 1)
+    }
+
+    fn count_keys(&self, writer: &RegionWriter<'_>, change: i64) -> Result<()> {
+        let before = self.keys.fetch_add(change as u64, Ordering::AcqRel);
+        writer.set_root(KEYS_SLOT, before.wrapping_add(change as u64))
+    }
+
+    fn set_buckets(&self, writer: &RegionWriter<'_>, buckets: u64) -> Result<()> {
+        writer.set_root(BUCKETS_SLOT, buckets)?;
+        self.buckets.store(buckets, Ordering::Release);
+        Ok(())
+    }
+
+    /// Adds a bucket if the others are full: it takes over its keys of the one that they were in so far.
+    fn grow(&self, writer: &RegionWriter<'_>) -> Result<()> {
+        if self.keys.load(Ordering::Acquire) < FULL * self.buckets.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _resizing = self.resizing.lock();
+        let buckets = self.buckets.load(Ordering::Acquire);
+        if buckets as usize == self.segments.len() * SEGMENT_BUCKETS {
+            self.segments.push(writer, writer.allocate(SEGMENT_BYTES)?)?;
+        }
+        if buckets == 0 {
+            return self.set_buckets(writer, 1);
+        }
+        let from = buckets ^ 1 << buckets.ilog2();
+        let source = self.lock(writer, from)?;
+        let target = self.lock(writer, buckets)?;
+        // What a power cut may have left there.
+        target.clear()?;
+        let moving = |(_, hash, _): &(_, u128, _)| Self::bucket_of(*hash, buckets + 1) == buckets;
+        let moving: Vec<_> = source.all()?.into_iter().filter(moving).collect();
+        for (_, hash, record) in &moving {
+            target.insert(*hash, *record)?;
+        }
+        self.set_buckets(writer, buckets + 1)?;
+        moving.iter().try_for_each(|(place, ..)| source.remove(*place))
+    }
+
+    fn shrink(&self, writer: &RegionWriter<'_>) -> Result<()> {
+        self.shrink_once(writer).map(drop)
+    }
+
+    /// Takes the last bucket away if the others have room for its keys.
+    fn shrink_once(&self, writer: &RegionWriter<'_>) -> Result<bool> {
+        let is_sparse = |buckets: u64| {
+            buckets > SEGMENT_BUCKETS as u64 && self.keys.load(Ordering::Acquire) < FULL * buckets / 3
+        };
+        if !is_sparse(self.buckets.load(Ordering::Acquire)) {
+            return Ok(false);
+        }
+        let Some(_resizing) = self.resizing.try_lock() else { return Ok(false) };
+        let buckets = self.buckets.load(Ordering::Acquire);
+        if !is_sparse(buckets) {
+            return Ok(false);
+        }
+        let last = buckets - 1;
+        let target = self.lock(writer, last ^ 1 << last.ilog2())?;
+        let source = self.lock(writer, last)?;
+        for (_, hash, record) in source.all()? {
+            if target.find(hash)?.is_none() {
+                target.insert(hash, record)?;
+            }
+        }
+        self.set_buckets(writer, last)?;
+        source.clear()?;
+        drop(source);
+        if (last as usize).is_multiple_of(SEGMENT_BUCKETS)
+            && let Some(place) = self.segments.pop(writer)?
+        {
+            writer.free(place, SEGMENT_BYTES);
+        }
+        Ok(true)
+    }
+}
+
+/// The filter of novelty.
+impl VersionTable {
+    /// Whether the key may have been written before.
+    fn is_known(&self, hash: u128) -> Result<bool> {
+        if self.options.every_key {
+            return Ok(false);
+        }
+        for layer in 0..=novelty::layer_of(self.known.load(Ordering::Acquire)) {
+            let bits = KeyBits::of(hash, layer);
+            let piece = self.pieces.get((novelty::pieces(layer).0 + bits.piece) as usize);
+            if piece != 0 && bits.are_set(&self.region, piece)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Tells the filter of a key; false if it may have known it.
+    fn learn(&self, writer: &RegionWriter<'_>, hash: u128) -> Result<bool> {
+        if self.options.every_key {
+            return Ok(true);
+        }
+        if self.is_known(hash)? {
+            return Ok(false);
+        }
+        let known = self.known.load(Ordering::Acquire);
+        let layer = novelty::layer_of(known);
+        let (first, count) = novelty::pieces(layer);
+        while (self.pieces.len() as u64) < first + count {
+            self.pieces.push(writer, writer.allocate(PIECE_BYTES)?)?;
+        }
+        let bits = KeyBits::of(hash, layer);
+        bits.set(writer, self.pieces.get((first + bits.piece) as usize))?;
+        writer.set_root(KNOWN_SLOT, known + 1)?;
+        self.known.store(known + 1, Ordering::Release);
+        Ok(true)
+    }
+}

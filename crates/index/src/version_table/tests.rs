@@ -1,0 +1,224 @@
+//! The version table against a model that keeps every entry.
+#![allow(clippy::disallowed_methods, reason = "a test of threads starts some")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use bolide_storage::SimRng;
+use bolide_storage::pmem::RegionOptions;
+
+use super::*;
+
+/// All entries of all keys that are still there: when written, and whether flagged. The newest write of a key, too.
+#[derive(Default)]
+struct Model {
+    entries: BTreeMap<u64, Vec<(SequenceNumber, bool)>>,
+    latest: BTreeMap<u64, SequenceNumber>,
+}
+
+impl Model {
+    fn obsolete(&self, key: u64) -> usize {
+        let latest = self.latest[&key];
+        self.entries[&key].iter().filter(|(at, flagged)| *at < latest && !flagged).count()
+    }
+}
+
+fn key_of(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn table(options: VersionTableOptions) -> (Arc<Region>, VersionTable) {
+    let region = Arc::new(Region::in_memory(RegionOptions::new()).unwrap());
+    let table = VersionTable::create(&region, options).unwrap();
+    (region, table)
+}
+
+fn check(table: &VersionTable, model: &Model, view: SequenceNumber, told: &str) {
+    for (&key, entries) in &model.entries {
+        for &(at, flagged) in entries.iter().filter(|(_, flagged)| !flagged) {
+            let verdict = table.verdict(&key_of(key), at, view).unwrap();
+            let latest = model.latest[&key];
+            let expected = match (at == latest, latest <= view) {
+                (true, _) => Verdict::Current,
+                (false, true) => Verdict::Obsolete,
+                (false, false) => Verdict::Unknown,
+            };
+            assert_eq!(
+                verdict, expected,
+                "{told}: key {key} at {at}, latest {latest}, view {view}, {flagged}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_entry_is_judged_as_the_model_does() {
+    for seed in 0..24 {
+        let mut rng = SimRng::new(seed);
+        let options = VersionTableOptions {
+            every_key: seed % 4 == 3,
+            many_entries: seed % 2 == 1,
+            seed: rng.next_u64(),
+        };
+        let (region, mut table) = table(options);
+        let mut model = Model::default();
+        let keys = [30, 400, 3_000][rng.below(3) as usize];
+        for sequence in 1..4_000 {
+            let key = rng.below(keys);
+            let writer = region.writer();
+            if rng.one_in(3) {
+                // Somebody flags an obsolete entry.
+                let is_obsolete = |at: SequenceNumber| at < model.latest.get(&key).copied().unwrap_or(0);
+                let found = model.entries.get_mut(&key).and_then(|entries| {
+                    entries.iter_mut().find(|(at, flagged)| !*flagged && is_obsolete(*at))
+                });
+                if let Some(entry) = found {
+                    entry.1 = true;
+                    table.note_flagged(&writer, &key_of(key)).unwrap();
+                }
+            } else {
+                let entries = match rng.below(4) {
+                    0 => 0,
+                    1 if options.many_entries => 1 + rng.below(4),
+                    _ => 1,
+                };
+                if entries == 0 {
+                    table.note_absence(&writer, &key_of(key), sequence).unwrap();
+                }
+                for _ in 0..entries {
+                    table.note_entry(&writer, &key_of(key), sequence).unwrap();
+                }
+                model.latest.insert(key, sequence);
+                let all = model.entries.entry(key).or_default();
+                all.extend((0..entries).map(|_| (sequence, false)));
+            }
+            drop(writer);
+            if sequence % 500 == 0 {
+                check(&table, &model, sequence, &format!("seed {seed}"));
+                check(&table, &model, sequence.saturating_sub(rng.below(300)), &format!("seed {seed}"));
+            }
+            if sequence % 1_300 == 0 {
+                let stats = table.stats();
+                table = VersionTable::open(&region).unwrap();
+                assert_eq!(table.stats(), stats, "seed {seed}");
+            }
+        }
+        if !options.every_key {
+            let needed = model.entries.keys().filter(|&&key| model.obsolete(key) > 0).count();
+            assert!(table.stats().keys >= needed as u64, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn keys_leave_when_their_obsolete_entries_are_flagged() {
+    let (region, table) = table(VersionTableOptions::default());
+    let writer = region.writer();
+    let keys = 40_000;
+    for round in 0..2 {
+        for key in 0..keys {
+            table.note_entry(&writer, &key_of(key), 1 + round * keys + key).unwrap();
+        }
+    }
+    // All but those that the filter took for known at once are there once.
+    assert!((keys..keys + keys / 100).contains(&table.stats().keys.max(keys)), "{:?}", table.stats());
+    let full = table.stats();
+    for key in 0..keys {
+        table.note_flagged(&writer, &key_of(key)).unwrap();
+    }
+    let empty = table.stats();
+    assert!(empty.keys < keys / 100, "{empty:?}");
+    assert!(empty.table_bytes * 8 < full.table_bytes, "memory comes back: {full:?}, {empty:?}");
+    // What the filter made of new keys is forgotten by a sweep.
+    table.forget_through(&writer, 2 * keys).unwrap();
+    assert_eq!(table.stats().keys, 0);
+    assert_eq!(table.verdict(&key_of(7), keys + 8, 2 * keys).unwrap(), Verdict::Current);
+}
+
+#[test]
+fn an_array_of_a_new_key_is_no_update() {
+    let (region, table) = table(VersionTableOptions { many_entries: true, ..VersionTableOptions::default() });
+    let writer = region.writer();
+    for _ in 0..3 {
+        table.note_entry(&writer, b"k", 7).unwrap();
+    }
+    assert_eq!(table.stats().keys, 0);
+    table.note_entry(&writer, b"k", 9).unwrap();
+    for _ in 0..2 {
+        table.note_flagged(&writer, b"k").unwrap();
+    }
+    // Nobody knows how many entries the write at 7 had: the key stays.
+    assert_eq!(table.verdict(b"k", 7, 9).unwrap(), Verdict::Obsolete);
+    table.forget_through(&writer, 9).unwrap();
+    assert_eq!(table.stats().keys, 0);
+}
+
+#[test]
+fn a_delete_makes_the_only_entry_obsolete_and_one_of_an_unknown_key_does_nothing() {
+    let (region, table) = table(VersionTableOptions::default());
+    let writer = region.writer();
+    table.note_entry(&writer, b"k", 3).unwrap();
+    table.note_absence(&writer, b"other", 4).unwrap();
+    assert_eq!(table.stats().keys, 0);
+    table.note_absence(&writer, b"k", 5).unwrap();
+    assert_eq!(table.verdict(b"k", 3, 5).unwrap(), Verdict::Obsolete);
+    table.note_flagged(&writer, b"k").unwrap();
+    assert_eq!(table.stats().keys, 0);
+    // Put back: the old entry is flagged, the new one current.
+    table.note_entry(&writer, b"k", 8).unwrap();
+    assert_eq!(table.verdict(b"k", 8, 8).unwrap(), Verdict::Current);
+}
+
+#[test]
+fn readers_see_each_key_while_buckets_split_and_merge() {
+    let (region, table) = table(VersionTableOptions::default());
+    {
+        let writer = region.writer();
+        for key in 0..200_u64 {
+            table.note_entry(&writer, &key_of(key), 1).unwrap();
+            table.note_absence(&writer, &key_of(key), 2).unwrap();
+        }
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (table, done) = (&table, &done);
+            scope.spawn(move || {
+                let mut rng = SimRng::new(reader);
+                while !done.load(Ordering::Relaxed) {
+                    let key = rng.below(200);
+                    assert_eq!(table.verdict(&key_of(key), 1, 9).unwrap(), Verdict::Obsolete, "key {key}");
+                }
+            });
+        }
+        for round in 0..4 {
+            let writer = region.writer();
+            for key in 1_000..9_000_u64 {
+                table.note_entry(&writer, &key_of(key), 10 + round).unwrap();
+            }
+            if round > 0 {
+                (1_000..9_000_u64).for_each(|key| table.note_flagged(&writer, &key_of(key)).unwrap());
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn what_the_table_takes_is_reached_and_nothing_else() {
+    let (region, table) = table(VersionTableOptions::default());
+    let writer = region.writer();
+    for round in 0..2 {
+        for key in 0..20_000 {
+            table.note_entry(&writer, &key_of(key), 1 + round * 20_000 + key).unwrap();
+        }
+    }
+    let mut reached = 0;
+    table
+        .reach(&mut |place, bytes| {
+            assert!(place > 0);
+            reached += bytes.next_multiple_of(256) as u64;
+        })
+        .unwrap();
+    assert_eq!(reached, region.stats().allocated_bytes, "{:?}", region.stats());
+}
