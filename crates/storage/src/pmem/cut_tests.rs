@@ -112,11 +112,12 @@ fn a_cut_is_the_region_at_its_beginning_whatever_is_written_meanwhile() {
 
 #[test]
 fn a_cut_holds_what_changed_and_no_more() {
+    const PAGES: usize = if cfg!(miri) { 5 } else { 100 };
     let region = Region::in_memory(RegionOptions::new()).unwrap();
-    let at = region.writer().allocate(100 * PAGE_BYTES).unwrap();
-    region.writer().write(at, &vec![1; 100 * PAGE_BYTES]).unwrap();
+    let at = region.writer().allocate(PAGES * PAGE_BYTES).unwrap();
+    region.writer().write(at, &vec![1; PAGES * PAGE_BYTES]).unwrap();
     let mut cut = region.cut().unwrap();
-    assert!(cut.pages() >= 100);
+    assert!(cut.pages() >= PAGES);
     assert_eq!(region.cut().unwrap_err().kind(), ErrorKind::Conflict);
     while cut.next_page().is_some() {}
     cut.finish().unwrap();
@@ -143,7 +144,7 @@ fn readers_do_without_while_a_cut_is_fixed() {
 /// Writers keep two words, pages apart, equal under one gate; every cut must find them equal.
 #[test]
 fn cuts_among_writers_are_whole() {
-    const CELLS: u64 = 64;
+    const CELLS: u64 = if cfg!(miri) { 4 } else { 64 };
     let region = Region::in_memory(RegionOptions::new()).unwrap();
     let bytes = 2 * CELLS as usize * PAGE_BYTES;
     let at = region.writer().allocate(bytes).unwrap();

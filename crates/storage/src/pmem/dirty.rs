@@ -11,6 +11,7 @@
 use super::extent::ExtentTable;
 use super::layout::{PAGE_BYTES, Place};
 use super::sync::{AtomicU64, Mutex, Ordering};
+use super::word::Word;
 
 /// Words of a page.
 const PAGE_WORDS: usize = PAGE_BYTES / 8;
@@ -44,7 +45,7 @@ enum PageState {
     /// Still in place, unchanged.
     Pending,
     /// Written since; this is what it was.
-    Aside(Box<[u8]>),
+    Aside(Box<[u64]>),
     /// Handed out.
     Done,
 }
@@ -110,7 +111,7 @@ impl DirtyPages {
         let cut = state.cut.as_mut()?;
         let (page, state) = cut.pages.get_mut(cut.next)?;
         match std::mem::replace(state, PageState::Done) {
-            PageState::Aside(bytes) => out.copy_from_slice(&bytes),
+            PageState::Aside(words) => put_words(words.iter().copied(), out),
             // The lock keeps the first writer of this page away.
             PageState::Pending | PageState::Done => copy_page(table, *page, out),
         }
@@ -143,17 +144,20 @@ impl Running {
     fn put_aside(&mut self, table: &ExtentTable, page: u64) {
         let Ok(index) = self.pages.binary_search_by_key(&page, |&(page, _)| page) else { return };
         if let Some((_, state @ PageState::Pending)) = self.pages.get_mut(index) {
-            let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
-            copy_page(table, page, &mut bytes);
-            *state = PageState::Aside(bytes);
+            let words = table.words(page * PAGE_BYTES as Place, PAGE_WORDS).unwrap_or_default();
+            *state = PageState::Aside(words.iter().map(Word::get).collect());
         }
     }
 }
 
 /// Writes the content of `page` to `out`, whose length is that of a page.
-pub(super) fn copy_page(table: &ExtentTable, page: u64, out: &mut [u8]) {
+fn copy_page(table: &ExtentTable, page: u64, out: &mut [u8]) {
     let Some(words) = table.words(page * PAGE_BYTES as Place, PAGE_WORDS) else { return };
-    for (word, bytes) in words.iter().zip(out.chunks_exact_mut(8)) {
-        bytes.copy_from_slice(&word.get().to_le_bytes());
+    put_words(words.iter().map(Word::get), out);
+}
+
+fn put_words(words: impl Iterator<Item = u64>, out: &mut [u8]) {
+    for (word, bytes) in words.zip(out.chunks_exact_mut(8)) {
+        bytes.copy_from_slice(&word.to_le_bytes());
     }
 }

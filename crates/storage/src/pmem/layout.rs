@@ -27,9 +27,15 @@
 pub type Place = u64;
 
 /// The unit of dirty tracking, of checksums and of cuts, in bytes.
-pub const PAGE_BYTES: usize = 4096;
+pub const PAGE_BYTES: usize = if cfg!(bolide_shuttle) { 512 } else { 4096 };
 /// The unit of growth, in bytes. No allocation straddles two extents.
-pub const EXTENT_BYTES: usize = if cfg!(bolide_shuttle) { 32 << 10 } else { 4 << 20 };
+pub const EXTENT_BYTES: usize = if cfg!(bolide_shuttle) {
+    32 << 10
+} else if cfg!(miri) {
+    256 << 10
+} else {
+    4 << 20
+};
 /// The unit of allocation, in bytes: the access granularity of persistent memory (Perseid §2.3).
 pub const GRANULE_BYTES: usize = 256;
 /// What a processor writes back in one piece, in bytes.

@@ -234,7 +234,7 @@ impl Region {
     /// Memory for the extent `index`.
     pub(super) fn extent_memory(&self, index: usize) -> Result<Box<dyn ExtentMemory>> {
         match &self.backing {
-            Backing::Memory | Backing::Simulated(_) => Ok(Box::new(HeapExtent::new(index)?)),
+            Backing::Memory | Backing::Simulated(_) => Ok(Box::new(HeapExtent::new()?)),
             Backing::Mapped(file) => file.extent(index),
         }
     }
