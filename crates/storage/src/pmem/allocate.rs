@@ -4,12 +4,14 @@ use bolide_base::{Error, Result};
 
 use super::free_space::ChangedWord;
 use super::layout::{
-    EXTENT_BYTES, GRANULE_BYTES, MARK_AT, MAX_ALLOCATION_BYTES, Place, STATE_AT, bitmap_at, extent_of,
-    first_free_of, within_extent,
+    EXTENT_BYTES, GRANULE_BYTES, MARK_AT, MAX_ALLOCATION_BYTES, PAGE_BYTES, Place, STATE_AT, bitmap_at,
+    extent_of, first_free_of, within_extent,
 };
 use super::region::Space;
 use super::writer::RegionWriter;
 
+/// Allocations for which [`RegionWriter::reserve`] speaks, in bytes at most.
+const SMALL_BYTES: usize = if cfg!(bolide_shuttle) { 4 << 10 } else { 64 << 10 };
 /// How far the mark moves at a time where moving it costs a fence, in bytes.
 const MARK_STEP_BYTES: Place = 64 << 10;
 
@@ -49,11 +51,12 @@ impl RegionWriter<'_> {
     /// Space that was never handed out: zeros as it is.
     fn allocate_fresh(&self, space: &mut Space, granules: usize) -> Result<Place> {
         let bytes = (granules * GRANULE_BYTES) as Place;
+        let extent = extent_of(space.next);
+        // At the end of an extent `next` is where the following one begins, whether or not that is there.
+        let at_end = space.next < first_free_of(extent);
         let left = EXTENT_BYTES as Place - within_extent(space.next) as Place;
-        // At the very end of an extent `next` lies at the head of one that is not there yet.
-        let at_end = extent_of(space.next) >= self.region().table.len();
         if at_end || left < bytes {
-            let extent = if at_end { extent_of(space.next) } else { extent_of(space.next) + 1 };
+            let extent = if at_end { extent } else { extent + 1 };
             if extent >= self.region().table.len() {
                 self.grow(space)?;
             }
@@ -68,6 +71,29 @@ impl RegionWriter<'_> {
         space.free.mark_used(at, granules, &mut |word| self.note(word));
         space.allocated_since(at, granules);
         Ok(at)
+    }
+
+    /// Makes sure that allocations of `bytes` bytes together succeed, whatever their sizes up to 64 KiB: extents are
+    /// added now, where a full disk or the limit can still be told.
+    ///
+    /// It counts on fresh space alone, so it is safe and may ask for more than will be needed.
+    ///
+    /// # Errors
+    /// `NoSpace` at the region's limit, or from the file or the system that gives the memory.
+    pub fn reserve(&self, bytes: u64) -> Result<()> {
+        // Each extent may leave a run at its end that is too short, and has its head.
+        let usable = (EXTENT_BYTES - 2 * PAGE_BYTES - SMALL_BYTES) as u64;
+        let mut space = self.region().space.lock();
+        loop {
+            let whole = self.region().table.len().saturating_sub(extent_of(space.next) + 1) as u64;
+            let left = (EXTENT_BYTES - within_extent(space.next)).saturating_sub(SMALL_BYTES + 2 * PAGE_BYTES)
+                as u64;
+            let here = if extent_of(space.next) < self.region().table.len() { left } else { 0 };
+            if here + whole * usable >= bytes {
+                return Ok(());
+            }
+            self.grow(&mut space)?;
+        }
     }
 
     /// Adds an extent.

@@ -38,7 +38,12 @@ pub struct RegionOptions {
 
 impl Default for RegionOptions {
     fn default() -> Self {
-        Self { name: "region".into(), id: 0, limit_bytes: 64 << 30, latency: None }
+        Self {
+            name: "region".into(),
+            id: 0,
+            limit_bytes: if cfg!(miri) { 32 << 20 } else { 64 << 30 },
+            latency: None,
+        }
     }
 }
 
@@ -391,8 +396,8 @@ impl Region {
     /// Figures of this moment.
     pub fn stats(&self) -> RegionStats {
         let space = self.space.lock();
-        let heads: u64 =
-            (0..self.table.len()).map(|extent| within_extent(first_free_of(extent)) as u64).sum();
+        let begun = (0..self.table.len()).filter(|&extent| first_free_of(extent) <= space.next);
+        let heads: u64 = begun.map(|extent| within_extent(first_free_of(extent)) as u64).sum();
         let (free, waiting) = (space.free.free_bytes(), space.free.waiting_bytes());
         RegionStats {
             reserved_bytes: (self.table.len() * EXTENT_BYTES) as u64,

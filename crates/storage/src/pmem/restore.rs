@@ -2,7 +2,7 @@
 
 use bolide_base::{Error, Result};
 
-use super::layout::{MARK_AT, PAGE_BYTES, STATE_AT, extent_of};
+use super::layout::{PAGE_BYTES, STATE_AT, extent_of};
 use super::region::{Backing, Region, RegionOptions};
 use super::sync::Ordering;
 
@@ -68,11 +68,8 @@ impl RegionRestore {
     /// `Unsupported` for a format version that this program does not know.
     pub fn finish(self) -> Result<Region> {
         let region = self.region;
-        let mark = region.checked_mark(self.id)?;
-        // Pages behind the last written one are zeros, and may be absent, but each extent has a bitmap.
-        if extent_of(mark - 1) + 1 != region.table.len() || region.own(STATE_AT) != 1 {
-            let what = "the mark of the header page does not fit the region's pages";
-            return Err(Error::corruption(region.name(), MARK_AT, what));
+        if region.own(STATE_AT) != 1 {
+            return Err(Error::corruption(region.name(), STATE_AT, "the bitmaps of the region are not true"));
         }
         region.take_over(self.id)?;
         Ok(region)

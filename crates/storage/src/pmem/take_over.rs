@@ -17,7 +17,6 @@ impl Region {
     pub(super) fn take_over(&self, id: u64) -> Result<()> {
         let mark = self.checked_mark(id)?;
         let saved = self.own(STATE_AT) == 1;
-        let last = extent_of(mark - 1);
         let bitmaps = (0..self.table.len()).map(|extent| match saved {
             true => self.bitmap_of(extent, mark),
             false => Ok(all_used(extent, mark)),
@@ -31,7 +30,6 @@ impl Region {
             space.mark = mark;
             space.saved = saved;
         }
-        debug_assert!(last < self.table.len());
         let writer = self.writer();
         writer.store_own_durably(OPEN_COUNT_AT, self.own(OPEN_COUNT_AT).saturating_add(1))
     }

@@ -244,3 +244,43 @@ fn readers_see_what_a_release_published() {
     assert_eq!(stats.allocated_bytes, 256);
     assert_eq!(stats.reserved_bytes, EXTENT_BYTES as u64);
 }
+
+/// Extents that were reserved ahead are used from their first place on, whatever the space before was filled with.
+#[test]
+fn reserved_space_is_there_when_it_is_needed() {
+    let memory = || Region::in_memory(RegionOptions::new().limit_bytes(8 * EXTENT_BYTES as u64)).unwrap();
+    let simulated = || Region::simulated(RegionOptions::new().limit_bytes(8 * EXTENT_BYTES as u64)).unwrap();
+    let regions: [&dyn Fn() -> Region; 2] = [&memory, &simulated];
+    for (index, make) in regions.into_iter().enumerate() {
+        let region = make();
+        let writer = region.writer();
+        writer.reserve(2 * EXTENT_BYTES as u64).unwrap();
+        let reserved = region.stats().reserved_bytes;
+        assert_eq!(reserved, 3 * EXTENT_BYTES as u64);
+        assert_eq!(region.stats().allocated_bytes, 0);
+        let step = if index == 0 { 256 } else { 4096 };
+        let mut taken = 0;
+        let mut last = 0;
+        while taken < 2 * EXTENT_BYTES as u64 {
+            // Exactly to the end of the extent.
+            let at = writer.allocate(step).unwrap();
+            assert!(at > last, "the head of an extent is nobody's");
+            writer.write(at, &vec![0xff; step]).unwrap();
+            (last, taken) = (at, taken + step as u64);
+        }
+        assert_eq!(region.stats().reserved_bytes, reserved);
+        assert_eq!(region.stats().allocated_bytes, taken);
+        assert_eq!(writer.reserve(8 * EXTENT_BYTES as u64).unwrap_err().kind(), ErrorKind::NoSpace);
+        if index == 0 {
+            drop(writer);
+            let mut cut = region.cut().unwrap();
+            let mut restore = RegionRestore::new(RegionOptions::new());
+            while let Some((page, bytes)) = cut.next_page() {
+                restore.put_page(page, bytes).unwrap();
+            }
+            let restored = restore.finish().unwrap();
+            assert_eq!(restored.stats().allocated_bytes, taken);
+            assert!(restored.writer().allocate(256).unwrap() > last);
+        }
+    }
+}
