@@ -3,7 +3,7 @@
 
 mod support;
 
-use bolide::{Collection, Db, EmbeddedCosts, Layout, Options, Query, Snapshot};
+use bolide::{Collection, Db, EmbeddedCosts, FindOptions, Layout, Options, Query, Snapshot};
 use support::{components, find_keys, tiny, tiny_collection};
 
 /// Records in each sstable.
@@ -135,4 +135,42 @@ fn the_newest_end_early() {
     let cost = costs(&collection, &query, 5);
     assert_eq!((cost.sstables_not_reached, cost.blocks_read), (1, 0), "{cost:?}");
     assert!((5..=RECORDS).contains(&cost.memtable_entries), "{cost:?}");
+}
+
+/// About how many candidates the planner takes index `n` to have for `query`.
+fn estimated(collection: &Collection, query: &Query) -> u64 {
+    let answers = collection.find_with(query, &FindOptions::default().measure(true)).unwrap();
+    let of_index = answers.explain().alternatives.iter().find(|one| one.indexes == ["n"]);
+    of_index.expect("the index was considered").candidates
+}
+
+#[test]
+fn the_planner_is_told_about_how_many_records_match() {
+    let in_order = |sstable, i| sstable * 1000 + i;
+    let spread = |sstable, i| 3 * (i * 7919 % 10_007) + sstable;
+    let (_db, collection) = filled(3, "n:embedded", in_order);
+    let near = |query: Query, least: u64, most: u64| {
+        let estimated = estimated(&collection, &query);
+        assert!((least..=most).contains(&estimated), "{query:?}: {estimated}");
+    };
+    near(Query::new().eq("n", 1077), 1, 3);
+    near(Query::new().eq("n", 77_777), 0, 0);
+    near(Query::new().range("n", 1050..1150), 60, 160);
+    near(Query::new().range("n", 0..5000), 600, 600);
+    near(Query::new().range("n", 300..900), 0, 0);
+    // Zone maps of blocks that span all values: a part of each block.
+    let (db, collection) = filled(3, "n:embedded", spread);
+    let near = |query: Query, least: u64, most: u64| {
+        let estimated = estimated(&collection, &query);
+        assert!((least..=most).contains(&estimated), "{query:?}: {estimated}");
+    };
+    near(Query::new().eq("n", spread(1, 50)), 1, 4);
+    near(Query::new().range("n", 0..15_000), 150, 450);
+    near(Query::new().range("n", 0..40_000), 600, 600);
+    // A memtable that nobody asked is like the rest; then its index tells.
+    fill(&collection, 3, |_, i| 100_000 + i);
+    near(Query::new().range("n", 0..40_000), 600, 800);
+    near(Query::new().range("n", 0..40_000), 600, 600);
+    near(Query::new().range("n", 100_000..100_100), 100, 100);
+    drop(db);
 }

@@ -32,8 +32,11 @@ pub struct Origin<'c> {
     /// It is the newest version in its sstable that the view sees, and so many sorted runs of the table, the
     /// newest first, may hold a newer one: see [`FoundInRun`](bolide_lsm::store::FoundInRun).
     pub newer_runs: Option<u32>,
-    /// The record as it was written. It satisfies every predicate that the index settles.
+    /// The record as it was written.
     pub record: Option<&'c [u8]>,
+    /// What the index settles, it read from this very version of the record, so that the record need not be looked
+    /// into again for that.
+    pub checked: bool,
 }
 
 impl<'c> Candidate<'c> {

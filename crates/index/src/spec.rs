@@ -298,7 +298,7 @@ mod tests {
             "a:composite:validation=key-index,order=primary-key,repair=primary-compaction,include=b|c.d",
             "a:lazy:validation=get-lite",
             "n=a+b:eager:maintenance=synchronous,split=off",
-            "tags[*]:embedded:bloom_bits=20",
+            "tags[*]:embedded:bloom_bits=30",
         ] {
             assert_eq!(spec(text).to_string(), text);
         }

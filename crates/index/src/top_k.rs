@@ -57,6 +57,7 @@ struct Collected {
     /// [`UNKNOWN`] where it is not known.
     newer_runs: u16,
     repeated: bool,
+    checked: bool,
 }
 
 /// Newest candidates that are kept track of, at most.
@@ -102,7 +103,11 @@ impl Collected {
             order_value: &bytes[self.value()],
             repeated: self.repeated,
             included: &bytes[self.included()],
-            origin: Origin { newer_runs, record: self.record().map(|record| &bytes[record]) },
+            origin: Origin {
+                newer_runs,
+                record: self.record().map(|record| &bytes[record]),
+                checked: self.checked,
+            },
         }
     }
 }
@@ -173,6 +178,7 @@ impl TopK {
             record_len: record.map_or(NONE, |record| record.len() as u32),
             newer_runs: newer_runs.unwrap_or(UNKNOWN),
             repeated: candidate.repeated,
+            checked: candidate.origin.checked,
         });
         self.bytes.extend_from_slice(candidate.order_value);
         self.bytes.extend_from_slice(candidate.primary_key);
@@ -331,7 +337,7 @@ mod tests {
                     order_value: if by_value { std::slice::from_ref(value) } else { &[] },
                     repeated: false,
                     included: &[],
-                    origin: Origin { newer_runs: Some(*sequence as u32), record: Some(&key) },
+                    origin: Origin { newer_runs: Some(*sequence as u32), record: Some(&key), checked: true },
                 });
             }
             let more = top

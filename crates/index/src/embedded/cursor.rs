@@ -12,10 +12,10 @@
 //! the filters of the rest. Where the newest need not come first, blocks are judged and read in the order of
 //! the file.
 //!
-//! Of a memtable the index hands on what it has in the range. Where that is much, and the newest are wanted, its
-//! entries are looked at from the newest on instead: of a range that holds a share s of all, K matches are met
-//! among about K/s entries. That ends after a part of the memtable, and the rest is taken from the range: a
-//! question without a limit pays little for the attempt.
+//! Of a memtable the index hands on what it has in the range. Where the newest of a range are wanted, its entries are
+//! looked at from the newest on instead: of a range that holds a share s of all, K matches are met among about
+//! K/s entries. That ends where it does not pay, or after a part of the memtable, and the rest is taken from
+//! the range: a question without a limit loses little by the attempt.
 //!
 //! Every match is read from its record, so filters cost reads and never answers. A match may still be
 //! obsolete: the lookup driver validates. For that it is told where the record was read, and given the record.
@@ -46,10 +46,10 @@ use crate::query::Order;
 const MEMTABLE_BATCH: usize = 256;
 /// The same, the first time: enough for the newest few of one value.
 const FIRST_BATCH: usize = 32;
-/// Entries in a range from which on a memtable is walked through from its newest entry.
-const WALKED_FROM: usize = 256;
-/// Entries of such a walk to look at in its first part; each further one has twice as many.
-const FIRST_WALK: usize = 1024;
+/// Entries of a memtable to look at from the newest on, before it is decided whether to go on so.
+const WALK: usize = 1024;
+/// Matches among these with which it is.
+const WALK_PAYS: usize = 4;
 /// Blocks judged at a time.
 const JUDGED_AT_ONCE: u64 = 32;
 /// Longest record that is handed on with its match; longer ones are fetched again if they are wanted.
@@ -71,9 +71,8 @@ enum What {
     Memtable { component: usize },
     /// The entries of a memtable's index behind this key, as far as they are older than `below`.
     Entries { component: usize, after: Option<Vec<u8>>, below: SequenceNumber },
-    /// The entries of a memtable's index older than `below`: so many of them are looked at next, and so many before
-    /// it is left.
-    Walk { component: usize, below: SequenceNumber, steps: usize, most: usize },
+    /// The entries of a memtable's index older than `below`, after so many newer ones.
+    Walk { component: usize, below: SequenceNumber, steps: usize },
     /// An sstable with the index, of which no block was judged yet.
     Table { component: usize },
     /// The blocks of an sstable from this place of their order on, not judged yet.
@@ -196,7 +195,7 @@ impl<'v> EmbeddedCursor<'v> {
             What::Entries { component, after, below } => {
                 self.read_entries(unit.rank, component, after, below)?;
             }
-            What::Walk { component, below, steps, most } => self.walk(component, below, steps, most)?,
+            What::Walk { component, below, steps } => self.walk(component, below, steps)?,
             What::Table { component } => {
                 let table = self.table_component(component)?;
                 self.judge_table(&table, component)?;
@@ -247,44 +246,45 @@ impl<'v> EmbeddedCursor<'v> {
         Ok((memtable.clone(), index))
     }
 
-    /// Decides how a memtable is read.
+    /// Begins with a memtable.
     fn enter_memtable(&mut self, rank: u64, component: usize) -> Result<()> {
-        let view = self.table.sequence();
         if self.order == Order::Newest && !self.access.point {
-            let (memtable, index) = self.memtable(component)?;
-            let range = (self.access.low.as_slice(), self.access.end.as_slice());
-            let (within, all) =
-                index.count(memtable.memtable(), self.index, self.extractor, range, WALKED_FROM)?;
-            if within == WALKED_FROM {
-                let most = (all / 16).max(FIRST_WALK);
-                self.walk(component, view.saturating_add(1), FIRST_WALK, most)?;
-                return self.look_up_opaque(&index);
-            }
+            self.walk(component, self.table.sequence().saturating_add(1), 0)?;
+        } else {
+            self.read_entries(rank, component, None, SequenceNumber::MAX)?;
         }
-        self.read_entries(rank, component, None, SequenceNumber::MAX)?;
+        // Records that could not be looked into before.
         let (_, index) = self.memtable(component)?;
-        self.look_up_opaque(&index)
+        for (sequence, primary_key) in index.opaque(self.index, self.table.sequence()) {
+            self.look_up_opaque(&primary_key, sequence)?;
+        }
+        Ok(())
     }
 
-    /// Takes the newest entries of a memtable's index that are older than `below`.
-    fn walk(&mut self, component: usize, below: SequenceNumber, steps: usize, most: usize) -> Result<()> {
-        let (_, index) = self.memtable(component)?;
+    /// Takes the newest entries of a memtable's index that are older than `below`, after `steps` others.
+    fn walk(&mut self, component: usize, below: SequenceNumber, steps: usize) -> Result<()> {
+        let (memtable, index) = self.memtable(component)?;
         let attributes = self.index.spec.attributes().len();
         let (access, order) = (self.access, self.order);
-        let wanted = Newest { low: &access.low, end: &access.end, below, steps };
+        let wanted = Newest { low: &access.low, end: &access.end, below, steps: WALK };
         let (found, bytes) = (&mut self.found, &mut self.bytes);
-        let reached = index.visit_newest(self.index, &wanted, |key, repeated| {
+        let memtable = memtable.memtable();
+        let walked = index.visit_newest(memtable, self.index, self.extractor, &wanted, |key, repeated| {
             if let Some(entry) = split_entry(key, attributes) {
                 found.push(note_entry(&entry, access, order, repeated, bytes));
             }
-        });
-        self.costs.memtable_entries += steps as u64;
-        if reached > 0 {
-            let what = match most.saturating_sub(steps) {
-                0 => What::Entries { component, after: None, below: reached },
-                most => What::Walk { component, below: reached, steps: 2 * steps, most },
+        })?;
+        self.costs.memtable_entries += WALK.min(walked.entries) as u64;
+        let steps = steps + WALK;
+        if walked.down_to > 0 {
+            let below = walked.down_to;
+            // A question without a limit is to lose little.
+            let goes_on = self.found.len() >= WALK_PAYS && steps < walked.entries / 16;
+            let what = match goes_on {
+                true => What::Walk { component, below, steps },
+                false => What::Entries { component, after: None, below },
             };
-            self.units.push(Unit { rank: reached - 1, what });
+            self.units.push(Unit { rank: below - 1, what });
         }
         Ok(())
     }
@@ -325,16 +325,8 @@ impl<'v> EmbeddedCursor<'v> {
         Ok(())
     }
 
-    /// Looks at the records of a memtable that could not be looked into before.
-    fn look_up_opaque(&mut self, index: &MemtableIndex) -> Result<()> {
-        for (sequence, primary_key) in index.opaque(self.index, self.table.sequence()) {
-            self.look_up(&primary_key, sequence)?;
-        }
-        Ok(())
-    }
-
     /// Looks at the record written at `sequence`, which could not be looked into before, if it is current.
-    fn look_up(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<()> {
+    fn look_up_opaque(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<()> {
         let current = self.table.get(primary_key)?;
         if let Some((_, record)) = current.filter(|(current, _)| *current == sequence) {
             self.extractor.extract(&record, &self.index.plan, &mut self.values)?;
@@ -465,6 +457,7 @@ impl CandidateCursor for EmbeddedCursor<'_> {
             origin: Origin {
                 newer_runs: self.current.newer_runs,
                 record: self.current.record.as_ref().map(|record| self.slice(record)),
+                checked: true,
             },
         }))
     }
@@ -515,7 +508,7 @@ pub(super) fn load(table: &TableComponent, index: &EmbeddedIndex) -> Result<Arc<
 
 /// What the filters have to hold for a match: the secondary key where there is one, the value of the first
 /// attribute where that is fixed at least.
-fn wanted_hash(index: &EmbeddedIndex, access: &Access) -> Option<u64> {
+pub(super) fn wanted_hash(index: &EmbeddedIndex, access: &Access) -> Option<u64> {
     if access.point {
         return Some(filter::hash(&access.low));
     }
@@ -548,6 +541,11 @@ struct Entry<'k> {
     secondary_key: &'k [u8],
     sequence: SequenceNumber,
     primary_key: &'k [u8],
+}
+
+/// The sequence number of the write that the entry `key` of a memtable index of `index` stems from.
+pub(super) fn entry_sequence(index: &EmbeddedIndex, key: &[u8]) -> Option<SequenceNumber> {
+    split_entry(key, index.spec.attributes().len()).map(|entry| entry.sequence)
 }
 
 fn split_entry(key: &[u8], attributes: usize) -> Option<Entry<'_>> {

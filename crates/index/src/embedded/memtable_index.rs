@@ -109,44 +109,66 @@ pub(super) struct Newest<'q> {
     pub(super) steps: usize,
 }
 
+/// How far a walk from the newest entry on has come.
+pub(super) struct Walked {
+    /// All entries down to this sequence number were visited; 0 for all.
+    pub(super) down_to: SequenceNumber,
+    /// Entries of the index in this memtable.
+    pub(super) entries: usize,
+}
+
 impl MemtableIndex {
-    /// Takes in what is new, and counts the entries of `index` from `low` on and below `end`, up to `most` of
-    /// them. Also says how many entries there are at all.
-    pub(super) fn count(
+    /// About which part of the entries of `index` lies from `low` on and below `end`, and how many entries there
+    /// are; `None` if nobody has asked so far. Takes in nothing new, and looks at no more than `most` entries.
+    pub(super) fn share(
+        &self,
+        index: &EmbeddedIndex,
+        low: &[u8],
+        end: &[u8],
+        most: usize,
+    ) -> Option<(f64, usize)> {
+        let state = self.state.lock();
+        let member = state.members.iter().find(|member| member.id == index.id)?;
+        if low >= end {
+            return Some((0.0, member.entries.len()));
+        }
+        let range = (Bound::Included(low), Bound::Excluded(end));
+        let within = member.entries.range::<[u8], _>(range).take(most).count();
+        let entries = member.entries.len();
+        if within < most {
+            return Some((within as f64 / entries.max(1) as f64, entries));
+        }
+        // Very many: those of a sample tell.
+        let stride = (entries / most).max(1);
+        let sample = || member.by_age.iter().step_by(stride);
+        let hits = sample().filter(|aged| low <= &*aged.key && &*aged.key < end).count();
+        Some((hits as f64 / sample().count().max(1) as f64, entries))
+    }
+
+    /// Takes in what is new, and calls `visit` with entries of `index` in `wanted`, the newest first: the entry's
+    /// key and whether its write has others.
+    pub(super) fn visit_newest(
         &self,
         memtable: &Arc<Memtable>,
         index: &EmbeddedIndex,
         extractor: &dyn AttributeExtractor,
-        (low, end): (&[u8], &[u8]),
-        most: usize,
-    ) -> Result<(usize, usize)> {
+        wanted: &Newest<'_>,
+        mut visit: impl FnMut(&[u8], bool),
+    ) -> Result<Walked> {
         let mut state = self.state.lock();
         let member = state.follow(memtable, index, extractor)?;
         self.memory_bytes.store(state.bytes, Ordering::Relaxed);
-        let Some(member) = state.members.get(member).filter(|_| low < end) else { return Ok((0, 0)) };
-        let range = (Bound::Included(low), Bound::Excluded(end));
-        Ok((member.entries.range::<[u8], _>(range).take(most).count(), member.entries.len()))
-    }
-
-    /// Calls `visit` with entries of `index` in `wanted`, the newest first: the entry's key and whether its write
-    /// has others. Returns down to which sequence number all were visited. Takes in nothing new.
-    pub(super) fn visit_newest(
-        &self,
-        index: &EmbeddedIndex,
-        wanted: &Newest<'_>,
-        mut visit: impl FnMut(&[u8], bool),
-    ) -> SequenceNumber {
-        let mut state = self.state.lock();
-        let Some(member) = state.members.iter_mut().find(|member| member.id == index.id) else { return 0 };
+        let Some(member) = state.members.get_mut(member) else {
+            return Ok(Walked { down_to: 0, entries: 0 });
+        };
         member.sort_by_age();
         let (low, end) = (head_of(wanted.low), head_of(wanted.end));
         let behind = member.by_age.partition_point(|aged| aged.sequence < wanted.below);
         let older = member.by_age.get(..behind).unwrap_or_default();
         let mut first = older.len().saturating_sub(wanted.steps);
+        let sequence = |at: usize| older.get(at).map_or(0, |aged| aged.sequence);
         // Entries of one write stay together.
-        while first > 0
-            && older.get(first).map(|aged| aged.sequence) == older.get(first - 1).map(|aged| aged.sequence)
-        {
+        while first > 0 && sequence(first) == sequence(first - 1) {
             first -= 1;
         }
         for aged in older.iter().skip(first).rev() {
@@ -155,7 +177,27 @@ impl MemtableIndex {
                 visit(&aged.key, aged.repeated);
             }
         }
-        if first == 0 { 0 } else { older.get(first).map_or(0, |aged| aged.sequence) }
+        let down_to = if first == 0 { 0 } else { sequence(first) };
+        Ok(Walked { down_to, entries: member.by_age.len() })
+    }
+
+    /// Puts an entry in that no record has, or takes it out.
+    #[cfg(test)]
+    pub(super) fn plant(&self, index: &EmbeddedIndex, key: &[u8], there: bool) {
+        let mut state = self.state.lock();
+        let member = state.members.iter_mut().find(|member| member.id == index.id).unwrap();
+        match there {
+            true => assert!(member.entries.insert(key.into(), false).is_none()),
+            false => assert!(member.entries.remove(key).is_some()),
+        }
+    }
+
+    /// Calls `visit` with all entries of `index` as far as they were taken in.
+    pub(super) fn visit_all(&self, index: &EmbeddedIndex, mut visit: impl FnMut(&[u8])) {
+        let state = self.state.lock();
+        if let Some(member) = state.members.iter().find(|member| member.id == index.id) {
+            member.entries.keys().for_each(|key| visit(key));
+        }
     }
 
     /// Takes in what is new in `memtable`, which this is the index of, and calls `visit` with the entries of

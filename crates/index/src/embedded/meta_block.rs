@@ -325,6 +325,12 @@ impl MetaBlock {
         part.map_or(Answer::OutOfZone, |part| self.ask(part, wanted, sequence))
     }
 
+    /// The ends of the zone map of block number `block`, if it has one.
+    pub(super) fn zone_of(&self, block: u64) -> Option<(&[u8], &[u8])> {
+        let part = usize::try_from(block).ok().and_then(|block| self.parts.get(block))?;
+        (part.state == DESCRIBED).then(|| (self.low(part), self.high(part)))
+    }
+
     fn ask(&self, part: &Part, wanted: &Wanted<'_>, sequence: SequenceNumber) -> Answer {
         if part.state == EMPTY {
             return Answer::OutOfZone;

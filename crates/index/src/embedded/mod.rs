@@ -38,6 +38,7 @@ mod check;
 mod collector;
 mod costs;
 mod cursor;
+mod estimate;
 mod filter;
 mod memtable_index;
 mod meta_block;
@@ -252,6 +253,10 @@ impl SecondaryIndex<ReadView> for EmbeddedIndex {
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
         let table = view.tree(self.table)?;
         Ok(Box::new(EmbeddedCursor::new(self, self.extractor()?, access, order, table)))
+    }
+
+    fn estimate(&self, access: &Access, view: &ReadView) -> Result<Option<u64>> {
+        estimate::estimate(self, access, &view.tree(self.table)?)
     }
 
     fn validator(&self) -> &dyn Validator<TreeView> {

@@ -179,6 +179,7 @@ struct Held {
     included: Vec<u8>,
     newer_runs: Option<u32>,
     record: Option<Vec<u8>>,
+    checked: bool,
 }
 
 impl Held {
@@ -192,7 +193,7 @@ impl Held {
             to.extend_from_slice(from);
         }
         (self.sequence, self.repeated) = (candidate.sequence, candidate.repeated);
-        self.newer_runs = candidate.origin.newer_runs;
+        (self.newer_runs, self.checked) = (candidate.origin.newer_runs, candidate.origin.checked);
         match candidate.origin.record {
             None => self.record = None,
             Some(record) => {
@@ -210,7 +211,11 @@ impl Held {
             order_value: &self.order_value,
             repeated: self.repeated,
             included: &self.included,
-            origin: Origin { newer_runs: self.newer_runs, record: self.record.as_deref() },
+            origin: Origin {
+                newer_runs: self.newer_runs,
+                record: self.record.as_deref(),
+                checked: self.checked,
+            },
         }
     }
 }

@@ -44,7 +44,7 @@ use crate::query::{CompiledQuery, Query};
 use crate::scan::ScanCursor;
 use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
-use crate::spec::Maintenance;
+use crate::spec::{IndexKind, Maintenance};
 
 use self::intersect::{FilteredCursor, MergeCursor, SequenceSet};
 use self::plan::{Leg, Plan};
@@ -188,7 +188,9 @@ impl<S: ReadSource> Lookup<'_, S> {
         let mut run = Run::new(self, compiled, &table, Some(validator), emit);
         run.asked = asked.as_ref().unwrap_or(&table);
         run.read_through(lead, others, self.options.recheck);
-        run.explain.validation = if run.fetch { "record" } else { validator.name() };
+        // An embedded index has the record in hand: what validates is the same with it and without.
+        let by_record = run.fetch && lead.index.spec().kind() != IndexKind::Embedded;
+        run.explain.validation = if by_record { "record" } else { validator.name() };
         run.explain.candidates = read;
         if self.options.clock.is_some() {
             describe_predicates(query, lead, others, &mut run.explain);

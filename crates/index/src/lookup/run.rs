@@ -39,8 +39,8 @@ pub(super) struct Run<'r, S: ReadSource, F> {
     pub(super) fetch: bool,
     /// Predicates are checked on what was read.
     pub(super) check: bool,
-    /// What is checked of a record, the index has checked on the record that it hands over.
-    pub(super) trusts_hand: bool,
+    /// What is to be checked of a record is what the index settles.
+    pub(super) trusts_checked: bool,
     /// The value of a value order comes from the record.
     pub(super) order_by_record: bool,
     /// Candidates are known to be current and to match: their records are fetched at most.
@@ -88,7 +88,7 @@ where
             emit,
             fetch: false,
             check: false,
-            trusts_hand: false,
+            trusts_checked: false,
             order_by_record: false,
             settled: false,
             answered: HashSet::new(),
@@ -135,7 +135,7 @@ where
             || !all.clone().all(by_key)
             || query.order_predicate.is_some()
             || query.projection == Projection::Values;
-        self.trusts_hand = query.projection != Projection::Values
+        self.trusts_checked = query.projection != Projection::Values
             && all.clone().all(|number| lead.access.covered.contains(&number));
         self.explain.index = Some(spec.name().to_owned());
         self.explain.intersected = others.iter().map(|leg| leg.index.spec().name().to_owned()).collect();

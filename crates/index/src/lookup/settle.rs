@@ -142,7 +142,7 @@ where
                     order_value: self.query.order_value(&self.values),
                     repeated: false,
                     included: &[],
-                    origin: Origin { newer_runs: None, record: record.as_deref() },
+                    origin: Origin { record: record.as_deref(), ..Origin::default() },
                     ..candidate
                 });
             }
@@ -296,7 +296,7 @@ where
         if let Some(record) = &record {
             self.explain.records_fetched += 1;
             self.explain.record_bytes += record.len() as u64;
-            if self.check && !self.matches(record)? {
+            if self.check && !self.is_checked(candidate, turn) && !self.matches(record)? {
                 self.explain.mismatched += 1;
                 return Ok(None);
             }
@@ -309,13 +309,18 @@ where
         self.count(true);
         let record = candidate.origin.record.unwrap_or_default();
         self.explain.records_in_hand += 1;
-        // What the index settles was read from this very record; it is looked into again for more than that.
-        let knows_value = turn.knows_value || self.query.order_predicate.is_none();
-        if self.check && !(self.trusts_hand && knows_value) && !self.matches(record)? {
+        if self.check && !self.is_checked(candidate, turn) && !self.matches(record)? {
             self.explain.mismatched += 1;
             return Ok(None);
         }
         Ok(Some(Some(record.into())))
+    }
+
+    /// Whether nothing is left to be seen in the record of a candidate, since the index looked into it.
+    fn is_checked(&self, candidate: &Candidate<'_>, turn: Turn) -> bool {
+        candidate.origin.checked
+            && self.trusts_checked
+            && (turn.knows_value || self.query.order_predicate.is_none())
     }
 
     /// Gives a settled candidate under its value. False when no more answers are wanted.

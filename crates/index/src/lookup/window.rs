@@ -29,6 +29,7 @@ pub(super) struct Waiting {
     pub(super) turn: Turn,
     pub(super) newer_runs: Option<u32>,
     pub(super) has_record: bool,
+    checked: bool,
     key_end: usize,
     value_end: usize,
     included_end: usize,
@@ -78,6 +79,7 @@ impl<V> Window<V> {
             turn,
             newer_runs: candidate.origin.newer_runs,
             has_record: record.is_some(),
+            checked: candidate.origin.checked,
             key_end,
             value_end,
             included_end,
@@ -109,6 +111,7 @@ impl<V> Window<V> {
                 origin: Origin {
                     newer_runs: waiting.newer_runs,
                     record: waiting.has_record.then(|| bytes(waiting.included_end, waiting.end)),
+                    checked: waiting.checked,
                 },
             },
             None => Candidate {

@@ -6,7 +6,7 @@ use super::kind::IndexKind;
 use crate::path::{self, AttributePath};
 
 /// Bits of the Bloom filters of an embedded index for each value, unless told otherwise.
-pub const DEFAULT_BLOOM_BITS: u32 = 10;
+pub const DEFAULT_BLOOM_BITS: u32 = 20;
 
 /// Most bits of Bloom filter for each value.
 pub const MAX_BLOOM_BITS: u32 = 200;
