@@ -47,6 +47,13 @@ impl<'c> Candidate<'c> {
     }
 }
 
+impl Origin<'_> {
+    /// What is still known where the components of the table are others.
+    pub(crate) fn moved(self) -> Self {
+        Self { newer_runs: None, record: None, ..self }
+    }
+}
+
 /// Streams the candidates of one query.
 pub trait CandidateCursor {
     /// The next candidate.
@@ -61,6 +68,13 @@ pub trait CandidateCursor {
     /// The order in which all candidates come, if they come in one. The driver then passes them on as they
     /// come; else it collects and sorts.
     fn order(&self) -> Option<Order>;
+
+    /// Which components of the table the places of the candidates are in, as
+    /// [`components_id`](crate::source::TreeSource::components_id) tells; without it, or with another one than that of
+    /// the driver, their places are not used.
+    fn components_id(&self) -> Option<usize> {
+        None
+    }
 
     /// Adds to `explain` what reading the candidates cost so far. Called once, when no more are wanted.
     fn report(&self, explain: &mut Explain) {

@@ -73,7 +73,12 @@ pub trait TreeSource {
     /// Whether the write of `key` at `written` is current, as far as memory says: no I/O.
     fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite;
 
-    /// Whether each of `found` is current: appended to `out` in their order. Asks only what is newer than the
+    /// Tells the files and memtables that this tree reads from those that it reads at other times.
+    fn components_id(&self) -> usize {
+        0
+    }
+
+    /// Whether each of `found`, read where this tree reads, is current: appended to `out` in their order. Asks only what is newer than the
     /// sstables that they were found in. Returns how many could not be settled in memory.
     ///
     /// # Errors

@@ -47,6 +47,10 @@ impl TreeSource for TreeView {
         TreeView::get_lite(self, key, written)
     }
 
+    fn components_id(&self) -> usize {
+        TreeView::components_id(self)
+    }
+
     fn are_current(&self, found: &[FoundInRun<'_>], out: &mut Vec<bool>) -> Result<u64> {
         TreeView::are_current(self, found, out)
     }

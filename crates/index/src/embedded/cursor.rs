@@ -474,6 +474,10 @@ impl CandidateCursor for EmbeddedCursor<'_> {
         None
     }
 
+    fn components_id(&self) -> Option<usize> {
+        Some(self.table.components_id())
+    }
+
     fn report(&self, explain: &mut Explain) {
         let mut costs = self.costs;
         for unit in &self.units {

@@ -42,6 +42,8 @@ mod estimate;
 mod filter;
 mod memtable_index;
 mod meta_block;
+#[cfg(test)]
+mod moved_tests;
 mod secondary_keys;
 mod summary;
 

@@ -94,6 +94,10 @@ impl CandidateCursor for FilteredCursor<'_> {
     fn order(&self) -> Option<Order> {
         self.lead.order()
     }
+
+    fn components_id(&self) -> Option<usize> {
+        self.lead.components_id()
+    }
 }
 
 /// The candidates that several cursors share which all deliver newest first. Those of the first are shown.

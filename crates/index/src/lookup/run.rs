@@ -12,7 +12,7 @@ use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::query::{CompiledQuery, Order, Projection, Query};
-use crate::source::ReadSource;
+use crate::source::{ReadSource, TreeSource};
 use crate::top_k::TopK;
 use crate::validation::Validator;
 
@@ -175,8 +175,15 @@ where
         }
     }
 
+    /// Whether the places of the candidates are those of the table as it is read here. A flush or a compaction between
+    /// the two moves them.
+    fn is_in_place(&self, cursor: &(dyn CandidateCursor + '_)) -> bool {
+        cursor.components_id() == Some(self.table.components_id())
+    }
+
     /// Passes candidates on as they come.
     fn stream(&mut self, mut cursor: Box<dyn CandidateCursor + '_>) -> Result<()> {
+        let in_place = self.is_in_place(&*cursor);
         loop {
             let start = self.now();
             let candidate = cursor.next()?;
@@ -190,7 +197,8 @@ where
                 Some(value) => value,
                 None => candidate.order_value,
             };
-            if !self.offer(&Candidate { order_value, ..candidate })? {
+            let origin = if in_place { candidate.origin } else { candidate.origin.moved() };
+            if !self.offer(&Candidate { order_value, origin, ..candidate })? {
                 break;
             }
         }
@@ -225,13 +233,17 @@ where
     /// Reads all candidates once and answers those that fit. False when the query is answered.
     fn collect_pass(&mut self, cursor: &mut dyn CandidateCursor, top: &mut TopK) -> Result<bool> {
         let mut bound = SequenceNumber::MAX;
+        let in_place = self.is_in_place(cursor);
         loop {
             let start = self.now();
             let candidate = cursor.next()?;
             self.explain.candidates_nanos += self.now() - start;
-            let Some(candidate) = candidate else {
+            let Some(mut candidate) = candidate else {
                 break;
             };
+            if !in_place {
+                candidate.origin = candidate.origin.moved();
+            }
             self.explain.candidates += 1;
             self.collect_one(&candidate, top)?;
             if self.query.order == Order::Newest && cursor.sequence_bound() < bound {

@@ -137,8 +137,9 @@ impl TreeState {
 }
 
 impl TreeView {
-    /// Whether each of `found` is the newest version of its key that this view sees, and not deleted: appended to
-    /// `out` in their order. Returns how many sstables had to be read because of what their filters said.
+    /// Whether each of `found`, read from the components of this very view (see
+    /// [`components_id`](Self::components_id)), is the newest version of its key that it sees, and not deleted: appended
+    /// to `out` in their order. Returns how many sstables had to be read because of what their filters said.
     ///
     /// Costs a search in each memtable, for several keys at once, and a filter's cache line in each newer run
     /// whose keys and sequence numbers leave it open; a point read where the filter says maybe.

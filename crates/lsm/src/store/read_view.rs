@@ -133,6 +133,12 @@ impl TreeView {
         self.sequence
     }
 
+    /// Tells the memtables and sstables that this view reads from those of other views of the tree: two views with
+    /// one number, both alive, read the same ones. Places in one mean nothing in another.
+    pub fn components_id(&self) -> usize {
+        Arc::as_ptr(&self.state) as usize
+    }
+
     pub(super) fn state(&self) -> &TreeState {
         &self.state
     }
