@@ -6,6 +6,7 @@ use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_index::standalone::composite::{EntryLayout, StaleEntryFilter};
 use bolide_index::standalone::eager::StalePieces;
 use bolide_index::standalone::lazy::LazyMerge;
+use bolide_index::standalone::posting_list::PostingCounts;
 use bolide_index::{IndexKind, Maintenance};
 use bolide_lsm::Store;
 use bolide_lsm::compaction::{CompactionFilter, FilteredEntry};
@@ -15,7 +16,8 @@ use crate::index_set::Index;
 use crate::posting_fate::{LeftOut, TableWrites};
 use crate::repairs::repairs;
 
-/// Lets compactions drop entries that no reader needs any more, and merge the posting lists of a lazy index.
+/// Lets compactions drop entries that no reader needs any more, and merge the posting lists of a lazy index; lets
+/// postings be counted, for estimates.
 ///
 /// With `maintenance=validation` that is housekeeping: a stale entry costs space and a validation, never
 /// a wrong answer. So the filter may leave some, and range tombstones need not wait for it: validation
@@ -33,6 +35,9 @@ pub(crate) fn install_upkeep(store: &Store, table: TreeId, index: &Index) -> Res
     }
     let (spec, reader) = (index.spec(), store.tree_reader(table)?);
     let is_synchronous = spec.maintenance() == Maintenance::Synchronous;
+    if matches!(spec.kind(), IndexKind::Lazy | IndexKind::Eager) {
+        store.set_meta_collectors(index.tree, Some(Arc::new(PostingCounts::of(spec))))?;
+    }
     match spec.kind() {
         IndexKind::Lazy => {
             let operator = LazyMerge::new(spec, LeftOut::of(spec, reader));

@@ -146,3 +146,114 @@ fn explain_counts_what_was_read() {
     let again = indexed.find_with(&query, &options).unwrap();
     assert_eq!(again.explain().reads.blocks_read, 0, "{}", again.explain());
 }
+
+#[test]
+fn posting_lists_tell_about_how_much_they_hold() {
+    for kind in ["lazy", "lazy:maintenance=synchronous", "lazy:include=pad", "eager", "eager:split=off"] {
+        let db =
+            Db::open_with("db", Options::default().background_threads(0), Components::in_memory()).unwrap();
+        let options = ["common", "fifth", "rare", "n"]
+            .into_iter()
+            .fold(CollectionOptions::default(), |options, attribute| {
+                options.index(format!("{attribute}:{kind}").parse().unwrap())
+            });
+        let lists = db.create_collection("lists", options).unwrap();
+        let put = |numbers: std::ops::Range<u64>| {
+            for n in numbers {
+                let (common, fifth, rare) = (n % 2, n % 5, n % 500);
+                let record =
+                    format!(r#"{{"common":{common},"fifth":{fifth},"rare":{rare},"n":{n},"pad":"xy"}}"#);
+                lists.put(format!("k{n:05}").as_bytes(), record.as_bytes()).unwrap();
+            }
+        };
+        let check = |records: u64, stage: &str| {
+            let entries_of_two_blocks = 800;
+            for (query, answers) in [
+                (Query::new().eq("common", 1), records / 2),
+                (Query::new().eq("fifth", 3), records / 5),
+                (Query::new().eq("rare", 77), records / 500),
+                (Query::new().range("n", records / 4..records / 2), records / 4),
+                (Query::new().range("fifth", 1..3), records / 5 * 2),
+            ] {
+                let options = FindOptions::default().measure(true);
+                let found = lists.find_with(&query, &options).unwrap();
+                let told = &found.explain().alternatives;
+                let of_index = told.iter().find(|plan| plan.indexes.len() == 1).unwrap();
+                let most = 3 * answers + entries_of_two_blocks;
+                let least = (answers / 3).saturating_sub(entries_of_two_blocks);
+                assert!(
+                    (least..=most).contains(&of_index.candidates),
+                    "{kind}, {stage}: {answers} answers to {query:?}, {}",
+                    found.explain()
+                );
+                assert_eq!(found.count() as u64, answers, "{kind}, {stage}");
+            }
+            // The narrow one, though the other is named before it.
+            let both = lists.find(&Query::new().eq("common", 1).eq("rare", 77)).unwrap();
+            assert_eq!(both.explain().index.as_deref(), Some("rare"), "{kind}, {stage}: {}", both.explain());
+        };
+        put(0..4_000);
+        check(4_000, "in memory");
+        db.flush().unwrap();
+        check(4_000, "flushed");
+        put(4_000..8_000);
+        check(8_000, "partly flushed");
+        db.flush().unwrap();
+        put(8_000..12_000);
+        db.flush().unwrap();
+        check(12_000, "in three runs");
+        db.compact().unwrap();
+        check(12_000, "compacted");
+    }
+}
+
+#[test]
+fn covered_questions_are_validated_without_records() {
+    for kind in [
+        "composite:include=n|title",
+        "composite:order=primary-key,include=n|title",
+        "composite:validation=get-lite,include=n|title",
+        "composite:validation=key-index,include=n|title",
+        "lazy:include=n|title",
+        "eager:include=n|title",
+    ] {
+        let db =
+            Db::open_with("db", Options::default().background_threads(0), Components::in_memory()).unwrap();
+        let options = CollectionOptions::default().index(format!("a:{kind}").parse().unwrap());
+        let records = db.create_collection("records", options).unwrap();
+        for n in 0..3_000_u64 {
+            // A third of the writes replaces records.
+            let key = if n % 3 == 2 { n / 3 } else { n };
+            let record = format!(r#"{{"a":{},"n":{n},"title":"t{n}","more":"text"}}"#, n % 7);
+            records.put(format!("k{key:05}").as_bytes(), record.as_bytes()).unwrap();
+            if n == 1_500 {
+                db.flush().unwrap();
+            }
+        }
+        let equal = Query::new().eq("a", 3);
+        let range = Query::new().range("a", 2..5);
+        for query in [
+            equal.clone().select(["n"]),
+            equal.clone().select(["title", "n"]).limit(10),
+            equal.clone().keys_only(),
+            equal.clone().count(),
+            equal.clone().range("n", 100..2_000).select(["title"]),
+            equal.range("n", 100..2_000).order(Order::ValueDescending).select(["title"]),
+            range.clone().select(["n"]),
+            range.clone().order(Order::Oldest).select(["n", "title"]).limit(20),
+            range.clone().order(Order::Value).select(["n"]).limit(20),
+            range.clone().order(Order::ValueDescending).select(["n"]),
+            range.clone().limit_per_value(3).select(["n"]),
+            range.range("n", 0..2_500).count(),
+        ] {
+            let explain = records.find(&query.clone().using_index("a")).unwrap().explain().clone();
+            assert!(explain.answers > 0 && explain.records_fetched == 0, "{kind}, {query:?}: {explain}");
+            assert!(
+                explain.current >= explain.answers && explain.obsolete + explain.current > 0,
+                "{explain}"
+            );
+            let free = records.find(&query).unwrap();
+            assert_eq!(free.explain().answers, explain.answers, "{kind}, {query:?}");
+        }
+    }
+}

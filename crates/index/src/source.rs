@@ -100,6 +100,16 @@ pub trait TreeSource {
     /// See the trait.
     fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<u64>;
 
+    /// About how many postings the lists from `low` on and below `end` have, of a tree that is watched by
+    /// [`PostingCounts`](crate::standalone::posting_list::PostingCounts): as [`estimate`](Self::estimate), by the
+    /// average of each sstable.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn estimate_postings(&self, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
+        self.estimate(low, end)
+    }
+
     /// A cursor over the entries from `low` on and below `end`; `None` for no end. Not positioned yet.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use bolide_lsm::{Bounds, ReadView, TreeView, VersionsCursor, VisibleCursor};
 use bolide_table::ValueRef;
 
 use crate::source::{EntryCursor, ForwardCursor, ReadSource, TreeSource};
+use crate::standalone::posting_list::postings_per_entry;
 
 impl ReadSource for ReadView {
     type Tree = TreeView;
@@ -62,6 +63,10 @@ impl TreeSource for TreeView {
 
     fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
         TreeView::estimate(self, low, end).map(|estimate| estimate.entries)
+    }
+
+    fn estimate_postings(&self, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
+        TreeView::estimate_weighed(self, low, end, &postings_per_entry).map(|estimate| estimate.entries)
     }
 
     fn cursor(&self, low: &[u8], end: Option<&[u8]>) -> Result<VisibleCursor<Source>> {

@@ -2,11 +2,16 @@
 //!
 //! Each way is given a cost in nanoseconds, from estimates of how many candidates each index has within
 //! the query's bounds (told from block indexes, without reading data), the limit, and whether candidates come in
-//! the query's order. The constants below are orders of magnitude, set by judgement for trees of several sorted runs
-//! that are not all in the block cache; only their proportions matter, and choices are close only where either is
-//! good. With records of 300 bytes, one run and everything cached, `examples/plan_costs.rs` of the crate `bolide`
-//! measured on one machine: seek 1.7 µs, candidate 57 ns, sort 61 ns, fetch 1.3 µs, validation 0.55 µs, a record
-//! of a scan 0.22 µs. So a scan is two to three times cheaper there, against fetches, than is assumed here.
+//! the query's order. The constants below were measured on one machine, with records of 300 bytes, one sorted run and
+//! everything in the block cache, by
+//!
+//! ```text
+//! cargo run --release -p bolide --example plan_costs
+//! ```
+//!
+//! Only their proportions matter, and choices are close only where either is good. Where blocks are not cached, a
+//! fetch is dearer than they say, and a scan, which reads blocks in their order, less so: choices then err towards
+//! indexes.
 //!
 //! How many records satisfy several predicates is estimated as if attributes were independent. What is not
 //! known is guessed: a tenth for an equality, a third for a range.
@@ -24,19 +29,20 @@ use super::Lookup;
 use super::covered::Covered;
 
 /// Opening a cursor and its first seek: one or two blocks in each sorted run.
-const SEEK_NANOS: f64 = 8_000.0;
+const SEEK_NANOS: f64 = 1_730.0;
 /// The next entry of an index.
-const CANDIDATE_NANOS: f64 = 150.0;
-/// Keeping or looking up a number in the set of an intersection: a memory access that misses the caches.
+const CANDIDATE_NANOS: f64 = 57.0;
+/// Keeping or looking up a number in the set of an intersection: a memory access that misses the caches. The one
+/// that is not measured.
 const SET_NANOS: f64 = 60.0;
 /// Collecting a candidate that has to be sorted.
-const SORT_NANOS: f64 = 80.0;
+const SORT_NANOS: f64 = 61.0;
 /// Fetching a record by key (a filter and a block in some runs) and extracting its attributes.
-const FETCH_NANOS: f64 = 1_600.0;
+const FETCH_NANOS: f64 = 1_279.0;
 /// The same without its value.
-const VALIDATE_NANOS: f64 = 1_000.0;
+const VALIDATE_NANOS: f64 = 549.0;
 /// The next record of a scan, and extracting its attributes.
-const SCAN_NANOS: f64 = 700.0;
+const SCAN_NANOS: f64 = 222.0;
 
 /// A scan must be this much cheaper than the best index: an index reads less where an estimate is wrong, and a
 /// scan always reads everything.

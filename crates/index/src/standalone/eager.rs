@@ -223,9 +223,8 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
         self.rewrite(lists, &nothing_else, batch.sequence, view, out)
     }
 
-    /// Pieces tell nothing of how many postings are in them, nor old versions of the pieces of how many there are.
-    fn estimate(&self, _access: &Access, _view: &S) -> Result<Option<u64>> {
-        Ok(None)
+    fn estimate(&self, access: &Access, view: &S) -> Result<Option<u64>> {
+        view.tree(self.own.tree())?.estimate_postings(&access.low, Some(&access.end)).map(Some)
     }
 
     fn candidates<'v>(

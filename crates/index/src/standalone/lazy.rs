@@ -219,9 +219,8 @@ impl<S: ReadSource> SecondaryIndex<S> for LazyIndex {
         Ok(())
     }
 
-    /// Fragments tell nothing of how many postings are in them.
-    fn estimate(&self, _access: &Access, _view: &S) -> Result<Option<u64>> {
-        Ok(None)
+    fn estimate(&self, access: &Access, view: &S) -> Result<Option<u64>> {
+        view.tree(self.own.tree())?.estimate_postings(&access.low, Some(&access.end)).map(Some)
     }
 
     fn candidates<'v>(

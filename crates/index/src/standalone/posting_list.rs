@@ -18,6 +18,7 @@
 //! entry; keys are within [`MAX_KEY_BYTES`].
 
 mod check;
+mod count;
 mod cursor;
 
 use bolide_base::coding::{self, Decoder};
@@ -27,6 +28,8 @@ use bolide_base::{MAX_SEQUENCE, SequenceNumber};
 use crate::standalone::covering;
 
 pub(crate) use check::check_lists;
+pub use count::PostingCounts;
+pub(crate) use count::postings_per_entry;
 pub(crate) use cursor::{ListCursor, ListReader, OpenFragment, Step};
 
 const REMOVAL: u64 = 1;

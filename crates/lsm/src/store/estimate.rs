@@ -7,7 +7,7 @@ use bolide_table::InternalCursor;
 
 use super::tree::TreeState;
 use crate::memtable::{Memtable, Visibility};
-use crate::version::SortedRun;
+use crate::version::{SortedRun, TableMeta};
 
 /// Entries of a memtable that are counted one by one before an estimate is good enough.
 const COUNTED_ENTRIES: u64 = 32;
@@ -21,8 +21,13 @@ pub struct RangeEstimate {
 }
 
 impl TreeState {
-    /// See [`TreeView::estimate`](super::TreeView::estimate).
-    pub(super) fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<RangeEstimate> {
+    /// See [`TreeView::estimate_weighed`](super::TreeView::estimate_weighed).
+    pub(super) fn estimate(
+        &self,
+        low: &[u8],
+        end: Option<&[u8]>,
+        weigh: &dyn Fn(&TableMeta) -> f64,
+    ) -> Result<RangeEstimate> {
         if end.is_some_and(|end| end <= low) {
             return Ok(RangeEstimate::default());
         }
@@ -30,10 +35,11 @@ impl TreeState {
         for logged in self.memtables().filter(|logged| !logged.memtable.is_empty()) {
             entries += in_memtable(&logged.memtable, low, end)?;
         }
+        let mut weighed = 0.0;
         for run in self.version.runs() {
-            entries += in_run(run, low, end)?;
+            weighed += in_run(run, low, end, weigh)?;
         }
-        Ok(RangeEstimate { entries })
+        Ok(RangeEstimate { entries: entries + weighed.ceil() as u64 })
     }
 }
 
@@ -54,8 +60,8 @@ fn in_memtable(memtable: &Arc<Memtable>, low: &[u8], end: Option<&[u8]>) -> Resu
 }
 
 /// Sstables that lie whole in the range count by what the manifest says of them.
-fn in_run(run: &SortedRun, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
-    let mut entries = 0;
+fn in_run(run: &SortedRun, low: &[u8], end: Option<&[u8]>, weigh: &dyn Fn(&TableMeta) -> f64) -> Result<f64> {
+    let mut weighed = 0.0;
     let first = run.tables().partition_point(|table| table.meta().largest_key.as_slice() < low);
     for table in run.tables().iter().skip(first) {
         let meta = table.meta();
@@ -64,7 +70,8 @@ fn in_run(run: &SortedRun, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
         }
         let whole =
             low <= meta.smallest_key.as_slice() && end.is_none_or(|end| meta.largest_key.as_slice() < end);
-        entries += if whole { meta.entries } else { table.reader()?.estimate_entries(low, end)? };
+        let entries = if whole { meta.entries } else { table.reader()?.estimate_entries(low, end)? };
+        weighed += entries as f64 * weigh(meta);
     }
-    Ok(entries)
+    Ok(weighed)
 }

@@ -11,6 +11,7 @@ use super::estimate::RangeEstimate;
 use super::tree::{Tree, TreeState};
 use crate::cursor::{Bounds, Source, VersionsCursor, VisibleCursor};
 use crate::memtable::Visibility;
+use crate::version::TableMeta;
 
 /// A consistent view of all trees at one sequence number.
 ///
@@ -209,7 +210,21 @@ impl TreeView {
     /// # Errors
     /// `Corruption` or `Io` from opening an sstable or reading a part of its index.
     pub fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<RangeEstimate> {
-        self.state.estimate(low, end)
+        self.estimate_weighed(low, end, &|_| 1.0)
+    }
+
+    /// As [`estimate`](Self::estimate), where an entry of an sstable counts as much as `weigh` says of that sstable: for
+    /// trees whose entries hold several things each. One of a memtable counts as one.
+    ///
+    /// # Errors
+    /// As [`estimate`](Self::estimate).
+    pub fn estimate_weighed(
+        &self,
+        low: &[u8],
+        end: Option<&[u8]>,
+        weigh: &dyn Fn(&TableMeta) -> f64,
+    ) -> Result<RangeEstimate> {
+        self.state.estimate(low, end, weigh)
     }
 
     /// As [`ReadView::cursor`].
