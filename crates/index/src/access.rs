@@ -5,6 +5,7 @@ use bolide_base::SequenceNumber;
 use crate::attribute;
 use crate::path::AttributePath;
 use crate::query::{CompiledQuery, Order};
+use crate::spec::{IndexKind, IndexSpec};
 
 /// The part of an index over certain attributes that holds all matches of a query.
 ///
@@ -26,7 +27,10 @@ pub struct Access {
     pub(crate) order_attribute: Option<usize>,
     /// Bytes of `low` and `end` that the fixed attributes take.
     pub(crate) prefix_len: usize,
-    /// Predicates on attributes that the entries include, each with its place among these.
+    /// Candidates are to bring the attributes of the key too, in front of those that the entries include: the query
+    /// selects some of them.
+    pub(crate) brings_keys: bool,
+    /// Predicates on attributes that the entries include, each with its place among what candidates bring.
     pub(crate) included: Vec<(usize, usize)>,
     /// The included attribute that value orders go by.
     pub(crate) order_included: Option<usize>,
@@ -47,6 +51,7 @@ impl Access {
             fixed: 0,
             order_attribute: None,
             prefix_len: 0,
+            brings_keys: false,
             included: Vec::new(),
             order_included: None,
             resume: None,
@@ -88,19 +93,36 @@ impl Access {
         Some(access)
     }
 
-    /// Notes which further predicates of `query` the entries of an index that includes `included` settle.
-    pub(crate) fn add_included(&mut self, included: &[AttributePath], query: &CompiledQuery<'_>) {
+    /// Notes what the entries of the index that `spec` declares have for `query` beyond the predicates that the key
+    /// settles: selected attributes, and further predicates.
+    pub(crate) fn add_included(&mut self, spec: &IndexSpec, query: &CompiledQuery<'_>) {
+        // An embedded index has no entries, and reads the record anyway.
+        self.brings_keys = spec.kind() != IndexKind::Embedded
+            && query.selected().iter().any(|path| spec.attributes().contains(path))
+            && query.selected().iter().all(|path| spec.paths().any(|known| known == path));
         for (number, predicate) in query.predicates.iter().enumerate() {
             if self.covered.contains(&number) {
                 continue;
             }
-            if let Some(position) = included.iter().position(|path| path == predicate.path) {
+            if let Some(position) = spec.included().iter().position(|path| path == predicate.path) {
+                let position = position + self.keys_brought(spec);
                 self.included.push((number, position));
                 if query.order_predicate == Some(number) && self.order_attribute.is_none() {
                     self.order_included = Some(position);
                 }
             }
         }
+    }
+
+    /// How many attributes of the key candidates bring in front of the included ones.
+    pub(crate) fn keys_brought(&self, spec: &IndexSpec) -> usize {
+        if self.brings_keys { spec.attributes().len() } else { 0 }
+    }
+
+    /// The place of an attribute among what candidates bring.
+    pub(crate) fn place_of(&self, path: &AttributePath, spec: &IndexSpec) -> Option<usize> {
+        let left_out = spec.attributes().len() - self.keys_brought(spec);
+        spec.paths().skip(left_out).position(|known| known == path)
     }
 
     /// True if the key or the entry settles predicate number `predicate`.

@@ -20,7 +20,8 @@ pub struct Candidate<'c> {
     /// True if the same write may be proposed again, under another value.
     pub repeated: bool,
     /// What the entry stores of the attributes that its index includes, as
-    /// [`covering`](crate::standalone) writes it; empty where it stores nothing.
+    /// [`covering`](crate::standalone::covering) writes it; empty where it stores nothing. Where the query
+    /// selects attributes of the key, parts of these stand in front.
     pub included: &'c [u8],
     /// What the cursor knows beside, where it read the record itself.
     pub origin: Origin<'c>,

@@ -1,10 +1,11 @@
-//! What the entries of an index say of a record beyond their keys: its included attributes.
+//! What the entries of an index say of a record: its included attributes, and where the query selects them those of
+//! the key.
 
 use crate::access::Access;
 use crate::attribute::Value;
-use crate::path::AttributePath;
 use crate::predicate::EncodedRange;
 use crate::query::{CompiledQuery, Order, Projection};
+use crate::spec::IndexSpec;
 use crate::standalone::covering::covered_values;
 
 /// What a query takes from the included attributes of the entries.
@@ -15,7 +16,7 @@ pub(super) struct Covered<'q> {
     /// The attribute of the value order: its range and its place.
     order: Option<(&'q EncodedRange, usize)>,
     largest: bool,
-    /// The places of the selected attributes, if all of them are included.
+    /// The places of the selected attributes, if the entries have all of them.
     select: Option<Vec<usize>>,
 }
 
@@ -31,8 +32,8 @@ pub(super) enum EntrySays {
 }
 
 impl<'q> Covered<'q> {
-    /// What `query` takes from the entries of an index that includes `included`, read through `access`.
-    pub(super) fn new(query: &CompiledQuery<'q>, access: &Access, included: &[AttributePath]) -> Self {
+    /// What `query` takes from the entries of the index that `spec` declares, read through `access`.
+    pub(super) fn new(query: &CompiledQuery<'q>, access: &Access, spec: &IndexSpec) -> Self {
         let range = |number: &usize| query.predicates.get(*number).map(|predicate| predicate.range);
         let checks = access
             .included
@@ -45,7 +46,7 @@ impl<'q> Covered<'q> {
         });
         let select = (query.projection == Projection::Values)
             .then(|| {
-                let place = |path: &AttributePath| included.iter().position(|known| known == path);
+                let place = |path| access.place_of(path, spec);
                 query.selected().iter().map(place).collect::<Option<Vec<usize>>>()
             })
             .flatten();

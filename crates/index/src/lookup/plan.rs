@@ -165,7 +165,7 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
                 *covered = stay.get(*covered).copied().unwrap_or(usize::MAX);
             }
             taken.extend_from_slice(&access.covered);
-            access.add_included(index.spec().included(), compiled);
+            access.add_included(index.spec(), compiled);
             let leg = Leg { index, access, entries: 0.0, in_order: false, newest_first: false };
             legs.push(leg);
         }
@@ -332,9 +332,7 @@ impl Estimates<'_, '_> {
             && lead.access.order_included.is_none();
         let fetch = match self.query.projection {
             Projection::Records => true,
-            Projection::Values => {
-                !Covered::new(self.query, &lead.access, lead.index.spec().included()).selects()
-            }
+            Projection::Values => !Covered::new(self.query, &lead.access, lead.index.spec()).selects(),
             Projection::Keys | Projection::Count => false,
         } || !all_settled
             || by_record;

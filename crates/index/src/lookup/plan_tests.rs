@@ -124,17 +124,21 @@ fn check_query(
     let (_, explain) = ask(&query.clone().count());
     prop_assert_eq!(explain.answers, expected.len() as u64, "{}", explain);
 
-    let select = query.clone().select(["b", "tags"]);
-    let (answers, explain) = ask(&select);
-    let with_values: Vec<Answer> = expected
-        .iter()
-        .map(|answer| Answer {
-            values: selected_by_hand(answer.record.as_deref().unwrap(), &select),
-            record: None,
-            ..answer.clone()
-        })
-        .collect();
-    prop_assert_eq!(&answers, &with_values, "{}", explain);
+    let mut with_values = Vec::new();
+    let mut select = query.clone();
+    for paths in [&["a"][..], &["b", "a"], &["b", "tags"]] {
+        select = query.clone().select(paths.iter().copied());
+        let (answers, explain) = ask(&select);
+        with_values = expected
+            .iter()
+            .map(|answer| Answer {
+                values: selected_by_hand(answer.record.as_deref().unwrap(), &select),
+                record: None,
+                ..answer.clone()
+            })
+            .collect();
+        prop_assert_eq!(&answers, &with_values, "{}", explain);
+    }
 
     if query.answer_limit().is_none() {
         prop_assert_eq!(page_by_page(collection, view, &query, variation)?, expected);

@@ -113,7 +113,7 @@ where
     pub(super) fn read_through(&mut self, lead: &Leg<'_, S>, others: &[Leg<'_, S>], recheck: bool) {
         let query = self.query;
         let spec = lead.index.spec();
-        self.covered = Covered::new(query, &lead.access, spec.included());
+        self.covered = Covered::new(query, &lead.access, spec);
         self.knows_value = query.order_predicate.is_none()
             || lead.access.order_attribute.is_some()
             || lead.access.order_included.is_some();

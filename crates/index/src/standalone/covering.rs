@@ -15,8 +15,10 @@
 
 use bolide_base::coding::{Decoder, put_varint};
 
-use crate::attribute;
+use crate::attribute::{self, TAG_ABSENT};
 use crate::attribute_plan::{AttributeValues, Slot};
+use crate::spec::IndexSpec;
+use crate::standalone::secondary_key;
 
 /// Most bytes of encoded values that an entry stores of one included attribute.
 pub const MAX_COVERED_BYTES: usize = 16 << 10;
@@ -35,6 +37,23 @@ pub fn put_covering(values: &AttributeValues, included: &[Slot], out: &mut Vec<u
         put_varint(out, 1 + of_slot.len() as u64);
         for value in of_slot {
             out.extend_from_slice(value);
+        }
+    }
+}
+
+/// Appends the parts of the attributes of an index, as its secondary key has them. `is_alone`: the write has no
+/// other secondary key, so that each attribute has the one value there, or none; else the values are in
+/// the record alone.
+pub(crate) fn put_key(spec: &IndexSpec, secondary_key: &[u8], is_alone: bool, out: &mut Vec<u8>) {
+    for position in 0..spec.attributes().len() {
+        let value = secondary_key::component(secondary_key, position);
+        match value {
+            _ if !is_alone => put_varint(out, NOT_STORED),
+            [TAG_ABSENT] => put_varint(out, 1),
+            value => {
+                put_varint(out, 2);
+                out.extend_from_slice(value);
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::candidate::{Candidate, CandidateCursor, Origin};
 use crate::query::Order;
 use crate::source::EntryCursor;
 use crate::spec::{EntryOrder, IndexSpec};
-use crate::standalone::secondary_key;
+use crate::standalone::{covering, secondary_key};
 
 /// How the cursor goes over the entries of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub(super) struct CompositeCursor<'v, C> {
     last_sequence: SequenceNumber,
     /// The secondary key that a descending walk is in.
     group: Vec<u8>,
+    /// What the candidate brings, where that is more than its entry has.
+    brought: Vec<u8>,
 }
 
 impl<'v, C: EntryCursor> CompositeCursor<'v, C> {
@@ -85,8 +87,8 @@ impl<'v, C: EntryCursor> CompositeCursor<'v, C> {
         view_sequence: SequenceNumber,
     ) -> Self {
         let layout = EntryLayout::of(spec);
-        let (started, group) = (false, Vec::new());
-        Self { entries, walk, access, spec, layout, started, last_sequence: view_sequence, group }
+        let (started, group, brought) = (false, Vec::new(), Vec::new());
+        Self { entries, walk, access, spec, layout, started, last_sequence: view_sequence, group, brought }
     }
 
     fn advance(&mut self) -> Result<()> {
@@ -156,13 +158,21 @@ impl<C: EntryCursor> CandidateCursor for CompositeCursor<'_, C> {
             Some(position) => secondary_key::component(entry.secondary_key, position),
             None => &[],
         };
+        let is_alone = value.first() != Some(&1);
+        let mut included = value.get(1..).unwrap_or_default();
+        if self.access.brings_keys {
+            self.brought.clear();
+            covering::put_key(self.spec, entry.secondary_key, is_alone, &mut self.brought);
+            self.brought.extend_from_slice(included);
+            included = &self.brought;
+        }
         Ok(Some(Candidate {
             primary_key: entry.primary_key,
             sequence: entry.sequence,
             order_value,
             // Within one secondary key a write has one entry.
-            repeated: !self.access.point && value.first() == Some(&1),
-            included: value.get(1..).unwrap_or_default(),
+            repeated: !self.access.point && !is_alone,
+            included,
             origin: Origin::default(),
         }))
     }

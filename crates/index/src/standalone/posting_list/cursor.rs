@@ -7,7 +7,7 @@ use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor, Origin};
 use crate::query::Order;
 use crate::spec::IndexSpec;
-use crate::standalone::secondary_key;
+use crate::standalone::{covering, secondary_key};
 
 /// What a step over posting lists came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +93,8 @@ pub(crate) struct ListCursor<'v, R> {
     spec: &'v IndexSpec,
     /// No posting of the list still to come is newer.
     bound: SequenceNumber,
+    /// What the candidate brings, where that is more than its posting has.
+    brought: Vec<u8>,
 }
 
 impl<'v, R: ListReader> ListCursor<'v, R> {
@@ -103,7 +105,7 @@ impl<'v, R: ListReader> ListCursor<'v, R> {
         spec: &'v IndexSpec,
         view_sequence: SequenceNumber,
     ) -> Self {
-        Self { lists, access, spec, bound: view_sequence }
+        Self { lists, access, spec, bound: view_sequence, brought: Vec::new() }
     }
 }
 
@@ -129,13 +131,20 @@ impl<R: ListReader> CandidateCursor for ListCursor<'_, R> {
             Some(position) => secondary_key::component(self.lists.secondary_key(), position),
             None => &[],
         };
+        let mut included = posting.covering;
+        if self.access.brings_keys {
+            self.brought.clear();
+            covering::put_key(self.spec, self.lists.secondary_key(), !posting.repeated, &mut self.brought);
+            self.brought.extend_from_slice(included);
+            included = &self.brought;
+        }
         Ok(Some(Candidate {
             primary_key: posting.primary_key,
             sequence: posting.sequence,
             order_value,
             // A list has one posting of a write.
             repeated: !self.access.point && posting.repeated,
-            included: posting.covering,
+            included,
             origin: Origin::default(),
         }))
     }
