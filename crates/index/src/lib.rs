@@ -26,6 +26,7 @@ pub mod json;
 pub mod lookup;
 pub mod path;
 pub mod predicate;
+pub mod ps_tree;
 pub mod query;
 mod scan;
 pub mod secondary_index;

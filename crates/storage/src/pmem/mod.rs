@@ -12,6 +12,7 @@
 //! writer      writing, making durable
 //! allocate    handing out space, taking it back
 //! pins        who still reads what was freed
+//! epochs      the same, for owners that divide their allocations themselves
 //! free_space  which granules are in use
 //! dirty       pages written since the last cut
 //! cut         what the region was at one moment, while writers go on
@@ -29,6 +30,7 @@ mod cut;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod cut_tests;
 mod dirty;
+mod epochs;
 mod extent;
 mod free_space;
 mod latency;

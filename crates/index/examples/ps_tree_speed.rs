@@ -1,0 +1,221 @@
+//! How fast a PS-Tree alone is, and how large: no log, no table, keys only (Perseid §5.2).
+//!
+//! ```text
+//! cargo run --release -p bolide-index --example ps_tree_speed -- [primary keys] [secondary keys] [page bytes] [btree|trie]
+//! ```
+//!
+//! Prints CPU time of the calling thread for an operation, in microseconds.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use bolide_base::SequenceNumber;
+use bolide_index::Order;
+use bolide_index::Verdict;
+use bolide_index::ps_tree::{KeepAll, Obsolescence, PsBounds, PsTree, PsTreeOptions, SkeyKind};
+use bolide_storage::pmem::{Region, RegionOptions};
+use bolide_storage::{Runtime, SystemRuntime};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// Zipf's distribution over ranks, after Gray et al.
+struct Zipf {
+    count: f64,
+    theta: f64,
+    zeta: f64,
+    eta: f64,
+}
+
+impl Zipf {
+    fn new(count: u64, theta: f64) -> Self {
+        let zeta = |n: u64| (1..=n).map(|rank| (rank as f64).powf(-theta)).sum::<f64>();
+        let all = zeta(count);
+        let eta = (1.0 - (2.0 / count as f64).powf(1.0 - theta)) / (1.0 - zeta(2) / all);
+        Self { count: count as f64, theta, zeta: all, eta }
+    }
+
+    fn draw(&self, random: &mut Random) -> u64 {
+        let uniform = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        let scaled = uniform * self.zeta;
+        if scaled < 1.0 {
+            return 0;
+        }
+        if scaled < 1.0 + 0.5_f64.powf(self.theta) {
+            return 1;
+        }
+        (self.count * (self.eta * uniform - self.eta + 1.0).powf(1.0 / (1.0 - self.theta))) as u64
+    }
+}
+
+/// The newest write of each primary key: stands for a version table.
+struct Newest(RwLock<HashMap<u64, SequenceNumber>>);
+
+impl Obsolescence for Newest {
+    fn verdict(&self, primary_key: &[u8], sequence: SequenceNumber, _: SequenceNumber) -> Verdict {
+        let key = u64::from_be_bytes(primary_key.try_into().unwrap_or_default());
+        match self.0.read().expect("no panic").get(&key) {
+            Some(&newest) if newest > sequence => Verdict::Obsolete,
+            _ => Verdict::Current,
+        }
+    }
+
+    fn removed(&self, _: &[u8], _: SequenceNumber, _: bool) {}
+}
+
+/// As an index would encode them: a tag and eight bytes that are spread over the whole space.
+fn secondary_key(number: u64) -> [u8; 8] {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+/// Chooses a secondary key.
+type Draw<'d> = &'d dyn Fn(&mut Random) -> u64;
+
+struct Run {
+    clock: SystemRuntime,
+    region: Arc<Region>,
+    tree: PsTree,
+    secondary: u64,
+}
+
+impl Run {
+    fn time(&self, label: &str, operations: u64, mut operation: impl FnMut(u64) -> u64) {
+        let start = self.clock.thread_cpu_micros();
+        let rows: u64 = (0..operations).map(&mut operation).sum();
+        let micros = self.clock.thread_cpu_micros() - start;
+        println!(
+            "  {label:<28} {:>8.3} us   {:>7.1} rows",
+            micros as f64 / operations as f64,
+            rows as f64 / operations as f64
+        );
+    }
+
+    fn lookups(&self, draw: Draw<'_>) {
+        for limit in [10, 200] {
+            let mut random = Random(99);
+            self.time(&format!("newest {limit}"), 200_000, |_| {
+                let key = secondary_key(draw(&mut random));
+                let mut cursor =
+                    self.tree.cursor(PsBounds::One(&key), Order::Newest, u64::MAX).expect("a cursor");
+                let mut rows = 0;
+                while rows < limit && cursor.next_entry().expect("an entry").is_some() {
+                    rows += 1;
+                }
+                rows
+            });
+        }
+        let mut random = Random(98);
+        self.time("range of 20 keys x 5", 100_000, |_| {
+            let low = secondary_key(random.below(self.secondary));
+            let range = PsBounds::Range { low: &low, end: None };
+            let mut cursor = self.tree.cursor(range, Order::Value, u64::MAX).expect("a cursor");
+            let mut rows = 0;
+            for _ in 0..20 {
+                for _ in 0..5 {
+                    rows += u64::from(cursor.next_entry().expect("an entry").is_some());
+                }
+                cursor.skip_key();
+            }
+            rows
+        });
+    }
+
+    fn space(&self, live: u64) {
+        let stats = self.tree.stats().expect("statistics");
+        let region = self.region.stats();
+        println!(
+            "  {} keys, {} entries, {} rewrites; head pages {} MB, {:.1} % filled, sealed {} MB in {}, nodes {} MB, \
+             records {} MB, garbage {} MB",
+            stats.skey.keys,
+            stats.entries,
+            stats.rewrites,
+            stats.head_page_bytes >> 20,
+            stats.filled_bytes as f64 * 100.0 / (stats.head_page_bytes + stats.sealed_page_bytes) as f64,
+            stats.sealed_page_bytes >> 20,
+            stats.sealed_pages,
+            stats.skey.node_bytes >> 20,
+            stats.skey.record_bytes >> 20,
+            stats.garbage_bytes() >> 20,
+        );
+        println!(
+            "  {:.1} bytes a live record ({:.1} allocated, height {})",
+            stats.total_bytes() as f64 / live as f64,
+            region.allocated_bytes as f64 / live as f64,
+            stats.skey.height
+        );
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |default: u64| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let (primary, secondary, page_bytes) = (number(5_000_000), number(200_000), number(4096) as usize);
+    let skey = match std::env::args().nth(4).as_deref() {
+        Some("trie") => SkeyKind::Trie,
+        _ => SkeyKind::BTree,
+    };
+    let zipf = Zipf::new(secondary, 0.99);
+    let uniform = |random: &mut Random| random.below(secondary);
+    let skewed = |random: &mut Random| zipf.draw(random);
+    let workloads: [(&str, bool, Draw<'_>); 3] = [
+        ("inserts only", false, &uniform),
+        ("uniform upserts", true, &uniform),
+        ("skewed secondary keys", true, &skewed),
+    ];
+    for (name, upserts, draw) in workloads {
+        println!(
+            "{name}: {primary} primary keys, {secondary} secondary keys, {skey:?}, pages of {page_bytes}"
+        );
+        let options = RegionOptions::new().name("speed").limit_bytes(16 << 30);
+        let region = Arc::new(Region::in_memory(options).expect("a region"));
+        let tree =
+            PsTree::create(Arc::clone(&region), PsTreeOptions::new().skey(skey).page_bytes(page_bytes))
+                .expect("a tree");
+        let run = Run { clock: SystemRuntime::new(), region, tree, secondary };
+        let newest = Newest(RwLock::new(HashMap::new()));
+        let mut random = Random(7);
+        let writes = if upserts { 2 * primary } else { primary };
+        let pkey = |index: u64| index.wrapping_mul(0x2545_f491_4f6c_dd1d) % primary;
+        run.time("put", writes, |index| {
+            let key = secondary_key(draw(&mut random));
+            let record = if upserts { pkey(random.below(primary)) } else { index };
+            let sequence = index + 1;
+            let obsolescence: &dyn Obsolescence = if upserts {
+                newest.0.write().expect("no panic").insert(record, sequence);
+                &newest
+            } else {
+                &KeepAll
+            };
+            let writer = run.region.writer();
+            run.tree
+                .insert(&writer, &key, &record.to_be_bytes(), sequence, b"", obsolescence, sequence)
+                .expect("an insert");
+            0
+        });
+        if upserts {
+            let mut random = Random(7);
+            run.time("  of that, the newest map", writes, |index| {
+                draw(&mut random);
+                newest.0.write().expect("no panic").insert(pkey(random.below(primary)), index + 1);
+                0
+            });
+        }
+        run.lookups(draw);
+        let live = if upserts { newest.0.read().expect("no panic").len() as u64 } else { primary };
+        run.space(live);
+    }
+}

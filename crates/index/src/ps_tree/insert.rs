@@ -1,0 +1,82 @@
+//! Algorithm 1 of Perseid: an entry is appended to the page of its key, or of the neighbour of a new key, and
+//! becomes the newest of its key; a page without room is rewritten first.
+
+use bolide_base::{Result, SequenceNumber};
+use bolide_storage::pmem::RegionWriter;
+
+use super::PsTree;
+use super::append::{Attempt, Run};
+use super::obsolescence::Obsolescence;
+use super::pkey::entry;
+use super::rewrite::{Additions, Rewrite};
+use super::sync;
+
+/// What an insert did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PsInserted {
+    /// The entry is there now.
+    Added,
+    /// It was there before: the insert was a redo.
+    Present,
+}
+
+impl PsTree {
+    /// Adds an entry of `secondary_key`. Sequence numbers of one key are meant to ascend from call to call; one that
+    /// does not is put to its place, which rewrites the page. An entry that is there already, with this primary
+    /// key and sequence number, is not added again.
+    ///
+    /// `covering` may be empty. A page that is full is rewritten first, and loses the entries that `obsolescence` says
+    /// may go; see there for `oldest_in_use`.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a key or covering over its limit, `NoSpace` from the region, `Corruption`; then nothing
+    /// is added.
+    #[expect(clippy::too_many_arguments, reason = "the parts of an entry, and who knows of garbage")]
+    pub fn insert(
+        &self,
+        writer: &RegionWriter<'_>,
+        secondary_key: &[u8],
+        primary_key: &[u8],
+        sequence: SequenceNumber,
+        covering: &[u8],
+        obsolescence: &dyn Obsolescence,
+        oldest_in_use: SequenceNumber,
+    ) -> Result<PsInserted> {
+        let _pin = self.region.pin();
+        let mut entry = Vec::with_capacity(64);
+        let limit = self.sizes.inline_limit();
+        entry::put_entry(writer, limit, primary_key, sequence, covering, &mut entry)?;
+        let run = Run { count: 1, entries: &entry };
+        let mut turns = 0;
+        loop {
+            let attempt = match self.skeys.find(&self.region, secondary_key)? {
+                Some(found) => self.append_to(writer, secondary_key, found, run)?,
+                None => self.append_new(writer, secondary_key, run)?,
+            };
+            match attempt {
+                Attempt::Done => {
+                    self.count_entries(1);
+                    return Ok(PsInserted::Added);
+                }
+                Attempt::Again => sync::wait(&mut turns),
+                Attempt::Full { page, seed } => {
+                    Rewrite::new(self, writer, obsolescence, oldest_in_use)
+                        .ascending(secondary_key)
+                        .run(page, seed, None)?;
+                }
+                Attempt::Older { page, seed } => {
+                    if self.holds(seed, primary_key, sequence)? {
+                        self.drop_unused_extent(writer, &entry)?;
+                        return Ok(PsInserted::Present);
+                    }
+                    let additions = Additions { record: seed, run };
+                    let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use);
+                    if let Some(added) = rewrite.run(page, seed, Some(additions))? {
+                        self.count_entries(added as i64);
+                        return Ok(if added == 0 { PsInserted::Present } else { PsInserted::Added });
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Looking at the whole tree: check, statistics, dump, and what it has in the region.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use bolide_base::{Result, SequenceNumber};
+use bolide_storage::pmem::{GRANULE_BYTES, Place, Reached};
+
+use super::PsTree;
+use super::pkey::chain::{self, ChainReader};
+use super::pkey::damage;
+use super::pkey::entry::{self, EntryHeader};
+use super::pkey::group::{self, Group, LONG_HEADER_BYTES};
+use super::pkey::page::{self, sealed_page_of};
+use super::skey::record::{self, KeyHeap};
+use super::skey::{Direction, From, SkeyStats};
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PsCheck {
+    /// Secondary keys.
+    pub keys: u64,
+    /// Keys whose removal a crash cut off; harmless.
+    pub unfinished: u64,
+    /// Entries, obsolete ones included.
+    pub entries: u64,
+    /// Broken rules, the first hundred of them described.
+    pub problems: Vec<String>,
+}
+
+impl PsCheck {
+    fn report(&mut self, problem: impl FnOnce() -> String) {
+        if self.problems.len() < 100 {
+            self.problems.push(problem());
+        }
+    }
+}
+
+/// Where the bytes of a tree are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PsTreeStats {
+    /// The SKey layer.
+    pub skey: SkeyStats,
+    /// Entries, obsolete ones included.
+    pub entries: u64,
+    /// Entries that are flagged as obsolete.
+    pub flagged: u64,
+    /// Groups.
+    pub groups: u64,
+    /// Pages that take appends.
+    pub head_pages: u64,
+    /// Their bytes.
+    pub head_page_bytes: u64,
+    /// Bytes of them in use: all but the space behind the tails.
+    pub filled_bytes: u64,
+    /// Pages with older entries of one key.
+    pub sealed_pages: u64,
+    /// Their bytes.
+    pub sealed_page_bytes: u64,
+    /// Bytes of reachable groups in all pages.
+    pub group_bytes: u64,
+    /// Extents of entries that are too long for a page.
+    pub extents: u64,
+    /// Their bytes.
+    pub extent_bytes: u64,
+    /// Pages rewritten since the tree was opened.
+    pub rewrites: u64,
+    /// The head page that was counted last.
+    last_head: Place,
+}
+
+impl PsTreeStats {
+    /// All bytes that the tree has in the region.
+    pub fn total_bytes(&self) -> u64 {
+        self.skey.node_bytes
+            + self.skey.record_bytes
+            + self.head_page_bytes
+            + self.sealed_page_bytes
+            + self.extent_bytes
+    }
+
+    /// Bytes in pages that no key leads to.
+    pub fn garbage_bytes(&self) -> u64 {
+        let headers = self.head_pages * page::HEAD_HEADER_BYTES as u64;
+        self.filled_bytes.saturating_sub(headers + self.group_bytes)
+    }
+}
+
+/// Something that a key leads to.
+enum Part<'g> {
+    HeadPage { at: Place, tail: usize },
+    SealedPage { at: Place, bytes: usize },
+    Group { at: Place, group: Group<'g> },
+    Extent { at: Place, bytes: usize },
+}
+
+impl PsTree {
+    /// Calls `visit` with place and bytes of all that the tree has in the region. May run beside writers; what they
+    /// allocate meanwhile may be missed.
+    ///
+    /// # Errors
+    /// `Corruption` from the region, and those of `visit`.
+    pub fn walk_places(&self, visit: &mut dyn FnMut(Place, usize) -> Result<()>) -> Result<PsTreeStats> {
+        let _pin = self.region.pin();
+        let mut stats = PsTreeStats {
+            skey: self.skeys.walk(&self.region, visit)?,
+            rewrites: self.rewrites.load(super::sync::Ordering::Relaxed),
+            ..PsTreeStats::default()
+        };
+        self.for_each_key(|tree, found| tree.reach(found, |part| stats.add(tree, part, visit)))?;
+        Ok(stats)
+    }
+
+    /// Where the bytes are. Goes through the whole tree.
+    ///
+    /// # Errors
+    /// `Corruption` from the region.
+    pub fn stats(&self) -> Result<PsTreeStats> {
+        self.walk_places(&mut |_, _| Ok(()))
+    }
+
+    /// Frees what a crash left unreachable, while others read and write, and returns how many bytes that is. For a
+    /// region that holds nothing but this tree; else see [`announce_reclaim`](Self::announce_reclaim).
+    ///
+    /// # Errors
+    /// `Conflict` while another reclaim runs, `Corruption` from the region: nothing is freed then.
+    pub fn reclaim(&self) -> Result<u64> {
+        self.announce_reclaim();
+        let freed = self.region.reclaim(|reached| self.mark_reached(reached));
+        self.end_reclaim();
+        freed
+    }
+
+    /// The parts of [`reclaim`](Self::reclaim) for a region with other structures besides the tree: before
+    /// [`Region::reclaim`](bolide_storage::pmem::Region::reclaim) this; in its walk
+    /// [`mark_reached`](Self::mark_reached); after it [`end_reclaim`](Self::end_reclaim).
+    pub fn announce_reclaim(&self) {
+        self.heaps().for_each(KeyHeap::announce_reclaim);
+    }
+
+    /// Marks all that the tree has in the region.
+    ///
+    /// # Errors
+    /// `Corruption` from the region.
+    pub fn mark_reached(&self, reached: &mut Reached<'_>) -> Result<()> {
+        const GRANULE: Place = GRANULE_BYTES as Place;
+        // Records share granules.
+        let mut mark = |at: Place, bytes: usize| {
+            let start = at / GRANULE * GRANULE;
+            reached.mark(start, bytes + (at - start) as usize).map(|_| ())
+        };
+        self.heaps().for_each(KeyHeap::begin_walk);
+        self.walk_places(&mut mark)?;
+        self.heaps().flat_map(KeyHeap::recent).try_for_each(|(at, bytes)| mark(at, bytes))
+    }
+
+    /// See [`announce_reclaim`](Self::announce_reclaim).
+    pub fn end_reclaim(&self) {
+        self.heaps().for_each(KeyHeap::end_reclaim);
+    }
+
+    fn heaps(&self) -> impl Iterator<Item = &KeyHeap> {
+        [Some(&self.heap), self.skeys.own_records()].into_iter().flatten()
+    }
+
+    /// Secondary keys and entries, as counted since the tree was opened and noted before.
+    pub fn counts(&self) -> (u64, u64) {
+        use super::sync::Ordering::Relaxed;
+        (self.keys.load(Relaxed), self.entries.load(Relaxed))
+    }
+
+    fn for_each_key(&self, mut visit: impl FnMut(&Self, Place) -> Result<()>) -> Result<()> {
+        let mut batch = Vec::new();
+        let mut key = Vec::new();
+        let mut started = false;
+        loop {
+            batch.clear();
+            let from = if started { From::Behind(&key) } else { From::Start };
+            self.skeys.scan(&self.region, from, Direction::Up, &mut batch)?;
+            started = true;
+            let Some(&last) = batch.last() else { return Ok(()) };
+            key.clear();
+            record::read_key(&self.region, last, &mut key)?;
+            batch.iter().try_for_each(|&found| visit(self, found))?;
+        }
+    }
+
+    /// Calls `visit` with all that a key leads to, pages before their groups.
+    fn reach(&self, found: Place, mut visit: impl FnMut(Part<'_>) -> Result<()>) -> Result<()> {
+        let Some(newest) = self.newest_group(found)? else { return Ok(()) };
+        let region = &self.region;
+        let (head, page_bytes) = (newest.page(), self.sizes.page_bytes);
+        let tail = page::tail(region, head)?;
+        if page::read_header(region, head)?.sealed || tail > page_bytes {
+            return Err(damage(head, "a PKey page that takes appends"));
+        }
+        visit(Part::HeadPage { at: head, tail })?;
+        let mut image = Vec::new();
+        let mut in_head = true;
+        let mut at = newest.at();
+        let mut bound = SequenceNumber::MAX;
+        while at != 0 {
+            in_head &= at >= head && at < head + page_bytes as Place;
+            image.clear();
+            if in_head {
+                // An append may be going on behind the group: its own bytes are all that is looked at.
+                let bytes = (head + page_bytes as Place - at) as usize;
+                region.read(at, bytes, &mut image)?;
+            } else {
+                let page = sealed_page_of(at);
+                let header = page::read_header(region, page)?;
+                if !header.sealed {
+                    return Err(damage(page, "a sealed PKey page"));
+                }
+                visit(Part::SealedPage { at: page, bytes: header.bytes })?;
+                region.read(at, header.bytes - page::SEALED_HEADER_BYTES, &mut image)?;
+            }
+            let group = group::parse_group(at, &image).ok_or_else(|| damage(at, "a group"))?;
+            for (header, entry) in group::split_entries(group.entries) {
+                if header.sequence() > bound {
+                    return Err(damage(at, "the order of the entries of a key"));
+                }
+                bound = header.sequence();
+                if header.is_overflow() {
+                    let extent = entry::extent_of(region, group::body_of(header, entry))?;
+                    visit(Part::Extent { at: extent.at, bytes: extent.bytes })?;
+                }
+            }
+            visit(Part::Group { at, group })?;
+            at = group.older;
+        }
+        Ok(())
+    }
+
+    /// Looks for broken rules. Nobody else uses the tree meanwhile.
+    ///
+    /// # Errors
+    /// `Corruption` where the check cannot go on.
+    pub fn check(&self) -> Result<PsCheck> {
+        let _pin = self.region.pin();
+        let mut check = PsCheck::default();
+        self.skeys.check(&self.region, &mut |problem| check.report(|| problem))?;
+        let mut taken: Vec<(Place, usize)> = Vec::new();
+        self.skeys.walk(&self.region, &mut |at, bytes| {
+            taken.push((at, bytes));
+            Ok(())
+        })?;
+        let mut heads = HashSet::new();
+        let mut last_head = 0;
+        let mut extent = Vec::new();
+        self.for_each_key(|tree, found| {
+            check.keys += 1;
+            let Some(newest) = tree.newest_group(found)? else {
+                check.unfinished += 1;
+                return Ok(());
+            };
+            if newest.page() != last_head && !heads.insert(newest.page()) {
+                check.report(|| format!("page {}: its keys are not neighbours", newest.page()));
+            }
+            let is_first = newest.page() != last_head;
+            last_head = newest.page();
+            tree.reach(found, |part| {
+                match part {
+                    Part::HeadPage { at, tail } => {
+                        if is_first {
+                            taken.push((at, tree.sizes.page_bytes));
+                        }
+                        if newest.at() >= at + tail as Place {
+                            check.report(|| format!("page {at}: a group lies behind the tail"));
+                        }
+                    }
+                    Part::SealedPage { at, bytes } => taken.push((at, bytes)),
+                    Part::Extent { at, bytes } => taken.push((at, bytes)),
+                    Part::Group { at, group } => {
+                        check.entries += group.counts.entries as u64;
+                        if group.counts.obsolete > group.counts.entries {
+                            check.report(|| format!("group {at}: more obsolete entries than entries"));
+                        }
+                    }
+                }
+                Ok(())
+            })?;
+            tree.read_all(found, &mut extent)
+        })?;
+        taken.sort_unstable();
+        for pair in taken.windows(2) {
+            if pair[0].0 + pair[0].1 as Place > pair[1].0 {
+                check.report(|| format!("{:?} and {:?} overlap", pair[0], pair[1]));
+            }
+        }
+        Ok(check)
+    }
+
+    /// Reads every entry of a key as a cursor does.
+    fn read_all(&self, found: Place, body: &mut Vec<u8>) -> Result<()> {
+        let Some(newest) = self.newest_group(found)? else { return Ok(()) };
+        let mut reader = ChainReader::new(&self.region, newest, self.sizes.page_bytes)?;
+        while let Some(entry) = reader.next(&self.region)? {
+            chain::read_body(&self.region, &entry, body)?;
+        }
+        Ok(())
+    }
+
+    /// Describes every key with its groups, a line each.
+    ///
+    /// # Errors
+    /// `Corruption` from the region.
+    pub fn dump(&self, out: &mut String) -> Result<()> {
+        let _pin = self.region.pin();
+        let _ = writeln!(out, "ps-tree {:?} page_bytes={}", self.options.skey, self.options.page_bytes);
+        let mut key = Vec::new();
+        self.for_each_key(|tree, found| {
+            key.clear();
+            record::read_key(&tree.region, found, &mut key)?;
+            let _ = writeln!(out, "key {}", key.escape_ascii());
+            tree.reach(found, |part| {
+                let _ = match part {
+                    Part::HeadPage { at, tail } => writeln!(out, "  page {at} head, {tail} bytes filled"),
+                    Part::SealedPage { at, bytes } => writeln!(out, "  page {at} sealed, {bytes} bytes"),
+                    Part::Extent { at, bytes } => writeln!(out, "    extent {at}, {bytes} bytes"),
+                    Part::Group { at, group } => describe_group(out, at, &group),
+                };
+                Ok(())
+            })
+        })
+    }
+}
+
+fn describe_group(out: &mut String, at: Place, group: &Group<'_>) -> std::fmt::Result {
+    let counts = group.counts;
+    let describe = |header: EntryHeader| {
+        let flag = if header.is_obsolete() { " obsolete" } else { "" };
+        format!("#{}{flag}", header.sequence())
+    };
+    let entries: Vec<String> = group::headers(group.entries).map(describe).collect();
+    writeln!(
+        out,
+        "    group {at}, {} entries, {} obsolete: {}",
+        counts.entries,
+        counts.obsolete,
+        entries.join(" ")
+    )
+}
+
+impl PsTreeStats {
+    fn add(
+        &mut self,
+        tree: &PsTree,
+        part: Part<'_>,
+        visit: &mut dyn FnMut(Place, usize) -> Result<()>,
+    ) -> Result<()> {
+        match part {
+            Part::HeadPage { at, tail } => {
+                // The keys of a page are neighbours: it is counted with the first.
+                if self.last_head != at {
+                    self.last_head = at;
+                    self.head_pages += 1;
+                    self.head_page_bytes += tree.sizes.page_bytes as u64;
+                    self.filled_bytes += tail as u64;
+                    visit(at, tree.sizes.page_bytes)?;
+                }
+            }
+            Part::SealedPage { at, bytes } => {
+                self.sealed_pages += 1;
+                self.sealed_page_bytes += bytes as u64;
+                self.filled_bytes += bytes as u64;
+                visit(at, bytes)?;
+            }
+            Part::Extent { at, bytes } => {
+                self.extents += 1;
+                self.extent_bytes += bytes as u64;
+                visit(at, bytes)?;
+            }
+            Part::Group { group, .. } => {
+                self.groups += 1;
+                self.entries += group.counts.entries as u64;
+                self.flagged +=
+                    group::headers(group.entries).filter(|header| header.is_obsolete()).count() as u64;
+                let header = if group.counts.entries == 1 { 8 } else { LONG_HEADER_BYTES };
+                self.group_bytes += (header + group.entries.len()) as u64;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,328 @@
+//! The PS-Tree: an index in byte-addressable memory (Perseid §4.2).
+//!
+//! ```text
+//! SKey layer   skey/    secondary key → record { newest group, key }        B+-tree, or trie
+//!                                          │
+//! PKey layer   pkey/    head page  [ group … group … ]  shared by neighbouring keys, appended to
+//!                                          │ older
+//!                       sealed page [ group ] → [ group ] → …               one key's older entries
+//! ```
+//!
+//! * [`PsTree`] — create, open, what is common to all operations
+//! * `append` — puts entries into a page and makes them the newest of their key
+//! * `insert` — Algorithm 1
+//! * `rewrite` — splits, regroups and collects garbage; takes in runs of older entries
+//! * `examine` — collects garbage in the older pages of long chains
+//! * `merge`, `sweep` — back-fills, and collection in the background
+//! * `cursor` — entries of a key or a range, by value or by age
+//! * `inspect` — check, dump, statistics, reclaim
+//!
+//! An entry is committed once its key's record points to its group, and the record of a new key once the SKey
+//! layer holds it. Whatever is written before that is unreachable after a crash, and freed by
+//! [`PsTree::reclaim`]. Entries of a key are linked in the order of their sequence numbers, newest first; redoing an
+//! insert changes nothing.
+//!
+//! Readers take no locks. Writers of different pages do not wait for each other; a page that is rewritten waits for
+//! those who append to it.
+
+mod append;
+mod cursor;
+mod examine;
+mod insert;
+mod inspect;
+mod merge;
+mod obsolescence;
+mod pkey;
+mod rewrite;
+mod skey;
+mod sweep;
+mod sync;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::{Error, ErrorKind, Result};
+use bolide_storage::pmem::{Place, Region, RegionWriter};
+
+pub use cursor::{PsBounds, PsCursor, PsEntry, PsFlag, PsTouched};
+pub use insert::PsInserted;
+pub use inspect::{PsCheck, PsTreeStats};
+pub use merge::PsOlder;
+pub use obsolescence::{KeepAll, Obsolescence};
+pub use pkey::pointer::EntryPlace;
+pub use skey::SkeyStats;
+
+use pkey::damage;
+use pkey::layout::PageSizes;
+use pkey::locks::PageLocks;
+use pkey::page::PAGE_UNIT_BYTES;
+use skey::SkeyLayer;
+use skey::btree::BTree;
+use skey::record::KeyHeap;
+use skey::trie::Trie;
+use sync::{AtomicU64, Ordering};
+
+/// Root slot with the format word.
+const FORMAT_SLOT: usize = 0;
+/// Root slot of the SKey layer.
+const SKEY_SLOT: usize = 1;
+/// Root slot with the number of keys at the last [`PsTree::note_counts`].
+const KEYS_SLOT: usize = 2;
+/// Root slot with the number of entries, as above.
+const ENTRIES_SLOT: usize = 3;
+/// "PSTree" in the format word, above version (1 byte) and options (1 byte).
+const MAGIC: u64 = u64::from_le_bytes(*b"\0\0PSTree");
+const FORMAT_VERSION: u64 = 1;
+
+/// The structure of the SKey layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[non_exhaustive]
+pub enum SkeyKind {
+    /// A B+-tree after FAST&FAIR.
+    #[default]
+    BTree,
+    /// A trie of B-link trees after P-Masstree.
+    Trie,
+}
+
+/// How a new tree is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PsTreeOptions {
+    /// The structure of the SKey layer. Default: the B+-tree.
+    pub skey: SkeyKind,
+    /// Bytes of a PKey page that takes appends: 512, 1024, 2048 or 4096. Larger pages hold more neighbouring
+    /// keys, so they are split more seldom; smaller ones keep the entries of a key closer. Default: 4096.
+    pub page_bytes: usize,
+}
+
+impl Default for PsTreeOptions {
+    fn default() -> Self {
+        Self { skey: SkeyKind::default(), page_bytes: 4096 }
+    }
+}
+
+impl PsTreeOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the structure of the SKey layer.
+    #[must_use]
+    pub fn skey(mut self, skey: SkeyKind) -> Self {
+        self.skey = skey;
+        self
+    }
+
+    /// Sets the bytes of a PKey page.
+    #[must_use]
+    pub fn page_bytes(mut self, bytes: usize) -> Self {
+        self.page_bytes = bytes;
+        self
+    }
+
+    fn format_word(self) -> u64 {
+        let skey = match self.skey {
+            SkeyKind::BTree => 0,
+            SkeyKind::Trie => 1,
+        };
+        MAGIC | FORMAT_VERSION << 8 | skey << 5 | (self.page_bytes / PAGE_UNIT_BYTES) as u64
+    }
+
+    fn from_format_word(word: u64) -> Result<Self> {
+        if word & !0xffff != MAGIC {
+            return Err(damage(0, "the region holds no PS-Tree"));
+        }
+        let skey = match word >> 5 & 7 {
+            0 => SkeyKind::BTree,
+            1 => SkeyKind::Trie,
+            _ => return Err(Error::unsupported("index region", "a SKey layer of a newer version")),
+        };
+        if word >> 8 & 0xff != FORMAT_VERSION {
+            return Err(Error::unsupported("index region", "a PS-Tree of a newer version"));
+        }
+        let page_bytes = (word & 0x1f) as usize * PAGE_UNIT_BYTES;
+        Ok(Self { skey, page_bytes })
+    }
+
+    fn check(self) -> Result<()> {
+        if [512, 1024, 2048, 4096].contains(&self.page_bytes) {
+            return Ok(());
+        }
+        let message = format!("page_bytes is {}; it may be 512, 1024, 2048 or 4096", self.page_bytes);
+        Err(Error::new(ErrorKind::InvalidInput, message))
+    }
+}
+
+/// A multi-map from secondary keys to entries `(primary key, sequence number, covering)` in a region; see the
+/// [module](self).
+///
+/// It has the root slots 0 to 15 of its region; the others are free for what belongs to the same index.
+///
+/// ```
+/// use std::sync::Arc;
+/// use bolide_index::Order;
+/// use bolide_index::ps_tree::{KeepAll, PsBounds, PsTree, PsTreeOptions};
+/// use bolide_storage::pmem::{Region, RegionOptions};
+///
+/// let region = Arc::new(Region::in_memory(RegionOptions::new())?);
+/// let tree = PsTree::create(Arc::clone(&region), PsTreeOptions::new())?;
+/// let writer = region.writer();
+/// tree.insert(&writer, b"red", b"apple", 7, b"", &KeepAll, 0)?;
+/// tree.insert(&writer, b"red", b"cherry", 9, b"", &KeepAll, 0)?;
+/// let mut cursor = tree.cursor(PsBounds::One(b"red"), Order::Newest, 100)?;
+/// let newest = cursor.next_entry()?.expect("two entries");
+/// assert_eq!((newest.primary_key, newest.sequence), (&b"cherry"[..], 9));
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+pub struct PsTree {
+    region: Arc<Region>,
+    options: PsTreeOptions,
+    sizes: PageSizes,
+    skeys: Box<dyn SkeyLayer>,
+    heap: KeyHeap,
+    locks: PageLocks,
+    keys: AtomicU64,
+    entries: AtomicU64,
+    rewrites: AtomicU64,
+}
+
+impl fmt::Debug for PsTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PsTree").field("region", &self.region.name()).field("options", &self.options).finish()
+    }
+}
+
+impl PsTree {
+    /// A new tree in a region that has none.
+    ///
+    /// # Errors
+    /// `InvalidInput` for options out of range, `Conflict` if the region has a tree, `NoSpace` from the region.
+    pub fn create(region: Arc<Region>, options: PsTreeOptions) -> Result<Self> {
+        options.check()?;
+        if region.root(FORMAT_SLOT)? != 0 {
+            return Err(Error::new(ErrorKind::Conflict, "the region holds a PS-Tree already"));
+        }
+        let writer = region.writer();
+        let skeys = Self::create_skeys(&region, &writer, options.skey)?;
+        // Last: a region whose creation was cut off is still empty.
+        writer.set_root(FORMAT_SLOT, options.format_word())?;
+        writer.fence();
+        drop(writer);
+        Ok(Self::assemble(region, options, skeys))
+    }
+
+    /// The tree of a region. Reads its entry points and nothing else: the time does not depend on its size.
+    ///
+    /// # Errors
+    /// `Corruption` if the region has none, `Unsupported` if a newer version made it.
+    pub fn open(region: Arc<Region>) -> Result<Self> {
+        let options = PsTreeOptions::from_format_word(region.root(FORMAT_SLOT)?)?;
+        options.check().map_err(|_| damage(0, "the page length of a PS-Tree"))?;
+        let skeys = Self::open_skeys(&region, options.skey);
+        let tree = Self::assemble(region, options, skeys);
+        tree.keys.store(tree.region.root(KEYS_SLOT)?, Ordering::Relaxed);
+        tree.entries.store(tree.region.root(ENTRIES_SLOT)?, Ordering::Relaxed);
+        Ok(tree)
+    }
+
+    /// True if the region holds a tree.
+    ///
+    /// # Errors
+    /// `Corruption` if the region has no roots.
+    pub fn is_in(region: &Region) -> Result<bool> {
+        Ok(region.root(FORMAT_SLOT)? != 0)
+    }
+
+    fn create_skeys(
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        kind: SkeyKind,
+    ) -> Result<Box<dyn SkeyLayer>> {
+        Ok(match kind {
+            SkeyKind::BTree => Box::new(BTree::create(region, writer, SKEY_SLOT)?),
+            SkeyKind::Trie => Box::new(Trie::create(region, writer, SKEY_SLOT)?),
+        })
+    }
+
+    fn open_skeys(region: &Region, kind: SkeyKind) -> Box<dyn SkeyLayer> {
+        match kind {
+            SkeyKind::BTree => Box::new(BTree::open(region, SKEY_SLOT)),
+            SkeyKind::Trie => Box::new(Trie::open(region, SKEY_SLOT)),
+        }
+    }
+
+    fn assemble(region: Arc<Region>, options: PsTreeOptions, skeys: Box<dyn SkeyLayer>) -> Self {
+        Self {
+            region,
+            options,
+            sizes: PageSizes { page_bytes: options.page_bytes },
+            skeys,
+            heap: KeyHeap::new(),
+            locks: PageLocks::new(),
+            keys: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+            rewrites: AtomicU64::new(0),
+        }
+    }
+
+    /// The region.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// How the tree was made.
+    pub fn options(&self) -> PsTreeOptions {
+        self.options
+    }
+
+    /// Writes the numbers of keys and entries down, for the next opening: to be called before a cut. They serve
+    /// estimates; after a crash they may be off by what came since.
+    ///
+    /// # Errors
+    /// `Corruption` if the region has no roots.
+    pub fn note_counts(&self, writer: &RegionWriter<'_>) -> Result<()> {
+        writer.set_root(KEYS_SLOT, self.keys.load(Ordering::Relaxed))?;
+        writer.set_root(ENTRIES_SLOT, self.entries.load(Ordering::Relaxed))
+    }
+
+    /// About how many entries there are from `low` on and below `end`, obsolete ones included. Reads a few
+    /// nodes.
+    ///
+    /// # Errors
+    /// `Corruption` from the region.
+    pub fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
+        let _pin = self.region.pin();
+        let keys = self.skeys.estimate(&self.region, low, end)?;
+        let (all, entries) = (self.keys.load(Ordering::Relaxed), self.entries.load(Ordering::Relaxed));
+        Ok(keys.saturating_mul(entries.max(all)) / all.max(1))
+    }
+
+    fn count_keys(&self, added: i64) {
+        self.keys.fetch_add(added as u64, Ordering::Relaxed);
+    }
+
+    fn count_entries(&self, added: i64) {
+        self.entries.fetch_add(added as u64, Ordering::Relaxed);
+    }
+
+    /// The value of a record, if its key is not being removed.
+    fn newest_group(&self, record: Place) -> Result<Option<pkey::pointer::GroupPointer>> {
+        Ok(pkey::pointer::GroupPointer::from_word(skey::record::value(&self.region, record)?))
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn test_region() -> Region {
+    Region::in_memory(bolide_storage::pmem::RegionOptions::new().name("test")).unwrap()
+}
+
+#[cfg(all(test, not(bolide_shuttle)))]
+mod line_model;
+#[cfg(all(test, not(bolide_shuttle)))]
+mod oracle;
+#[cfg(all(test, not(bolide_shuttle)))]
+mod tests;
+#[cfg(all(test, not(bolide_shuttle)))]
+mod threads;

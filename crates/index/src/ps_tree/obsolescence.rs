@@ -1,0 +1,35 @@
+//! What the tree asks before it removes an entry.
+
+use bolide_base::SequenceNumber;
+
+use crate::validation::Verdict;
+
+/// Knows which entries are obsolete, and is told which are gone: the version table of the index, mostly
+/// (Perseid §4.3).
+pub trait Obsolescence: Send + Sync {
+    /// [`Obsolete`](Verdict::Obsolete) if the write of `primary_key` at `sequence` was replaced or deleted by a write
+    /// at or below `oldest_in_use`: then no reader there is, and none to come, takes the entry for current, and
+    /// it may be removed. Any other answer keeps it.
+    ///
+    /// Called under locks of the tree, for every entry of a page that is rewritten: it has to be quick, and must not
+    /// call the tree.
+    fn verdict(&self, primary_key: &[u8], sequence: SequenceNumber, oldest_in_use: SequenceNumber)
+    -> Verdict;
+
+    /// An entry is gone. `flagged` says that it had been flagged as obsolete before; whoever flagged it has been told
+    /// so. Called once for each removed entry, after its removal is durable where the region has that; a crash
+    /// in between leaves it uncalled.
+    fn removed(&self, primary_key: &[u8], sequence: SequenceNumber, flagged: bool);
+}
+
+/// Removes nothing but what was flagged.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KeepAll;
+
+impl Obsolescence for KeepAll {
+    fn verdict(&self, _: &[u8], _: SequenceNumber, _: SequenceNumber) -> Verdict {
+        Verdict::Unknown
+    }
+
+    fn removed(&self, _: &[u8], _: SequenceNumber, _: bool) {}
+}

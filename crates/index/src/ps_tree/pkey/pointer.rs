@@ -1,0 +1,127 @@
+//! Places of groups and entries together with the page they lie in, each in one word.
+//!
+//! ```text
+//! group pointer   bits  0..40  place of the group / 8
+//!                 bits 40..50  words from the start of its page to the group
+//!
+//! entry place     bits  0..40  place of the entry / 8
+//!                 bits 40..50  words from the start of its page to the entry
+//!                 bits 50..60  words from the start of its page to its group
+//! ```
+//!
+//! Zero is no place. Places of 8 TiB and above cannot be written: [`MAX_PLACE`].
+
+use bolide_base::{Error, Result};
+use bolide_storage::pmem::Place;
+
+/// Places in the tree's region are below this.
+pub(crate) const MAX_PLACE: Place = 1 << 43;
+
+const PLACE_BITS: u32 = 40;
+const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+const OFFSET_MASK: u64 = (1 << 10) - 1;
+
+/// A link to a group, in the 40 bits that group headers have for it.
+#[inline]
+pub(crate) fn link_of(at: Place) -> u64 {
+    debug_assert!(at.is_multiple_of(8) && at < MAX_PLACE);
+    (at / 8) & PLACE_MASK
+}
+
+/// The place that the low 40 bits of `word` link to.
+#[inline]
+pub(crate) fn linked_place(word: u64) -> Place {
+    (word & PLACE_MASK) * 8
+}
+
+/// Refuses a place that does not fit in a link.
+pub(crate) fn check_place(at: Place, bytes: usize) -> Result<()> {
+    if at + bytes as u64 > MAX_PLACE {
+        return Err(Error::limit_exceeded("the size of an index region in bytes", at, MAX_PLACE));
+    }
+    Ok(())
+}
+
+/// Where a group lies, and in which page; the value of a secondary key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct GroupPointer(u64);
+
+impl GroupPointer {
+    /// The group at `at` of the page at `page`.
+    #[inline]
+    pub(crate) fn new(page: Place, at: Place) -> Self {
+        Self(link_of(at) | ((at.wrapping_sub(page) / 8) & OFFSET_MASK) << PLACE_BITS)
+    }
+
+    /// What a word holds; `None` for zero: a key that is being removed.
+    #[inline]
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        (word != 0).then_some(Self(word))
+    }
+
+    #[inline]
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The place of the group.
+    #[inline]
+    pub(crate) fn at(self) -> Place {
+        linked_place(self.0)
+    }
+
+    /// The place of its page.
+    #[inline]
+    pub(crate) fn page(self) -> Place {
+        self.at().wrapping_sub((self.0 >> PLACE_BITS & OFFSET_MASK) * 8)
+    }
+}
+
+/// Where an entry lies, for flagging it as obsolete while the cursor that gave it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EntryPlace(u64);
+
+impl EntryPlace {
+    #[inline]
+    pub(crate) fn new(page: Place, group: Place, at: Place) -> Self {
+        let offset = |place: Place| (place.wrapping_sub(page) / 8) & OFFSET_MASK;
+        Self(link_of(at) | offset(at) << PLACE_BITS | offset(group) << (PLACE_BITS + 10))
+    }
+
+    /// The place of the entry's header.
+    #[inline]
+    pub(crate) fn at(self) -> Place {
+        linked_place(self.0)
+    }
+
+    /// The place of its page.
+    #[inline]
+    pub(crate) fn page(self) -> Place {
+        self.at().wrapping_sub((self.0 >> PLACE_BITS & OFFSET_MASK) * 8)
+    }
+
+    /// The place of its group.
+    #[inline]
+    pub(crate) fn group(self) -> Place {
+        self.page().wrapping_add((self.0 >> (PLACE_BITS + 10) & OFFSET_MASK) * 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_and_pages_come_back() {
+        let page = MAX_PLACE - 4096;
+        for offset in [0_u64, 16, 40, 4088] {
+            let pointer = GroupPointer::new(page, page + offset);
+            assert_eq!((pointer.at(), pointer.page()), (page + offset, page));
+            let place = EntryPlace::new(page, page + offset, page + 4088);
+            assert_eq!((place.at(), place.page(), place.group()), (page + 4088, page, page + offset));
+        }
+        assert_eq!(GroupPointer::from_word(0), None);
+        assert!(check_place(page, 4096).is_ok());
+        assert!(check_place(page, 4097).is_err());
+    }
+}

@@ -1,0 +1,530 @@
+//! The copy-on-write split of a page (Perseid §4.2.2): its entries are put together by key, obsolete ones are left
+//! out, and the keys are pointed to new pages.
+//!
+//! The same path takes in runs of older entries, empties pages and joins those that have become small:
+//! whatever moves entries. Its steps:
+//!
+//! 1. Own the page: no append and no flag until the end. Find its keys, which are neighbours.
+//! 2. Gather each key's entries of the page, without the obsolete ones. A key that is left without any takes those of
+//!    its newest sealed page.
+//! 3. Move the older entries of keys with many to sealed pages.
+//! 4. Write the new head pages; make all that durable.
+//! 5. Point the keys to them, in the order of the keys and each durably: wherever a crash cuts that off, the keys
+//!    of the old page and those of each new page are neighbours still. Keys without entries get no pointer.
+//! 6. Retire and free the old pages, take keys without entries out of the SKey layer.
+
+use std::cmp::Ordering;
+
+use bolide_base::{Result, SequenceNumber};
+use bolide_storage::pmem::{Place, RegionWriter};
+
+use super::PsTree;
+use super::append::Run;
+use super::obsolescence::Obsolescence;
+use super::pkey::chain::newest_sequence;
+use super::pkey::damage;
+use super::pkey::entry::{self, EntryHeader, Extent};
+use super::pkey::group::{self, Group, LONG_HEADER_BYTES, group_bytes};
+use super::pkey::locks::OwnedPages;
+use super::pkey::page::{self, ChainNote, sealed_page_of};
+use super::pkey::pointer::{GroupPointer, check_place};
+use super::skey::{Direction, From, record};
+use super::sync;
+use crate::validation::Verdict;
+
+/// Entries that a rewrite puts among those of a key of the page.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Additions<'e> {
+    pub(super) record: Place,
+    pub(super) run: Run<'e>,
+}
+
+/// The entries of a key while its page is rewritten.
+#[derive(Debug, Default)]
+pub(super) struct KeyRun {
+    pub(super) record: Place,
+    /// Entries of the page, newest first.
+    pub(super) entries: Vec<u8>,
+    pub(super) count: usize,
+    /// The newest sealed group behind them.
+    pub(super) older: Place,
+    /// Sealed groups were taken into `entries`.
+    pub(super) pulled: bool,
+    /// Where the search for garbage in the sealed pages goes on.
+    pub(super) examined: Place,
+}
+
+/// An entry that is left out.
+#[derive(Debug)]
+pub(super) struct Removed {
+    primary_key: Vec<u8>,
+    sequence: SequenceNumber,
+    flagged: bool,
+    extent: Option<Extent>,
+}
+
+/// The page is not what the caller took it for, or somebody uses a page that is needed: try again.
+#[derive(Debug)]
+pub(super) struct Changed;
+
+/// One rewrite.
+pub(super) struct Rewrite<'t, 'w, 'r> {
+    pub(super) tree: &'t PsTree,
+    pub(super) writer: &'w RegionWriter<'r>,
+    obsolescence: &'w dyn Obsolescence,
+    oldest_in_use: SequenceNumber,
+    ascending: Option<&'w [u8]>,
+    /// Only if something is to be removed or joined.
+    only_if_useful: bool,
+    /// Pages that are replaced: place and bytes.
+    replaced: Vec<(Place, usize)>,
+    pub(super) removed: Vec<Removed>,
+    /// Extents of additions that turned out to be there already.
+    unused: Vec<Extent>,
+    /// Scratch memory for extents.
+    extent: Vec<u8>,
+}
+
+impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
+    pub(super) fn new(
+        tree: &'t PsTree,
+        writer: &'w RegionWriter<'r>,
+        obsolescence: &'w dyn Obsolescence,
+        oldest_in_use: SequenceNumber,
+    ) -> Self {
+        Self {
+            tree,
+            writer,
+            obsolescence,
+            oldest_in_use,
+            ascending: None,
+            only_if_useful: false,
+            replaced: Vec::new(),
+            removed: Vec::new(),
+            unused: Vec::new(),
+            extent: Vec::new(),
+        }
+    }
+
+    /// Says which key asks for room: if it is behind all keys of the page, full pages are left behind.
+    pub(super) fn ascending(mut self, key: &'w [u8]) -> Self {
+        self.ascending = Some(key);
+        self
+    }
+
+    /// Leaves the page alone unless that gives room.
+    pub(super) fn only_if_useful(mut self) -> Self {
+        self.only_if_useful = true;
+        self
+    }
+
+    /// Rewrites `page`, to which the key of `seed` leads. Returns how many of the additions were not there yet;
+    /// `None` if the page changed before, or is in use: the caller looks again.
+    pub(super) fn run(
+        mut self,
+        page: Place,
+        seed: Place,
+        additions: Option<Additions<'_>>,
+    ) -> Result<Option<usize>> {
+        let tree = self.tree;
+        let mut owned = tree.locks.own(page);
+        if tree.newest_group(seed)?.is_none_or(|newest| newest.page() != page) {
+            return Ok(None);
+        }
+        let mut runs = self.gather_page(page, seed)?;
+        let mut added = 0;
+        if let Some(additions) = additions {
+            let Some(run) = runs.iter_mut().find(|run| run.record == additions.record) else {
+                return Ok(None);
+            };
+            match self.merge_into(run, additions.run, &mut owned)? {
+                Ok(count) => added = count,
+                Err(Changed) => return Ok(None),
+            }
+        }
+        for run in &mut runs {
+            while run.count == 0 && run.older != 0 {
+                if let Err(Changed) = self.pull(run, &mut owned)? {
+                    return Ok(None);
+                }
+            }
+        }
+        if self.only_if_useful {
+            for run in runs.iter_mut().filter(|run| run.older != 0 && !run.pulled) {
+                self.examine(run, &mut owned)?;
+                self.note_examined(run)?;
+            }
+            let joined = self.join_next(&mut runs, &mut owned)?;
+            if !joined && self.removed.is_empty() {
+                return Ok(Some(0));
+            }
+        }
+        self.finish(runs, &mut owned)?;
+        Ok(Some(added))
+    }
+
+    /// Steps 3 to 6.
+    fn finish(mut self, mut runs: Vec<KeyRun>, owned: &mut OwnedPages<'_>) -> Result<()> {
+        for run in &mut runs {
+            if run.entries.len() + LONG_HEADER_BYTES > self.tree.sizes.seal_above() {
+                self.examine(run, owned)?;
+                self.seal(run)?;
+            }
+            if run.pulled && run.older != 0 {
+                // What an older top of the chain notes of the search may be long gone.
+                let at = sealed_page_of(run.older);
+                let pages = page::read_note(&self.tree.region, at)?.pages;
+                page::store_note(self.writer, at, ChainNote { examined: 0, pages })?;
+            }
+        }
+        let pointers = self.write_head_pages(&runs)?;
+        self.writer.fence();
+        for (run, pointer) in runs.iter().zip(&pointers) {
+            self.writer.store_release(run.record, pointer.map_or(0, GroupPointer::word))?;
+            self.writer.persist(run.record, 8)?;
+            self.writer.fence();
+        }
+        let mut key = Vec::new();
+        for (run, _) in runs.iter().zip(&pointers).filter(|(_, pointer)| pointer.is_none()) {
+            key.clear();
+            record::read_key(&self.tree.region, run.record, &mut key)?;
+            self.tree.forget_key(self.writer, &key, run.record)?;
+        }
+        let replaced = std::mem::take(&mut self.replaced);
+        self.release(&replaced)?;
+        self.unused.iter().for_each(|extent| self.writer.free(extent.at, extent.bytes));
+        self.tree.rewrites.fetch_add(1, sync::Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Step 6 for pages that nothing leads to any more, and for the entries left out so far.
+    pub(super) fn release(&mut self, pages: &[(Place, usize)]) -> Result<()> {
+        for &(at, bytes) in pages {
+            page::retire(self.writer, at)?;
+            self.writer.free(at, bytes);
+        }
+        self.tree.count_entries(-(self.removed.len() as i64));
+        for removed in self.removed.drain(..) {
+            if let Some(extent) = removed.extent {
+                self.writer.free(extent.at, extent.bytes);
+            }
+            self.obsolescence.removed(&removed.primary_key, removed.sequence, removed.flagged);
+        }
+        Ok(())
+    }
+
+    /// Steps 1 and 2: the keys of the page, in order, with their entries.
+    fn gather_page(&mut self, page: Place, seed: Place) -> Result<Vec<KeyRun>> {
+        let region = &self.tree.region;
+        let header = page::read_header(region, page)?;
+        let tail = page::tail(region, page)?;
+        if header.sealed
+            || header.retired
+            || tail > header.bytes
+            || header.bytes != self.tree.sizes.page_bytes
+        {
+            return Err(damage(page, "a PKey page that takes appends"));
+        }
+        let mut image = Vec::with_capacity(tail);
+        region.read(page, tail, &mut image)?;
+        let mut runs = Vec::new();
+        for record in self.keys_of(page, seed)? {
+            runs.push(self.gather_key(page, record, &image)?);
+        }
+        self.replaced.push((page, header.bytes));
+        Ok(runs)
+    }
+
+    /// The records whose newest groups lie in `page`: the neighbours of `seed`.
+    fn keys_of(&self, page: Place, seed: Place) -> Result<Vec<Place>> {
+        let tree = self.tree;
+        let mut key = Vec::new();
+        record::read_key(&tree.region, seed, &mut key)?;
+        let mut below = self.neighbours_of(page, &key, Direction::Down)?;
+        below.reverse();
+        below.push(seed);
+        below.extend(self.neighbours_of(page, &key, Direction::Up)?);
+        Ok(below)
+    }
+
+    fn neighbours_of(&self, page: Place, seed: &[u8], direction: Direction) -> Result<Vec<Place>> {
+        let tree = self.tree;
+        let mut found = Vec::new();
+        let mut batch = Vec::new();
+        let mut key = seed.to_vec();
+        loop {
+            batch.clear();
+            tree.skeys.scan(&tree.region, From::Behind(&key), direction, &mut batch)?;
+            for &record in &batch {
+                match tree.newest_group(record)? {
+                    Some(newest) if newest.page() == page => found.push(record),
+                    // A key that is being removed.
+                    None => {}
+                    Some(_) => return Ok(found),
+                }
+            }
+            let Some(&last) = batch.last() else { return Ok(found) };
+            key.clear();
+            record::read_key(&tree.region, last, &mut key)?;
+        }
+    }
+
+    /// The entries that a key has in the page whose bytes are `image`.
+    fn gather_key(&mut self, page: Place, record: Place, image: &[u8]) -> Result<KeyRun> {
+        let mut run = KeyRun { record, ..KeyRun::default() };
+        let newest =
+            self.tree.newest_group(record)?.ok_or_else(|| damage(record, "a key without a group"))?;
+        let mut at = newest.at();
+        while at >= page && at < page + self.tree.sizes.page_bytes as Place {
+            let bytes = image.get((at - page) as usize..).unwrap_or_default();
+            let group = group::parse_group(at, bytes).ok_or_else(|| damage(at, "a group"))?;
+            self.take(&group, &mut run)?;
+            // Groups are appended, so older ones lie further down.
+            if group.older >= at && group.older < page + self.tree.sizes.page_bytes as Place {
+                return Err(damage(at, "the links of a PKey page"));
+            }
+            at = group.older;
+        }
+        run.older = at;
+        Ok(run)
+    }
+
+    /// Adds what is wanted of a group to a run.
+    pub(super) fn take(&mut self, group: &Group<'_>, run: &mut KeyRun) -> Result<()> {
+        for (header, entry) in group::split_entries(group.entries) {
+            if self.is_wanted(header, entry)? {
+                run.entries.extend_from_slice(entry);
+                run.count += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// False for an obsolete entry, which is noted.
+    fn is_wanted(&mut self, header: EntryHeader, entry: &[u8]) -> Result<bool> {
+        let flagged = header.is_obsolete();
+        let inline = group::body_of(header, entry);
+        let region = &self.tree.region;
+        let body = if header.is_overflow() {
+            entry::read_extent(region, inline, &mut self.extent)?
+        } else {
+            entry::split_body(header, inline).ok_or_else(|| damage(0, "the body of an entry"))?
+        };
+        let obsolete = flagged || {
+            let verdict = self.obsolescence.verdict(body.primary_key, header.sequence(), self.oldest_in_use);
+            verdict == Verdict::Obsolete
+        };
+        if obsolete {
+            let extent = if header.is_overflow() { Some(entry::extent_of(region, inline)?) } else { None };
+            let primary_key = body.primary_key.to_vec();
+            self.removed.push(Removed { primary_key, sequence: header.sequence(), flagged, extent });
+        }
+        Ok(!obsolete)
+    }
+
+    /// Takes the newest sealed group of a key into its run.
+    fn pull(
+        &mut self,
+        run: &mut KeyRun,
+        owned: &mut OwnedPages<'_>,
+    ) -> Result<std::result::Result<(), Changed>> {
+        let at = sealed_page_of(run.older);
+        if owned.try_add(at).is_err() {
+            return Ok(Err(Changed));
+        }
+        let (image, bytes) = self.read_sealed(run.older)?;
+        let group = group::parse_group(run.older, &image).ok_or_else(|| damage(run.older, "a group"))?;
+        self.take(&group, run)?;
+        self.replaced.push((at, bytes));
+        run.older = group.older;
+        run.pulled = true;
+        Ok(Ok(()))
+    }
+
+    /// The bytes from the start of the sealed group at `group` to the end of its page, and the page's length.
+    pub(super) fn read_sealed(&self, group: Place) -> Result<(Vec<u8>, usize)> {
+        let region = &self.tree.region;
+        let at = sealed_page_of(group);
+        let header = page::read_header(region, at)?;
+        if !header.sealed || header.retired || header.bytes > self.tree.sizes.page_bytes {
+            return Err(damage(at, "a sealed PKey page"));
+        }
+        let mut image = Vec::with_capacity(header.bytes);
+        region.read(group, header.bytes - page::SEALED_HEADER_BYTES, &mut image)?;
+        Ok((image, header.bytes))
+    }
+
+    /// Puts additions among the entries of a run, and says how many were not there.
+    fn merge_into(
+        &mut self,
+        run: &mut KeyRun,
+        additions: Run<'_>,
+        owned: &mut OwnedPages<'_>,
+    ) -> Result<std::result::Result<usize, Changed>> {
+        let lowest = group::headers(additions.entries).last().map_or(0, EntryHeader::sequence);
+        while run.older != 0 && sealed_newest(self.tree, run.older)? >= lowest {
+            if let Err(Changed) = self.pull(run, owned)? {
+                return Ok(Err(Changed));
+            }
+        }
+        let there = std::mem::take(&mut run.entries);
+        let before = run.count;
+        run.count = 0;
+        let mut old = group::split_entries(&there).peekable();
+        let mut put = |entry: &[u8]| {
+            run.entries.extend_from_slice(entry);
+            run.count += 1;
+        };
+        for (header, entry) in group::split_entries(additions.entries) {
+            let mut present = false;
+            while let Some(&(old_header, old_entry)) = old.peek() {
+                if old_header.sequence() < header.sequence() {
+                    break;
+                }
+                present |= old_header.sequence() == header.sequence()
+                    && self.same_primary_key((old_header, old_entry), (header, entry))?;
+                put(old_entry);
+                old.next();
+            }
+            if present {
+                // Freed at the end: until then the caller may have to try again with the same bytes.
+                if header.is_overflow() {
+                    self.unused.push(entry::extent_of(&self.tree.region, group::body_of(header, entry))?);
+                }
+            } else {
+                put(entry);
+            }
+        }
+        old.for_each(|(_, entry)| put(entry));
+        Ok(Ok(run.count - before))
+    }
+
+    fn same_primary_key(&self, left: (EntryHeader, &[u8]), right: (EntryHeader, &[u8])) -> Result<bool> {
+        let region = &self.tree.region;
+        let (mut left_extent, mut right_extent) = (Vec::new(), Vec::new());
+        let key = |(header, entry): (EntryHeader, &[u8]), extent: &mut Vec<u8>| -> Result<Vec<u8>> {
+            let inline = group::body_of(header, entry);
+            let body = if header.is_overflow() {
+                entry::read_extent(region, inline, extent)?
+            } else {
+                entry::split_body(header, inline).ok_or_else(|| damage(0, "the body of an entry"))?
+            };
+            Ok(body.primary_key.to_vec())
+        };
+        Ok(key(left, &mut left_extent)? == key(right, &mut right_extent)?)
+    }
+
+    /// Step 3: leaves the newest entries of a run in the head page, and moves the others to sealed pages.
+    fn seal(&mut self, run: &mut KeyRun) -> Result<()> {
+        let sizes = self.tree.sizes;
+        if run.count < 2 {
+            return Ok(());
+        }
+        let (mut kept, mut kept_count) = (0, 0);
+        for (_, entry) in group::split_entries(&run.entries).take(run.count - 1) {
+            if kept_count > 0 && kept + entry.len() > sizes.kept_bytes() {
+                break;
+            }
+            kept += entry.len();
+            kept_count += 1;
+        }
+        let largest = group::split_entries(&run.entries).map(|(_, entry)| entry.len()).max().unwrap_or(0);
+        let moved = run.entries.split_off(kept);
+        run.count = kept_count;
+        let share = sizes.sealed_share(moved.len(), largest);
+        let mut chunks: Vec<(usize, usize, usize)> = Vec::new();
+        let mut at = 0;
+        for (_, entry) in group::split_entries(&moved) {
+            match chunks.last_mut() {
+                Some((_, bytes, count)) if *bytes + entry.len() <= share => {
+                    *bytes += entry.len();
+                    *count += 1;
+                }
+                _ => chunks.push((at, entry.len(), 1)),
+            }
+            at += entry.len();
+        }
+        let pages = match run.older {
+            0 => 0,
+            older => page::read_note(&self.tree.region, sealed_page_of(older))?.pages,
+        };
+        // The oldest first: each page knows the one behind it.
+        for (behind, &(start, bytes, count)) in chunks.iter().rev().enumerate() {
+            let entries = moved.get(start..start + bytes).unwrap_or_default();
+            let note = ChainNote { examined: run.examined, pages: pages + 1 + behind as u64 };
+            let group_bytes = group_bytes(count, bytes);
+            let older = run.older;
+            let (_, group_at) = page::write_sealed(self.writer, group_bytes, note, |at, out| {
+                group::put_group(at, older, count, entries, out);
+            })?;
+            run.older = group_at;
+        }
+        // The new top of the chain notes the search itself.
+        run.pulled = false;
+        Ok(())
+    }
+
+    /// Step 4. The pointer of each run; `None` for one without entries.
+    fn write_head_pages(&self, runs: &[KeyRun]) -> Result<Vec<Option<GroupPointer>>> {
+        let tree = self.tree;
+        let live: Vec<&KeyRun> = runs.iter().filter(|run| run.count > 0).collect();
+        let sizes: Vec<usize> = live.iter().map(|run| group_bytes(run.count, run.entries.len())).collect();
+        let ascending = match (self.ascending, runs.last()) {
+            (Some(key), Some(last)) => record::compare_key(&tree.region, last.record, key)? == Ordering::Less,
+            _ => false,
+        };
+        let mut pointers = vec![None; runs.len()];
+        let mut places = runs.iter().zip(&mut pointers).filter(|(run, _)| run.count > 0);
+        let page_bytes = tree.sizes.page_bytes;
+        let mut first = 0;
+        for count in tree.sizes.distribute(&sizes, ascending) {
+            let bytes: usize = sizes.iter().skip(first).take(count).sum();
+            first += count;
+            let page = self.writer.allocate(page_bytes)?;
+            check_place(page, page_bytes)?;
+            let mut out = Vec::with_capacity(page::HEAD_HEADER_BYTES + bytes);
+            page::put_head_header(page, page_bytes, bytes, &mut out);
+            for (run, pointer) in places.by_ref().take(count) {
+                let at = page + out.len() as Place;
+                group::put_group(at, run.older, run.count, &run.entries, &mut out);
+                *pointer = Some(GroupPointer::new(page, at));
+            }
+            self.writer.write(page, &out)?;
+            self.writer.persist(page, out.len())?;
+        }
+        Ok(pointers)
+    }
+
+    /// Adds the keys of the next page to `runs` if one page then does for both. True if it did.
+    fn join_next(&mut self, runs: &mut Vec<KeyRun>, owned: &mut OwnedPages<'_>) -> Result<bool> {
+        let tree = self.tree;
+        let bytes =
+            |runs: &[KeyRun]| runs.iter().map(|run| group_bytes(run.count, run.entries.len())).sum::<usize>();
+        let room = (tree.sizes.capacity() * 6 / 10).saturating_sub(bytes(runs));
+        let Some(last) = runs.last() else { return Ok(false) };
+        let mut key = Vec::new();
+        record::read_key(&tree.region, last.record, &mut key)?;
+        let mut batch = Vec::new();
+        tree.skeys.scan(&tree.region, From::Behind(&key), Direction::Up, &mut batch)?;
+        let Some(&next) = batch.first() else { return Ok(false) };
+        let Some(page) = tree.newest_group(next)?.map(GroupPointer::page) else { return Ok(false) };
+        if owned.try_add(page).is_err() || tree.newest_group(next)?.is_none_or(|newest| newest.page() != page)
+        {
+            return Ok(false);
+        }
+        let (replaced, removed) = (self.replaced.len(), self.removed.len());
+        let more = self.gather_page(page, next)?;
+        if bytes(&more) > room || more.iter().any(|run| run.count == 0) {
+            self.replaced.truncate(replaced);
+            self.removed.truncate(removed);
+            return Ok(false);
+        }
+        runs.extend(more);
+        Ok(true)
+    }
+}
+
+/// The newest sequence number of the sealed group at `group`.
+fn sealed_newest(tree: &PsTree, group: Place) -> Result<SequenceNumber> {
+    newest_sequence(&tree.region, GroupPointer::new(sealed_page_of(group), group))
+}

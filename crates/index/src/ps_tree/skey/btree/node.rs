@@ -1,0 +1,439 @@
+//! A node of the B+-tree.
+//!
+//! ```text
+//! node (1 KiB) := header slot[40]
+//!
+//! header  offset size
+//!              0    8  version: bits 32..64 open count of the tree, bits 0..32 count of changes,
+//!                      odd while a writer is inside
+//!              8    8  magic (4 bytes, high) and level (low), 0 for leaves
+//!             16    8  slots in use
+//!             24    8  sibling: the next node of the level, 0 for none
+//!             32    8  low: record of the separator that the keys of the node are at or above, 0 for none
+//!             40    8  leftmost: the child with the keys below the first slot; 1 in leaves
+//!             48   16  zero
+//! slot    head of the key (16)  pointer (8)
+//! ```
+//!
+//! The head is the first 16 bytes of the key, as two numbers that compare like them. The pointer is
+//! the record of the key in leaves; in inner nodes the child with the keys from the slot's key on, whose `low` is
+//! the separator in full. So most steps of a search touch one node and nothing else.
+//!
+//! # How it changes (FAST&FAIR §3)
+//! Slots are ascending and end at the first pointer that is 0. A slot whose pointer equals that of the slot before
+//! (or `leftmost`, for the first) does not count. So an entry is put in, and taken out, by shifting the others with
+//! stores of 8 bytes of which each leaves the same set of keys; [`OrderedStores`] makes them durable in that order.
+//! The count and an even version come last: an odd version with another open count says that a crash left the node
+//! in the middle of a change. Readers then go through it with the rules above, and the next writer puts it in
+//! order first.
+
+use std::cmp::Ordering;
+
+use bolide_base::Result;
+use bolide_storage::pmem::{Place, Region, RegionWriter, Word};
+
+use super::super::ordered_stores::OrderedStores;
+use super::super::record;
+use crate::ps_tree::pkey::damage;
+use crate::ps_tree::sync::{self, fence};
+
+/// Bytes of a node.
+pub(super) const NODE_BYTES: usize = 1024;
+/// Slots of a node.
+pub(super) const SLOTS: usize = (NODE_BYTES / 8 - FIRST_SLOT) / SLOT_WORDS;
+
+const FIRST_SLOT: usize = 8;
+const SLOT_WORDS: usize = 3;
+const MAGIC: u64 = 0x4254_5245;
+/// What `leftmost` is in leaves.
+const NO_CHILD: u64 = 1;
+
+const VERSION: usize = 0;
+const LEVEL: usize = 1;
+const COUNT: usize = 2;
+const SIBLING: usize = 3;
+const LOW: usize = 4;
+const LEFTMOST: usize = 5;
+
+fn word_at(node: Place, word: usize) -> Place {
+    node + 8 * word as Place
+}
+
+fn slot_at(node: Place, slot: usize) -> Place {
+    word_at(node, FIRST_SLOT + SLOT_WORDS * slot)
+}
+
+/// One slot: head and pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) head: (u64, u64),
+    pub(super) pointer: u64,
+}
+
+/// A key that is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target<'k> {
+    pub(super) key: &'k [u8],
+    head: (u64, u64),
+    /// The place just below the key is meant, not the key itself.
+    below: bool,
+}
+
+impl<'k> Target<'k> {
+    /// The key itself.
+    pub(super) fn at(key: &'k [u8]) -> Self {
+        Self { key, head: record::head_of(key), below: false }
+    }
+
+    /// The last key below it.
+    pub(super) fn below(key: &'k [u8]) -> Self {
+        Self { below: true, ..Self::at(key) }
+    }
+
+    /// True if keys that compare so with [`key`](Self::key) come before the place that is meant.
+    fn is_before(&self, ordering: Ordering) -> bool {
+        if self.below { ordering == Ordering::Less } else { ordering != Ordering::Greater }
+    }
+}
+
+/// A node as a reader sees it between two looks at its version.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NodeView<'r> {
+    region: &'r Region,
+    words: &'r [Word],
+    /// A crash left it in the middle of a change.
+    torn: bool,
+}
+
+/// Calls `look` with the node at `node` until no writer was inside meanwhile.
+pub(super) fn read<T>(
+    region: &Region,
+    open_count: u64,
+    node: Place,
+    look: impl Fn(&NodeView<'_>) -> Result<T>,
+) -> Result<T> {
+    let words = region.words(node, NODE_BYTES)?;
+    let mut turns = 0;
+    loop {
+        let version = words[VERSION].acquire();
+        if version & 1 != 0 && version >> 32 == open_count {
+            sync::wait(&mut turns);
+            continue;
+        }
+        let found = look(&NodeView { region, words, torn: version & 1 != 0 });
+        fence(sync::Ordering::Acquire);
+        if words[VERSION].get() == version {
+            if words[LEVEL].get() >> 32 != MAGIC {
+                return Err(damage(node, "a node of the B+-tree"));
+            }
+            return found;
+        }
+    }
+}
+
+impl<'r> NodeView<'r> {
+    #[inline]
+    fn word(&self, index: usize) -> u64 {
+        self.words.get(index).map_or(0, Word::get)
+    }
+
+    pub(super) fn level(&self) -> u32 {
+        self.word(LEVEL) as u32
+    }
+
+    pub(super) fn sibling(&self) -> Option<Place> {
+        Some(self.word(SIBLING)).filter(|&sibling| sibling != 0)
+    }
+
+    /// The record of the separator below the node's keys; 0 for none.
+    pub(super) fn low(&self) -> Place {
+        self.word(LOW)
+    }
+
+    pub(super) fn leftmost(&self) -> Place {
+        self.word(LEFTMOST)
+    }
+
+    #[inline]
+    fn pointer(&self, slot: usize) -> u64 {
+        self.word(FIRST_SLOT + SLOT_WORDS * slot + 2)
+    }
+
+    #[inline]
+    fn head(&self, slot: usize) -> (u64, u64) {
+        let at = FIRST_SLOT + SLOT_WORDS * slot;
+        (self.word(at), self.word(at + 1))
+    }
+
+    /// How many slots there are until the first without a pointer, those that do not count included.
+    fn extent(&self) -> usize {
+        (0..SLOTS).find(|&slot| self.pointer(slot) == 0).unwrap_or(SLOTS)
+    }
+
+    /// The slots that count.
+    pub(super) fn slots(&self) -> Vec<Slot> {
+        let end = if self.torn { self.extent() } else { self.count() };
+        let mut before = self.leftmost();
+        let mut slots = Vec::with_capacity(end);
+        for slot in 0..end {
+            let pointer = self.pointer(slot);
+            if pointer != before {
+                slots.push(Slot { head: self.head(slot), pointer });
+            }
+            before = pointer;
+        }
+        slots
+    }
+
+    /// How many slots are in use, in a node that is not torn.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        (self.word(COUNT) as usize).min(SLOTS)
+    }
+
+    /// Compares the key of a slot with `target`'s.
+    #[inline]
+    fn compare(&self, slot: Slot, target: &Target<'_>) -> Result<Ordering> {
+        match slot.head.cmp(&target.head) {
+            Ordering::Equal => record::compare_key(self.region, self.key_record(slot)?, target.key),
+            unequal => Ok(unequal),
+        }
+    }
+
+    /// The record with the full key of a slot.
+    pub(super) fn key_record(&self, slot: Slot) -> Result<Place> {
+        if self.level() == 0 { Ok(slot.pointer) } else { self.region.load(word_at(slot.pointer, LOW)) }
+    }
+
+    /// How many slots come before `target`; counted in [`slots`](Self::slots) if the node is torn.
+    pub(super) fn slots_before(&self, target: &Target<'_>) -> Result<usize> {
+        if self.torn {
+            let mut before = 0;
+            for slot in self.slots() {
+                before += usize::from(target.is_before(self.compare(slot, target)?));
+            }
+            return Ok(before);
+        }
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = (low + high) / 2;
+            let slot = Slot { head: self.head(middle), pointer: self.pointer(middle) };
+            if target.is_before(self.compare(slot, target)?) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Slot number `slot` of those that count.
+    pub(super) fn slot(&self, slot: usize) -> Option<Slot> {
+        if self.torn {
+            return self.slots().get(slot).copied();
+        }
+        (slot < self.count()).then(|| Slot { head: self.head(slot), pointer: self.pointer(slot) })
+    }
+
+    /// How many slots count.
+    pub(super) fn len(&self) -> usize {
+        if self.torn { self.slots().len() } else { self.count() }
+    }
+
+    /// The record of `target` if the leaf has it, given how many slots come before it.
+    pub(super) fn record_at(&self, target: &Target<'_>, before: usize) -> Result<Option<Place>> {
+        let Some(slot) = before.checked_sub(1).and_then(|slot| self.slot(slot)) else { return Ok(None) };
+        if slot.head != target.head || self.compare(slot, target)? != Ordering::Equal {
+            return Ok(None);
+        }
+        Ok(Some(slot.pointer))
+    }
+
+    /// The sibling, if the place that is meant lies there or behind.
+    pub(super) fn moved_right(&self, target: &Target<'_>) -> Result<Option<Place>> {
+        let Some(sibling) = self.sibling() else { return Ok(None) };
+        let low = self.region.load(word_at(sibling, LOW))?;
+        let ordering = record::compare_key(self.region, low, target.key)?;
+        Ok(target.is_before(ordering).then_some(sibling))
+    }
+
+    /// The child in which `before` slots come before the place that is meant.
+    pub(super) fn child(&self, before: usize) -> Place {
+        match before.checked_sub(1).and_then(|slot| self.slot(slot)) {
+            Some(slot) => slot.pointer,
+            None => self.leftmost(),
+        }
+    }
+}
+
+/// What a new node is to hold.
+#[derive(Debug)]
+pub(super) struct NewNode<'s> {
+    pub(super) level: u32,
+    pub(super) sibling: Place,
+    pub(super) low: Place,
+    /// 0 for a leaf.
+    pub(super) leftmost: Place,
+    pub(super) slots: &'s [Slot],
+}
+
+impl NewNode<'_> {
+    /// Writes the node and makes it durable.
+    pub(super) fn write(&self, writer: &RegionWriter<'_>, open_count: u64) -> Result<Place> {
+        let at = writer.allocate(NODE_BYTES)?;
+        crate::ps_tree::pkey::pointer::check_place(at, NODE_BYTES)?;
+        let leftmost = if self.level == 0 { NO_CHILD } else { self.leftmost };
+        let level = MAGIC << 32 | u64::from(self.level);
+        let header =
+            [open_count << 32, level, self.slots.len() as u64, self.sibling, self.low, leftmost, 0, 0];
+        let mut bytes = Vec::with_capacity(NODE_BYTES);
+        let slots = self.slots.iter().flat_map(|slot| [slot.head.0, slot.head.1, slot.pointer]);
+        header.into_iter().chain(slots).for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        writer.write(at, &bytes)?;
+        writer.persist(at, NODE_BYTES)?;
+        writer.fence();
+        Ok(at)
+    }
+}
+
+/// A node that the holder of its lock changes. It is in order.
+#[derive(Debug)]
+pub(super) struct NodeWriter<'w, 'r> {
+    pub(super) view: NodeView<'w>,
+    node: Place,
+    open_count: u64,
+    stores: OrderedStores<'w, 'r>,
+}
+
+impl<'w, 'r> NodeWriter<'w, 'r> {
+    /// Takes over a node whose lock the caller holds, and ends a change that a crash cut off.
+    pub(super) fn new(
+        region: &'w Region,
+        writer: &'w RegionWriter<'r>,
+        open_count: u64,
+        node: Place,
+    ) -> Result<Self> {
+        let words = region.words(node, NODE_BYTES)?;
+        if words[LEVEL].get() >> 32 != MAGIC {
+            return Err(damage(node, "a node of the B+-tree"));
+        }
+        let torn = words[VERSION].get() & 1 != 0;
+        let view = NodeView { region, words, torn };
+        let mut this = Self { view, node, open_count, stores: OrderedStores::new(writer) };
+        if torn {
+            this.repair()?;
+        }
+        Ok(this)
+    }
+
+    /// Readers wait from here on.
+    fn begin(&mut self) -> Result<()> {
+        let changes = self.view.word(VERSION) as u32 | 1;
+        self.stores.store(self.node, self.open_count << 32 | u64::from(changes))?;
+        fence(sync::Ordering::Release);
+        Ok(())
+    }
+
+    fn end(&mut self, count: usize) -> Result<()> {
+        self.stores.store(word_at(self.node, COUNT), count as u64)?;
+        let changes = (self.view.word(VERSION) as u32).wrapping_add(1);
+        self.stores.store_release(self.node, self.open_count << 32 | u64::from(changes))?;
+        self.stores.settle()
+    }
+
+    fn set_pointer(&mut self, slot: usize, pointer: u64) -> Result<()> {
+        self.stores.store(slot_at(self.node, slot) + 16, pointer)
+    }
+
+    fn set_head(&mut self, slot: usize, head: (u64, u64)) -> Result<()> {
+        self.stores.store(slot_at(self.node, slot), head.0)?;
+        self.stores.store(slot_at(self.node, slot) + 8, head.1)
+    }
+
+    /// The pointer before a slot: one that makes the slot not count.
+    fn pointer_before(&self, slot: usize) -> u64 {
+        slot.checked_sub(1).map_or_else(|| self.view.leftmost(), |slot| self.view.pointer(slot))
+    }
+
+    /// Puts a slot at `index`. There is room.
+    pub(super) fn insert(&mut self, index: usize, slot: Slot) -> Result<()> {
+        let count = self.view.count();
+        debug_assert!(index <= count && count < SLOTS);
+        self.begin()?;
+        if count + 1 < SLOTS && self.view.pointer(count + 1) != 0 {
+            self.set_pointer(count + 1, 0)?;
+        }
+        for from in (index..count).rev() {
+            self.set_pointer(from + 1, self.view.pointer(from))?;
+            self.set_head(from + 1, self.view.head(from))?;
+        }
+        if count > index {
+            self.set_pointer(index, self.pointer_before(index))?;
+        }
+        self.set_head(index, slot.head)?;
+        self.set_pointer(index, slot.pointer)?;
+        self.end(count + 1)
+    }
+
+    /// Takes the slot at `index` out.
+    pub(super) fn remove(&mut self, index: usize) -> Result<()> {
+        let count = self.view.count();
+        debug_assert!(index < count);
+        self.begin()?;
+        self.set_pointer(index, self.pointer_before(index))?;
+        self.close_gap(index, count)?;
+        self.end(count - 1)
+    }
+
+    /// Shifts what follows the slot at `index`, which does not count, over it.
+    fn close_gap(&mut self, index: usize, extent: usize) -> Result<()> {
+        for to in index..extent - 1 {
+            self.set_head(to, self.view.head(to + 1))?;
+            self.set_pointer(to, self.view.pointer(to + 1))?;
+        }
+        self.set_pointer(extent - 1, 0)
+    }
+
+    /// Links `sibling`, which holds the slots from `count` on, and drops these.
+    pub(super) fn cut(&mut self, count: usize, sibling: Place) -> Result<()> {
+        self.begin()?;
+        self.stores.store(word_at(self.node, SIBLING), sibling)?;
+        self.set_pointer(count, 0)?;
+        self.end(count)
+    }
+
+    /// Puts in order what a crash left in the middle of a change.
+    fn repair(&mut self) -> Result<()> {
+        self.begin()?;
+        let mut slot = 0;
+        let mut extent = self.view.extent();
+        while slot < extent {
+            if self.view.pointer(slot) == self.pointer_before(slot) {
+                self.close_gap(slot, extent)?;
+                extent -= 1;
+            } else {
+                slot += 1;
+            }
+        }
+        if let Some(sibling) = self.view.sibling() {
+            let mut low = Vec::new();
+            record::read_key(self.view.region, self.view.region.load(word_at(sibling, LOW))?, &mut low)?;
+            let target = Target::below(&low);
+            let mut kept = extent;
+            while let Some(last) = kept.checked_sub(1) {
+                let slot = Slot { head: self.view.head(last), pointer: self.view.pointer(last) };
+                if target.is_before(self.view.compare(slot, &target)?) {
+                    break;
+                }
+                kept = last;
+            }
+            if kept < extent {
+                self.set_pointer(kept, 0)?;
+                extent = kept;
+            }
+        }
+        self.end(extent)?;
+        self.view.torn = false;
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! The full bytes of secondary keys, each with the key's value, and the memory they lie in.
+//!
+//! ```text
+//! record := value length-and-checksum key padding       padded with zeros to a multiple of 8 bytes
+//!
+//! value     group pointer of the newest group of the key; 0 while the key is being removed, and
+//!           in the separators of nodes
+//! length    bits  0..16  length of the key in bytes
+//!           bits 16..64  checksum of the key
+//! ```
+//!
+//! A record never moves while its key is there, so the value is changed by a compare-and-swap whatever
+//! happens to the nodes above.
+//!
+//! Records up to 512 bytes are cut from chunks of 4 KiB; the room of removed ones is listed by its length and
+//! used again once no reader can look at it. The lists are volatile: after reopening the region's
+//! reclaim frees what no record lies in.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+use bolide_base::checksum::hash_key;
+use bolide_base::limits::MAX_SECONDARY_KEY_BYTES;
+use bolide_base::{Error, Result};
+use bolide_storage::pmem::{Place, Region, RegionWriter};
+
+use crate::ps_tree::pkey::damage;
+use crate::ps_tree::pkey::pointer::check_place;
+use crate::ps_tree::sync::Mutex;
+
+/// Bytes before the key.
+const HEADER_BYTES: usize = 16;
+const CHUNK_BYTES: usize = 4096;
+/// Longer records have an allocation of their own.
+const MAX_CUT_BYTES: usize = 512;
+const CLASSES: usize = MAX_CUT_BYTES / 8 + 1;
+
+fn length_word(key: &[u8]) -> u64 {
+    key.len() as u64 | hash_key(key) << 16
+}
+
+/// Bytes of the record of a key of `length` bytes.
+pub(crate) fn record_bytes(length: usize) -> usize {
+    HEADER_BYTES + length.next_multiple_of(8)
+}
+
+/// The length of the key of a record.
+///
+/// # Errors
+/// `Corruption` for a place outside of the region; so for all that read a record.
+#[inline]
+pub(crate) fn key_length(region: &Region, record: Place) -> Result<usize> {
+    Ok((region.load(record + 8)? & 0xffff) as usize)
+}
+
+/// Appends the key of a record to `out`.
+///
+/// # Errors
+/// `Corruption` if there is no record.
+pub(crate) fn read_key(region: &Region, record: Place, out: &mut Vec<u8>) -> Result<()> {
+    let length = key_length(region, record)?;
+    region.read(record + HEADER_BYTES as Place, length, out)
+}
+
+/// Compares the key of a record with `key`.
+///
+/// # Errors
+/// As [`key_length`].
+#[inline]
+pub(crate) fn compare_key(region: &Region, record: Place, key: &[u8]) -> Result<Ordering> {
+    let length = key_length(region, record)?;
+    region.compare(record + HEADER_BYTES as Place, length, key)
+}
+
+/// The value of a record.
+///
+/// # Errors
+/// As [`key_length`].
+#[inline]
+pub(crate) fn value(region: &Region, record: Place) -> Result<u64> {
+    region.load_acquire(record)
+}
+
+/// Verifies the checksum of a record.
+///
+/// # Errors
+/// `Corruption` if it is wrong.
+pub(crate) fn verify(region: &Region, record: Place, scratch: &mut Vec<u8>) -> Result<()> {
+    scratch.clear();
+    read_key(region, record, scratch)?;
+    if region.load(record + 8)? != length_word(scratch) {
+        return Err(damage(record, "the checksum of a secondary key"));
+    }
+    Ok(())
+}
+
+/// The first 16 bytes of a key as two numbers, which compare as the bytes do; shorter keys as if zeros
+/// followed.
+#[inline]
+pub(crate) fn head_of(key: &[u8]) -> (u64, u64) {
+    if let Some((head, _)) = key.split_first_chunk::<16>() {
+        let head = u128::from_be_bytes(*head);
+        return ((head >> 64) as u64, head as u64);
+    }
+    let mut head = [0; 16];
+    head[..key.len()].copy_from_slice(key);
+    let head = u128::from_be_bytes(head);
+    ((head >> 64) as u64, head as u64)
+}
+
+/// Hands out memory for records.
+#[derive(Debug)]
+pub(crate) struct KeyHeap(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Next free byte of the current chunk, and the end of that.
+    next: Place,
+    end: Place,
+    /// Room that may be used at once, by length / 8.
+    free: Vec<Vec<Place>>,
+    /// Room that readers may still look at: epoch, place, bytes.
+    waiting: VecDeque<(u64, Place, usize)>,
+    /// While the region's reclaim walks, room is left to it instead of being listed.
+    walking: bool,
+    /// Records written since a reclaim was announced, which its walk may miss.
+    recent: Option<Vec<(Place, usize)>>,
+}
+
+impl KeyHeap {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Inner {
+            next: 0,
+            end: 0,
+            free: vec![Vec::new(); CLASSES],
+            waiting: VecDeque::new(),
+            walking: false,
+            recent: None,
+        }))
+    }
+
+    /// Writes a record and asks for it to be durable by the next fence.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a key that is too long; `NoSpace` from the region.
+    pub(crate) fn put(
+        &self,
+        writer: &RegionWriter<'_>,
+        region: &Region,
+        key: &[u8],
+        value: u64,
+    ) -> Result<Place> {
+        if key.len() > MAX_SECONDARY_KEY_BYTES {
+            let limit = MAX_SECONDARY_KEY_BYTES as u64;
+            return Err(Error::limit_exceeded("a secondary key in bytes", key.len() as u64, limit));
+        }
+        let bytes = record_bytes(key.len());
+        let at = self.take(writer, region, bytes)?;
+        writer.store(at, value)?;
+        writer.store(at + 8, length_word(key))?;
+        writer.write(at + HEADER_BYTES as Place, key)?;
+        writer.persist(at, bytes)?;
+        Ok(at)
+    }
+
+    fn take(&self, writer: &RegionWriter<'_>, region: &Region, bytes: usize) -> Result<Place> {
+        if bytes > MAX_CUT_BYTES {
+            let at = writer.allocate(bytes)?;
+            check_place(at, bytes)?;
+            return Ok(at);
+        }
+        let mut inner = self.0.lock();
+        let at = inner.cut(writer, region, bytes)?;
+        if let Some(recent) = &mut inner.recent {
+            recent.push((at, bytes));
+        }
+        Ok(at)
+    }
+
+    /// Gives the room of a record back that no reader can reach any more by a new search. Durable removal
+    /// comes first.
+    ///
+    /// # Errors
+    /// `Corruption` if there is no record.
+    pub(crate) fn remove(&self, writer: &RegionWriter<'_>, region: &Region, record: Place) -> Result<()> {
+        let bytes = record_bytes(key_length(region, record)?);
+        if bytes > MAX_CUT_BYTES {
+            writer.free(record, bytes);
+            return Ok(());
+        }
+        let mut inner = self.0.lock();
+        if !inner.walking {
+            inner.waiting.push_back((region.end_epoch(), record, bytes));
+        }
+        Ok(())
+    }
+
+    /// The same for a record that was never reachable.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub(crate) fn take_back(&self, writer: &RegionWriter<'_>, region: &Region, record: Place) -> Result<()> {
+        let bytes = record_bytes(key_length(region, record)?);
+        if bytes > MAX_CUT_BYTES {
+            writer.free(record, bytes);
+        } else {
+            self.0.lock().list(record, bytes);
+        }
+        Ok(())
+    }
+
+    /// Announces a reclaim of the region: to be called before it.
+    pub(crate) fn announce_reclaim(&self) {
+        self.0.lock().recent = Some(Vec::new());
+    }
+
+    /// At the start of the walk of a reclaim: forgets all room, so that it may be freed, and lists none.
+    pub(crate) fn begin_walk(&self) {
+        let mut inner = self.0.lock();
+        inner.free.iter_mut().for_each(Vec::clear);
+        inner.waiting.clear();
+        (inner.next, inner.end) = (0, 0);
+        inner.walking = true;
+    }
+
+    /// At the end of the walk: the records that it may have missed.
+    pub(crate) fn recent(&self) -> Vec<(Place, usize)> {
+        self.0.lock().recent.take().unwrap_or_default()
+    }
+
+    /// After the reclaim: room is listed again.
+    pub(crate) fn end_reclaim(&self) {
+        let mut inner = self.0.lock();
+        inner.walking = false;
+        inner.recent = None;
+    }
+}
+
+impl Inner {
+    /// Room of at most [`MAX_CUT_BYTES`] bytes.
+    fn cut(&mut self, writer: &RegionWriter<'_>, region: &Region, bytes: usize) -> Result<Place> {
+        if !self.waiting.is_empty() {
+            self.release(region.oldest_pin());
+        }
+        if let Some(at) = self.free.get_mut(bytes / 8).and_then(Vec::pop) {
+            return Ok(at);
+        }
+        if self.end - self.next < bytes as Place {
+            // What is left of the old chunk is less than one long record.
+            self.list(self.next, (self.end - self.next) as usize);
+            self.next = writer.allocate(CHUNK_BYTES)?;
+            self.end = self.next + CHUNK_BYTES as Place;
+            check_place(self.next, CHUNK_BYTES)?;
+        }
+        let at = self.next;
+        self.next += bytes as Place;
+        Ok(at)
+    }
+
+    fn release(&mut self, oldest: u64) {
+        while let Some((_, at, bytes)) = self.waiting.front().copied().filter(|(epoch, ..)| *epoch < oldest) {
+            self.waiting.pop_front();
+            self.list(at, bytes);
+        }
+    }
+
+    fn list(&mut self, at: Place, bytes: usize) {
+        if let (Some(list), false) = (self.free.get_mut(bytes / 8), self.walking || bytes == 0) {
+            list.push(at);
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! A trie after P-Masstree, for keys of any length.
+//!
+//! A key is read in slices of 8 bytes. Each *layer* is a B-link tree of [nodes](node) over one slice; keys that
+//! share a slice and go on behind it share a further layer, and a key that is alone behind its slice stays a
+//! record. So long common prefixes are compared once, and most keys are settled by the words of one node for
+//! each 8 bytes in which they differ from all others.
+//!
+//! A layer's root may be out of date where it is found: an old root is the first node of its level, from which
+//! everything is reached through siblings. Layers and nodes are not removed when they become empty: keys of the
+//! same range find their room there.
+
+mod node;
+mod scan;
+mod verify;
+
+use std::cmp::Ordering;
+
+use bolide_base::Result;
+use bolide_storage::pmem::{Place, Region, RegionWriter};
+
+use self::node::{ENTRIES, Entry, LAYER, LONGER, NewNode, NodeView, NodeWriter, Slice};
+use super::record::{self, KeyHeap};
+use super::{Direction, From, Inserted, SkeyLayer, SkeyStats};
+use crate::ps_tree::pkey::damage;
+use crate::ps_tree::sync::{Mutex, MutexGuard};
+
+/// How many nodes can be changed at a time, about.
+const LOCKS: usize = 128;
+/// More levels than any layer has: deeper is damage.
+const MAX_LEVEL: u8 = 64;
+/// The low end of the first node of a level.
+const FIRST: Slice = Slice { bytes: 0, class: 15 };
+
+/// The trie; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct Trie {
+    /// The region's root slot with the root of the first layer.
+    slot: usize,
+    open_count: u64,
+    locks: Box<[Mutex<()>]>,
+    /// Held while a layer gets a new root.
+    growth: Mutex<()>,
+}
+
+/// The layers that a search went through: the root of each, and the slice that led on to the next.
+type Path = Vec<(Place, Slice)>;
+
+/// What a search in one layer came to.
+enum Hit {
+    Missing,
+    Record(Place),
+    Layer(Place),
+}
+
+/// Where in a layer something is looked for.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    First,
+    Last,
+    At(Slice),
+    Below(Slice),
+}
+
+impl Target {
+    /// How many entries of a node come before it, where those that are it do not.
+    fn child(self, view: &NodeView<'_>) -> Place {
+        match self {
+            Self::First => view.leftmost(),
+            Self::Last => view
+                .len()
+                .checked_sub(1)
+                .and_then(|last| view.entry(last))
+                .map_or(view.leftmost(), |entry| entry.value),
+            Self::At(slice) => view.child(slice),
+            Self::Below(slice) => {
+                let below = view.search(slice).0;
+                below
+                    .checked_sub(1)
+                    .and_then(|index| view.entry(index))
+                    .map_or(view.leftmost(), |entry| entry.value)
+            }
+        }
+    }
+
+    /// The sibling, if what is looked for lies there or behind.
+    fn moved_right(self, view: &NodeView<'_>) -> Result<Option<Place>> {
+        match self {
+            Self::First => Ok(None),
+            Self::Last => Ok(view.sibling()),
+            Self::At(slice) => match view.search(slice) {
+                (below, false) if below == view.len() => view.moved_right(slice),
+                _ => Ok(None),
+            },
+            Self::Below(slice) => match view.search(slice) {
+                // The entries below it may all be here, and the sibling begin with it.
+                (below, false) if below == view.len() => view.moved_right_below(slice),
+                _ => Ok(None),
+            },
+        }
+    }
+}
+
+impl Trie {
+    /// An empty trie, whose root goes to root slot `slot` of the region. Durable when it returns.
+    ///
+    /// # Errors
+    /// `NoSpace` from the region.
+    pub(crate) fn create(region: &Region, writer: &RegionWriter<'_>, slot: usize) -> Result<Self> {
+        let root = empty_node(0, &[]).write(writer, region.open_count())?;
+        writer.set_root(slot, root)?;
+        writer.fence();
+        Ok(Self::open(region, slot))
+    }
+
+    /// The trie whose root is in root slot `slot`.
+    pub(crate) fn open(region: &Region, slot: usize) -> Self {
+        Self {
+            slot,
+            open_count: region.open_count() & u64::from(u32::MAX),
+            locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+            growth: Mutex::new(()),
+        }
+    }
+
+    fn lock(&self, node: Place) -> MutexGuard<'_, ()> {
+        let index = (node / 256).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57;
+        self.locks[index as usize % LOCKS].lock()
+    }
+
+    fn read<T>(&self, region: &Region, node: Place, look: impl Fn(&NodeView<'_>) -> Result<T>) -> Result<T> {
+        node::read(region, self.open_count, node, look)
+    }
+
+    /// The node of `level` for `target` in the layer with this root, and whether it was reached through a sibling.
+    fn descend(&self, region: &Region, root: Place, target: Target, level: u8) -> Result<(Place, bool)> {
+        enum Step {
+            Here,
+            Right(Place),
+            Down(Place),
+        }
+        let (mut node, mut height, mut through_sibling) = (root, MAX_LEVEL, false);
+        loop {
+            let (at, step) = self.read(region, node, |view| {
+                let at = view.level();
+                let step = match target.moved_right(view)? {
+                    Some(sibling) => Step::Right(sibling),
+                    None if at == level => Step::Here,
+                    None => Step::Down(target.child(view)),
+                };
+                Ok((at, step))
+            })?;
+            match step {
+                Step::Here => return Ok((node, through_sibling)),
+                Step::Right(sibling) => {
+                    through_sibling = at == level;
+                    node = sibling;
+                }
+                Step::Down(child) => {
+                    if at >= height || at <= level {
+                        return Err(damage(node, "the levels of the trie"));
+                    }
+                    height = at;
+                    node = child;
+                }
+            }
+        }
+    }
+
+    /// What the layer with this root has for `slice`.
+    fn look_up(&self, region: &Region, root: Place, slice: Slice) -> Result<Hit> {
+        let mut node = root;
+        let mut height = MAX_LEVEL;
+        enum Step {
+            Hit(Hit),
+            Go(u8, Place, bool),
+        }
+        loop {
+            let step = self.read(region, node, |view| {
+                let (below, equal) = view.search(slice);
+                let level = view.level();
+                if !equal
+                    && below == view.len()
+                    && let Some(sibling) = view.moved_right(slice)?
+                {
+                    return Ok(Step::Go(level, sibling, true));
+                }
+                if level > 0 {
+                    return Ok(Step::Go(level, view.child(slice), false));
+                }
+                Ok(Step::Hit(match view.entry(below).filter(|_| equal) {
+                    None => Hit::Missing,
+                    Some(entry) if entry.value & LAYER != 0 => Hit::Layer(entry.value & !LAYER),
+                    Some(entry) => Hit::Record(entry.value),
+                }))
+            })?;
+            match step {
+                Step::Hit(hit) => return Ok(hit),
+                Step::Go(level, next, right) => {
+                    if !right {
+                        if level >= height {
+                            return Err(damage(node, "the levels of the trie"));
+                        }
+                        height = level;
+                    }
+                    node = next;
+                }
+            }
+        }
+    }
+
+    /// Locks the node of `level` for `slice` in the last layer of `path`.
+    fn lock_node<'s>(
+        &'s self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        path: &[(Place, Slice)],
+        slice: Slice,
+        level: u8,
+    ) -> Result<(Place, MutexGuard<'s, ()>)> {
+        let root = path.last().map_or(0, |(root, _)| *root);
+        let (node, through_sibling) = self.descend(region, root, Target::At(slice), level)?;
+        if through_sibling {
+            // Whoever split the node to the left is about to tell the level above, or a crash kept it from it.
+            let low = self.read(region, node, |view| Ok(view.low()))?;
+            self.insert_child(region, writer, path, low, level + 1, node)?;
+        }
+        self.lock_from(region, writer, node, slice)
+    }
+
+    /// Locks `node`, or the one further right that has `slice`.
+    fn lock_from<'s>(
+        &'s self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        mut node: Place,
+        slice: Slice,
+    ) -> Result<(Place, MutexGuard<'s, ()>)> {
+        loop {
+            let guard = self.lock(node);
+            // A split that a crash cut off is ended before anybody goes past the node.
+            let locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            match locked.view().moved_right(slice)? {
+                None => return Ok((node, guard)),
+                Some(sibling) => node = sibling,
+            }
+        }
+    }
+
+    /// Splits `node` of the last layer of `path`, whose lock `guard` is, and tells the level above.
+    fn split(
+        &self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        path: &[(Place, Slice)],
+        (node, guard): (Place, MutexGuard<'_, ()>),
+        at_end: bool,
+    ) -> Result<()> {
+        let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+        let view = locked.view();
+        let (level, entries) = (view.level(), view.entries());
+        // Keys that come in order leave full nodes behind.
+        let ascending = at_end && view.sibling().is_none();
+        let middle = if ascending { entries.len() - 2 } else { entries.len() / 2 };
+        let Some(&Entry { slice: low, value }) = entries.get(middle) else {
+            return Err(damage(node, "a full node of the trie"));
+        };
+        // An inner node gives its middle entry to the level above, and the child behind it to the new node.
+        let (leftmost, first) = if level == 0 { (0, middle) } else { (value, middle + 1) };
+        let sibling = view.sibling().unwrap_or(0);
+        let new =
+            NewNode { level, sibling, low, leftmost, entries: entries.get(first..).unwrap_or_default() }
+                .write(writer, self.open_count)?;
+        locked.cut(middle, new)?;
+        drop(guard);
+        self.insert_child(region, writer, path, low, level + 1, new)
+    }
+
+    /// Adds `child`, whose keys start at `low`, to the nodes of `level` in the last layer of `path`.
+    fn insert_child(
+        &self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        path: &[(Place, Slice)],
+        low: Slice,
+        level: u8,
+        child: Place,
+    ) -> Result<()> {
+        let entry = Entry { slice: low, value: child };
+        let Some(root) = self.grow(region, writer, path, level, entry)? else { return Ok(()) };
+        let mut path = path.to_vec();
+        if let Some(last) = path.last_mut() {
+            last.0 = root;
+        }
+        loop {
+            let (node, guard) = self.lock_node(region, writer, &path, low, level)?;
+            let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            let view = locked.view();
+            let (below, equal) = view.search(low);
+            if equal || view.low() == low && view.leftmost() == child {
+                return Ok(());
+            }
+            if view.len() < ENTRIES {
+                return locked.insert(below, entry);
+            }
+            self.split(region, writer, &path, (node, guard), below == ENTRIES)?;
+        }
+    }
+
+    /// The root of the last layer of `path`, which is at `level` or above. `None` if a new root was made with the
+    /// one entry.
+    fn grow(
+        &self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        path: &[(Place, Slice)],
+        level: u8,
+        entry: Entry,
+    ) -> Result<Option<Place>> {
+        let _guard = self.growth.lock();
+        let root = self.root_of(region, path)?;
+        if self.read(region, root, |view| Ok(view.level()))? >= level {
+            return Ok(Some(root));
+        }
+        let new = NewNode { leftmost: root, ..empty_node(level, &[entry]) }.write(writer, self.open_count)?;
+        match path.split_last() {
+            Some((_, [.., (above, slice)])) => {
+                let (node, _) = self.descend(region, *above, Target::At(*slice), 0)?;
+                let (node, _guard) = self.lock_from(region, writer, node, *slice)?;
+                let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+                let (index, equal) = locked.view().search(*slice);
+                if !equal {
+                    return Err(damage(node, "the way to a layer of the trie"));
+                }
+                locked.set_value(index, new | LAYER)?;
+            }
+            _ => {
+                writer.set_root(self.slot, new)?;
+                writer.fence();
+            }
+        }
+        Ok(None)
+    }
+
+    /// The root of the last layer of `path` as it is now.
+    fn root_of(&self, region: &Region, path: &[(Place, Slice)]) -> Result<Place> {
+        let Some((_, [.., (root, slice)])) = path.split_last() else { return region.root(self.slot) };
+        match self.look_up(region, *root, *slice)? {
+            Hit::Layer(root) => Ok(root),
+            _ => Err(damage(*root, "the way to a layer of the trie")),
+        }
+    }
+
+    /// Makes the layers for two keys whose first `depth` slices are the same: the root of the first of them.
+    fn layer_of_two(
+        &self,
+        writer: &RegionWriter<'_>,
+        depth: usize,
+        left: (&[u8], Place),
+        right: (&[u8], Place),
+    ) -> Result<Place> {
+        let slice = |key: &[u8], depth: usize| Slice::of(key.get(8 * depth..).unwrap_or_default());
+        let mut last = depth;
+        while slice(left.0, last) == slice(right.0, last) && slice(left.0, last).class == LONGER {
+            last += 1;
+        }
+        let entry = |(key, value): (&[u8], Place)| Entry { slice: slice(key, last), value };
+        let mut entries = [entry(left), entry(right)];
+        entries.sort_unstable_by_key(|entry| entry.slice);
+        let mut root = empty_node(0, &entries).write(writer, self.open_count)?;
+        for depth in (depth..last).rev() {
+            let entry = Entry { slice: slice(left.0, depth), value: root | LAYER };
+            root = empty_node(0, &[entry]).write(writer, self.open_count)?;
+        }
+        Ok(root)
+    }
+
+    /// Goes through the layers of `key` as far as there are any: the path, and the slice in its last layer.
+    fn path_of(&self, region: &Region, key: &[u8]) -> Result<(Path, Slice)> {
+        let mut path = vec![(region.root(self.slot)?, Slice::of(key))];
+        loop {
+            let depth = path.len();
+            let Some(&(root, slice)) = path.last() else { return Err(damage(0, "the path of a key")) };
+            match self.look_up(region, root, slice)? {
+                Hit::Layer(next) => path.push((next, Slice::of(key.get(8 * depth..).unwrap_or_default()))),
+                _ => return Ok((path, slice)),
+            }
+        }
+    }
+}
+
+/// A node that is the first of its level, without siblings.
+fn empty_node(level: u8, entries: &[Entry]) -> NewNode<'_> {
+    NewNode { level, sibling: 0, low: FIRST, leftmost: 0, entries }
+}
+
+impl SkeyLayer for Trie {
+    fn find(&self, region: &Region, key: &[u8]) -> Result<Option<Place>> {
+        let mut root = region.root(self.slot)?;
+        let mut rest = key;
+        loop {
+            let slice = Slice::of(rest);
+            match self.look_up(region, root, slice)? {
+                Hit::Missing => return Ok(None),
+                Hit::Layer(next) => {
+                    root = next;
+                    rest = rest.get(8..).unwrap_or_default();
+                }
+                // A key that ends within its slice is told by that.
+                Hit::Record(found) if slice.class != LONGER => return Ok(Some(found)),
+                Hit::Record(found) => {
+                    let equal = record::compare_key(region, found, key)? == Ordering::Equal;
+                    return Ok(equal.then_some(found));
+                }
+            }
+        }
+    }
+
+    fn scan(
+        &self,
+        region: &Region,
+        from: From<'_>,
+        direction: Direction,
+        out: &mut Vec<Place>,
+    ) -> Result<()> {
+        scan::scan(self, region, from, direction, out)
+    }
+
+    fn insert(
+        &self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        key: &[u8],
+        record: Place,
+    ) -> Result<Inserted> {
+        loop {
+            let (path, slice) = self.path_of(region, key)?;
+            let (node, guard) = self.lock_node(region, writer, &path, slice, 0)?;
+            let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            let view = locked.view();
+            let (below, equal) = view.search(slice);
+            match view.entry(below).filter(|_| equal) {
+                // Another thread made a layer meanwhile.
+                Some(entry) if entry.value & LAYER != 0 => {}
+                Some(entry) => {
+                    let mut present = Vec::new();
+                    record::read_key(region, entry.value, &mut present)?;
+                    if present == key {
+                        return Ok(Inserted::Present(entry.value));
+                    }
+                    let root =
+                        self.layer_of_two(writer, path.len(), (&present, entry.value), (key, record))?;
+                    locked.set_value(below, root | LAYER)?;
+                    return Ok(Inserted::New);
+                }
+                None if view.len() < ENTRIES => {
+                    locked.insert(below, Entry { slice, value: record })?;
+                    return Ok(Inserted::New);
+                }
+                None => self.split(region, writer, &path, (node, guard), below == ENTRIES)?,
+            }
+        }
+    }
+
+    fn remove(&self, region: &Region, writer: &RegionWriter<'_>, key: &[u8], record: Place) -> Result<bool> {
+        loop {
+            let (path, slice) = self.path_of(region, key)?;
+            let (node, _guard) = self.lock_node(region, writer, &path, slice, 0)?;
+            let mut locked = NodeWriter::new(region, writer, self.open_count, node)?;
+            let view = locked.view();
+            let (below, equal) = view.search(slice);
+            match view.entry(below).filter(|_| equal) {
+                Some(entry) if entry.value & LAYER != 0 => {}
+                Some(entry) if entry.value == record => {
+                    locked.remove(below)?;
+                    return Ok(true);
+                }
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    fn estimate(&self, region: &Region, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
+        scan::estimate(self, region, low, end)
+    }
+
+    fn walk(&self, region: &Region, visit: &mut dyn FnMut(Place, usize) -> Result<()>) -> Result<SkeyStats> {
+        verify::walk(self, region, visit)
+    }
+
+    fn check(&self, region: &Region, report: &mut dyn FnMut(String)) -> Result<()> {
+        verify::check(self, region, report)
+    }
+
+    fn own_records(&self) -> Option<&KeyHeap> {
+        None
+    }
+}

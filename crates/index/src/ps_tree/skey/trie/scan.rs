@@ -1,0 +1,208 @@
+//! Going through the keys of a trie in order.
+//!
+//! No call goes deeper with a layer: a key may have thousands. What is above the current layer is kept in a list.
+
+use std::cmp::Ordering;
+
+use bolide_base::Result;
+use bolide_storage::pmem::{Place, Region};
+
+use super::super::{Direction, From, record};
+use super::node::{Entry, LAYER, LONGER, Slice};
+use super::{FIRST, Target, Trie};
+
+/// Where a scan goes on within a layer.
+#[derive(Debug, Clone, Copy)]
+enum Position {
+    Start,
+    /// At this slice of the bound's key.
+    At(Slice),
+    /// Behind this slice, which led to a layer that is done.
+    Behind(Slice),
+}
+
+/// The key at which a scan starts.
+#[derive(Debug, Clone, Copy)]
+struct Bound<'k> {
+    key: &'k [u8],
+    inclusive: bool,
+}
+
+/// One scan.
+struct Scan<'s> {
+    trie: &'s Trie,
+    region: &'s Region,
+    direction: Direction,
+    out: &'s mut Vec<Place>,
+}
+
+/// Why collecting in a layer stopped.
+enum Stop {
+    /// At a further layer, under this slice; true if the bound's key goes on there.
+    Layer(Place, Slice, bool),
+    /// There is something, or the layer has no more.
+    Done,
+}
+
+pub(super) fn scan(
+    trie: &Trie,
+    region: &Region,
+    from: From<'_>,
+    direction: Direction,
+    out: &mut Vec<Place>,
+) -> Result<()> {
+    let bound = match from {
+        From::Start => None,
+        From::At(key) => Some(Bound { key, inclusive: true }),
+        From::Behind(key) => Some(Bound { key, inclusive: false }),
+    };
+    let slice_of =
+        |bound: &Bound<'_>, depth: usize| Slice::of(bound.key.get(8 * depth..).unwrap_or_default());
+    let start = out.len();
+    let mut scan = Scan { trie, region, direction, out };
+    let mut above: Vec<(Place, Slice)> = Vec::new();
+    let mut root = region.root(trie.slot)?;
+    let mut position = bound.map_or(Position::Start, |bound| Position::At(slice_of(&bound, 0)));
+    loop {
+        match scan.collect(root, position, bound, start)? {
+            Stop::Layer(layer, slice, on_the_way) => {
+                above.push((root, slice));
+                root = layer;
+                position = match bound {
+                    Some(bound) if on_the_way => Position::At(slice_of(&bound, above.len())),
+                    _ => Position::Start,
+                };
+            }
+            Stop::Done if scan.out.len() > start => return Ok(()),
+            Stop::Done => {
+                let Some((layer, slice)) = above.pop() else { return Ok(()) };
+                root = layer;
+                position = Position::Behind(slice);
+            }
+        }
+    }
+}
+
+impl Scan<'_> {
+    /// Appends the records of a layer from `position` on, until a node has given some.
+    fn collect(
+        &mut self,
+        root: Place,
+        position: Position,
+        bound: Option<Bound<'_>>,
+        start: usize,
+    ) -> Result<Stop> {
+        let up = self.direction == Direction::Up;
+        let mut target = match position {
+            Position::At(slice) | Position::Behind(slice) => Target::At(slice),
+            Position::Start if up => Target::First,
+            Position::Start => Target::Last,
+        };
+        let (mut node, _) = self.trie.descend(self.region, root, target, 0)?;
+        loop {
+            let (mut entries, sibling, low) =
+                self.trie.read(self.region, node, |view| Ok((view.entries(), view.sibling(), view.low())))?;
+            if !up {
+                entries.reverse();
+            }
+            for entry in entries {
+                if let Some(stop) = self.take(entry, position, bound, start)? {
+                    return Ok(stop);
+                }
+            }
+            if self.out.len() > start {
+                return Ok(Stop::Done);
+            }
+            if up {
+                let Some(sibling) = sibling else { return Ok(Stop::Done) };
+                node = sibling;
+            } else {
+                if low == FIRST {
+                    return Ok(Stop::Done);
+                }
+                target = Target::Below(low);
+                node = self.trie.descend(self.region, root, target, 0)?.0;
+            }
+        }
+    }
+
+    /// Appends an entry if the position allows. `Some` where collecting stops.
+    fn take(
+        &mut self,
+        entry: Entry,
+        position: Position,
+        bound: Option<Bound<'_>>,
+        start: usize,
+    ) -> Result<Option<Stop>> {
+        let order = |slice: Slice| match self.direction {
+            Direction::Up => entry.slice.cmp(&slice),
+            Direction::Down => slice.cmp(&entry.slice),
+        };
+        let is_layer = entry.value & LAYER != 0;
+        let on_the_way = match position {
+            Position::Start => false,
+            Position::Behind(slice) => {
+                if order(slice) != Ordering::Greater {
+                    return Ok(None);
+                }
+                false
+            }
+            Position::At(slice) => match order(slice) {
+                Ordering::Less => return Ok(None),
+                Ordering::Greater => false,
+                Ordering::Equal => true,
+            },
+        };
+        if is_layer {
+            let stop = Stop::Layer(entry.value & !LAYER, entry.slice, on_the_way);
+            return Ok(Some(if self.out.len() > start { Stop::Done } else { stop }));
+        }
+        if let (true, Some(bound)) = (on_the_way, bound) {
+            let ordering = match entry.slice.class {
+                LONGER => record::compare_key(self.region, entry.value, bound.key)?,
+                _ => Ordering::Equal,
+            };
+            let ordering = if self.direction == Direction::Up { ordering } else { ordering.reverse() };
+            if ordering == Ordering::Less || ordering == Ordering::Equal && !bound.inclusive {
+                return Ok(None);
+            }
+        }
+        self.out.push(entry.value);
+        Ok(None)
+    }
+}
+
+/// About how many keys lie between two ends: by the first level of the first layer on which they are apart. A layer
+/// counts as two keys.
+pub(super) fn estimate(trie: &Trie, region: &Region, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
+    let root = region.root(trie.slot)?;
+    let height = trie.read(region, root, |view| Ok(view.level()))?;
+    let low = Slice::of(low);
+    let end = end.map(Slice::of);
+    let target = end.map_or(Target::Last, Target::Below);
+    let mut scale = 1;
+    for level in 0..=height {
+        let (first, _) = trie.descend(region, root, Target::At(low), level)?;
+        let (last, _) = trie.descend(region, root, target, level)?;
+        let before = trie.read(region, first, |view| Ok(view.search(low).0))?;
+        let behind = trie.read(region, last, |view| Ok(end.map_or(view.len(), |end| view.search(end).0)))?;
+        if first == last {
+            return Ok(behind.saturating_sub(before) as u64 * scale);
+        }
+        let (mut between, mut next) =
+            trie.read(region, first, |view| Ok((view.len() - before.min(view.len()), view.sibling())))?;
+        between += behind;
+        for _ in 0..16 {
+            match next {
+                Some(node) if node != last => {
+                    let (len, sibling) = trie.read(region, node, |view| Ok((view.len(), view.sibling())))?;
+                    between += len;
+                    next = sibling;
+                }
+                _ => return Ok(between as u64 * scale),
+            }
+        }
+        scale *= 9;
+    }
+    Ok(scale)
+}

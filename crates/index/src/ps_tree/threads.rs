@@ -1,0 +1,179 @@
+//! Many threads at once: what was inserted before a lookup began is found, in order, and nothing else.
+
+#![expect(clippy::disallowed_methods, reason = "tests may start threads")]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bolide_base::SequenceNumber;
+
+use super::oracle::{Random, Versions};
+use super::tests::{new_tree, rows};
+use super::{Obsolescence, PsBounds, PsFlag, PsTree, PsTreeOptions, SkeyKind};
+use crate::query::Order;
+use crate::validation::Verdict;
+
+const WRITERS: u64 = 3;
+const READERS: u64 = 2;
+const WRITES: u64 = 12_000;
+
+/// What a test shares among its threads.
+struct Shared {
+    tree: PsTree,
+    versions: Versions,
+    /// Next sequence number.
+    next: AtomicU64,
+    /// All sequence numbers up to this one are in the tree, per writer.
+    done: [AtomicU64; WRITERS as usize],
+    flagged: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// Keys of one writer, among those of the others.
+fn skey(writer: u64, number: u64) -> Vec<u8> {
+    let mut key = (number * WRITERS + writer).to_be_bytes().to_vec();
+    if number.is_multiple_of(5) {
+        key.extend_from_slice(b"and a longer rest of the key");
+    }
+    key
+}
+
+fn write(shared: &Shared, writer: u64, keys: u64) -> HashMap<Vec<u8>, Vec<(SequenceNumber, Vec<u8>)>> {
+    let mut random = Random(writer);
+    let mut written: HashMap<Vec<u8>, Vec<(SequenceNumber, Vec<u8>)>> = HashMap::new();
+    for _ in 0..WRITES {
+        let spread = if random.chance(50) { 3.min(keys) } else { keys };
+        let key = skey(writer, random.below(spread));
+        let pkey = (random.below(500) * WRITERS + writer).to_be_bytes();
+        let sequence = shared.next.fetch_add(1, Ordering::SeqCst);
+        shared.versions.write(&pkey, sequence);
+        let region_writer = shared.tree.region().writer();
+        shared.tree.insert(&region_writer, &key, &pkey, sequence, b"", &shared.versions, sequence).unwrap();
+        drop(region_writer);
+        shared.done[writer as usize].store(sequence, Ordering::SeqCst);
+        written.entry(key).or_default().push((sequence, pkey.to_vec()));
+    }
+    written
+}
+
+fn read(shared: &Shared, reader: u64, keys: u64) {
+    let mut random = Random(1_000 + reader);
+    while !shared.stop.load(Ordering::SeqCst) {
+        let writer = random.below(WRITERS);
+        let key = skey(writer, random.below(keys));
+        let done = shared.done[writer as usize].load(Ordering::SeqCst);
+        let mut cursor = shared.tree.cursor(PsBounds::One(&key), Order::Newest, u64::MAX).unwrap();
+        let mut last = u64::MAX;
+        let mut to_flag = Vec::new();
+        while let Some(entry) = cursor.next_entry().unwrap() {
+            assert!(entry.sequence < last, "newest first");
+            last = entry.sequence;
+            let owner = u64::from_be_bytes(entry.primary_key.try_into().unwrap()) % WRITERS;
+            assert_eq!(owner, writer, "an entry of another writer");
+            if shared.versions.verdict(entry.primary_key, entry.sequence, done) == Verdict::Obsolete {
+                to_flag.push(entry.place);
+            }
+        }
+        for place in to_flag {
+            if random.chance(20) && cursor.flag_obsolete(place).unwrap() == PsFlag::Won {
+                shared.flagged.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        drop(cursor);
+        let (low, end) = (skey(0, random.below(keys)), skey(0, random.below(keys) + 20));
+        let order =
+            [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending][random.below(4) as usize];
+        let range = PsBounds::Range { low: &low, end: Some(&end) };
+        let rows = rows(shared.tree.cursor(range, order, u64::MAX).unwrap());
+        let in_order =
+            |left: &(Vec<u8>, Vec<u8>, u64, Vec<u8>), right: &(Vec<u8>, Vec<u8>, u64, Vec<u8>)| match order {
+                Order::Newest => left.2 > right.2,
+                Order::Oldest => left.2 < right.2,
+                Order::Value => left.0 < right.0 || left.0 == right.0 && left.2 > right.2,
+                Order::ValueDescending => left.0 > right.0 || left.0 == right.0 && left.2 > right.2,
+            };
+        assert!(rows.windows(2).all(|pair| in_order(&pair[0], &pair[1])), "{order:?}");
+    }
+}
+
+fn run(skey_kind: SkeyKind, page_bytes: usize, keys: u64) {
+    let shared = Arc::new(Shared {
+        tree: new_tree(PsTreeOptions::new().skey(skey_kind).page_bytes(page_bytes)),
+        versions: Versions::default(),
+        next: AtomicU64::new(1),
+        done: [const { AtomicU64::new(0) }; WRITERS as usize],
+        flagged: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    });
+    let written: Vec<_> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                scope.spawn({
+                    let shared = &shared;
+                    move || write(shared, writer, keys)
+                })
+            })
+            .collect();
+        for reader in 0..READERS {
+            let shared = &shared;
+            scope.spawn(move || read(shared, reader, keys));
+        }
+        let shared = &shared;
+        let sweeper = scope.spawn(move || {
+            let mut position = Vec::new();
+            while !shared.stop.load(Ordering::SeqCst) {
+                let oldest = shared.done.iter().map(|done| done.load(Ordering::SeqCst)).min().unwrap();
+                let region_writer = shared.tree.region().writer();
+                shared.tree.sweep(&region_writer, &mut position, 3, &shared.versions, oldest).unwrap();
+                drop(region_writer);
+                std::thread::yield_now();
+            }
+        });
+        let written = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        shared.stop.store(true, Ordering::SeqCst);
+        sweeper.join().unwrap();
+        written
+    });
+    let check = shared.tree.check().unwrap();
+    assert_eq!(check.problems, Vec::<String>::new());
+    assert_eq!(check.unfinished, 0);
+    let removed = shared.versions.removed.lock();
+    let mut hidden = 0;
+    let mut shown = 0;
+    for (key, entries) in written.into_iter().flatten() {
+        let rows = rows(shared.tree.cursor(PsBounds::One(&key), Order::Oldest, u64::MAX).unwrap());
+        let there: HashMap<u64, &Vec<u8>> = rows.iter().map(|row| (row.2, &row.1)).collect();
+        shown += rows.len() as u64;
+        for (sequence, pkey) in &entries {
+            match there.get(sequence) {
+                Some(found) => assert_eq!(*found, pkey),
+                None if removed.contains(&(pkey.clone(), *sequence)) => {}
+                // Flagged and not removed yet: then it was replaced.
+                None => {
+                    hidden += 1;
+                    let verdict = shared.versions.verdict(pkey, *sequence, u64::MAX);
+                    assert_eq!(verdict, Verdict::Obsolete, "an entry is lost");
+                }
+            }
+        }
+    }
+    let stats = shared.tree.stats().unwrap();
+    assert_eq!(stats.flagged, hidden);
+    assert_eq!(stats.entries, shown + hidden);
+    assert_eq!(*shared.versions.removed_flagged.lock() + hidden, shared.flagged.load(Ordering::SeqCst));
+    assert_eq!(shared.tree.counts(), (stats.skey.keys, stats.entries));
+    assert_eq!(shared.tree.region().stats().refused_frees, 0);
+}
+
+#[test]
+fn threads_see_what_was_inserted_with_a_btree() {
+    run(SkeyKind::BTree, 512, 2_000);
+    run(SkeyKind::BTree, 4096, 40);
+}
+
+#[test]
+fn threads_see_what_was_inserted_with_a_trie() {
+    run(SkeyKind::Trie, 512, 2_000);
+    run(SkeyKind::Trie, 2048, 40);
+}
