@@ -17,6 +17,7 @@ struct Held {
     included: Vec<u8>,
     newer_runs: Option<u32>,
     record: Option<Vec<u8>>,
+    checked: bool,
 }
 
 impl Held {
@@ -29,6 +30,7 @@ impl Held {
             included: candidate.included.to_vec(),
             newer_runs: candidate.origin.newer_runs,
             record: candidate.origin.record.map(<[u8]>::to_vec),
+            checked: candidate.origin.checked,
         }
     }
 
@@ -37,7 +39,8 @@ impl Held {
         candidate.order_value = &self.order_value;
         candidate.repeated = self.repeated;
         candidate.included = &self.included;
-        candidate.origin = Origin { newer_runs: self.newer_runs, record: self.record.as_deref() };
+        let (newer_runs, record) = (self.newer_runs, self.record.as_deref());
+        candidate.origin = Origin { newer_runs, record, checked: self.checked };
         candidate
     }
 }
