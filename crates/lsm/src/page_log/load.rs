@@ -54,13 +54,8 @@ impl PageLog {
     ) -> Result<LoadedRegion> {
         let region = options.id;
         let mut restore = RegionRestore::new(options);
-        let mut page_bytes = [0; PAGE_BYTES];
-        let (log, sequence) = Self::read(vfs, dir, database_id, region, root, &mut |page, body| {
-            let (head, tail) = page_bytes.split_at_mut(body.len());
-            head.copy_from_slice(body);
-            tail.fill(0);
-            restore.put_page(page, &page_bytes)
-        })?;
+        let (log, sequence) =
+            Self::read(vfs, dir, database_id, region, root, &mut |page, body| restore.put_page(page, body))?;
         Ok(LoadedRegion { region: restore.finish()?, log, sequence })
     }
 

@@ -22,8 +22,9 @@ pub(super) struct SegmentScan {
     limit: u64,
     /// Where the next record begins.
     position: u64,
-    /// Bytes of the file from `start` on.
+    /// Bytes of the file from `start` on; what was read of them ends at `filled`.
     buffer: Vec<u8>,
+    filled: usize,
     start: u64,
 }
 
@@ -60,7 +61,7 @@ impl SegmentScan {
         file.read_exact_at(0, &mut bytes)?;
         let header = SegmentHeader::decode(&bytes, &name, expected)?;
         let position = HEADER_BYTES as u64;
-        Ok(Self { file, name, header, limit, position, buffer: Vec::new(), start: position })
+        Ok(Self { file, name, header, limit, position, buffer: Vec::new(), filled: 0, start: position })
     }
 
     pub(super) fn header(&self) -> &SegmentHeader {
@@ -105,7 +106,7 @@ impl SegmentScan {
     }
 
     fn ahead(&self) -> &[u8] {
-        self.buffer.get((self.position - self.start) as usize..).unwrap_or_default()
+        self.buffer.get((self.position - self.start) as usize..self.filled).unwrap_or_default()
     }
 
     /// Makes `len` bytes from the position on be in the buffer.
@@ -116,12 +117,17 @@ impl SegmentScan {
         if self.limit - self.position < len as u64 {
             return Err(self.damaged("a record reaches past the end of what counts"));
         }
-        self.buffer.drain(..(self.position - self.start) as usize);
+        let consumed = (self.position - self.start) as usize;
+        self.buffer.copy_within(consumed..self.filled, 0);
+        self.filled -= consumed;
         self.start = self.position;
-        let have = self.buffer.len();
-        let more = (self.limit - self.start).min(len.max(READ_BYTES) as u64) as usize - have;
-        self.buffer.resize(have + more, 0);
-        let (_, fresh) = self.buffer.split_at_mut(have);
-        self.file.read_exact_at(self.start + have as u64, fresh)
+        let wanted = (self.limit - self.start).min(len.max(READ_BYTES) as u64) as usize;
+        if self.buffer.len() < wanted {
+            self.buffer.resize(wanted, 0);
+        }
+        let more = self.buffer.get_mut(self.filled..wanted).unwrap_or_default();
+        self.file.read_exact_at(self.start + self.filled as u64, more)?;
+        self.filled = wanted;
+        Ok(())
     }
 }

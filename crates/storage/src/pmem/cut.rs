@@ -27,7 +27,7 @@ pub struct Cut<R: Deref<Target = Region>> {
 
 impl Region {
     /// Begins a cut: waits until no writer is at work, and keeps new ones out for as long as it takes to
-    /// sort the numbers of the pages that were written.
+    /// copy a bit for each page. The calling thread must not hold a writer: it would wait for itself.
     ///
     /// # Errors
     /// `Conflict` while another cut is open; `Unsupported` if the region is durable by itself.

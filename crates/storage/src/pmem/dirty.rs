@@ -5,8 +5,10 @@
 //! yet, its content is copied aside first. So a cut sees every page as it was when the cut began, and its
 //! writers wait for one copy of one page at most.
 //!
-//! Invariants: a page whose epoch is the current one is listed in `dirty`; a page of the running cut whose
-//! state is `Pending` has not been written since the cut began.
+//! Invariants: a page whose epoch is the current one is in `dirty`; a page in the cut's `pending` has not been
+//! written since the cut began.
+
+use std::collections::BTreeMap;
 
 use super::extent::ExtentTable;
 use super::layout::{PAGE_BYTES, Place};
@@ -27,27 +29,67 @@ pub(super) struct DirtyPages {
 #[derive(Debug, Default)]
 struct State {
     /// Pages written in this epoch, and those of cuts that were given up.
-    dirty: Vec<u64>,
+    dirty: PageSet,
     cut: Option<Running>,
 }
 
 /// A cut that is being taken.
 #[derive(Debug)]
 struct Running {
-    /// Its pages, ascending, and how far each is.
-    pages: Vec<(u64, PageState)>,
-    /// The first that was not handed out.
-    next: usize,
+    all: PageSet,
+    /// Pages that were neither handed out nor written since: still in place, unchanged.
+    pending: PageSet,
+    /// Pages that were written since and not handed out, as they were.
+    aside: BTreeMap<u64, Box<[u64]>>,
+    /// No page below it is left.
+    next: u64,
 }
 
-#[derive(Debug)]
-enum PageState {
-    /// Still in place, unchanged.
-    Pending,
-    /// Written since; this is what it was.
-    Aside(Box<[u64]>),
-    /// Handed out.
-    Done,
+/// A set of pages, one bit each.
+#[derive(Debug, Default, Clone)]
+struct PageSet {
+    bits: Vec<u64>,
+    len: usize,
+}
+
+impl PageSet {
+    fn insert(&mut self, page: u64) {
+        let (index, bit) = (page as usize / 64, 1 << (page % 64));
+        if self.bits.len() <= index {
+            self.bits.resize(index + 1, 0);
+        }
+        if let Some(word) = self.bits.get_mut(index) {
+            self.len += usize::from(*word & bit == 0);
+            *word |= bit;
+        }
+    }
+
+    /// Takes the page out and says whether it was in.
+    fn remove(&mut self, page: u64) -> bool {
+        let bit = 1 << (page % 64);
+        let Some(word) = self.bits.get_mut(page as usize / 64).filter(|word| **word & bit != 0) else {
+            return false;
+        };
+        *word &= !bit;
+        self.len -= 1;
+        true
+    }
+
+    /// The first page at `from` or above it.
+    fn first_from(&self, from: u64) -> Option<u64> {
+        let first = from as usize / 64;
+        let words = self.bits.iter().enumerate().skip(first);
+        words
+            .map(|(index, &word)| {
+                (index, if index == first { word & (u64::MAX << (from % 64)) } else { word })
+            })
+            .find(|&(_, word)| word != 0)
+            .map(|(index, word)| index as u64 * 64 + u64::from(word.trailing_zeros()))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u64> {
+        std::iter::successors(self.first_from(0), |&page| self.first_from(page + 1))
+    }
 }
 
 impl DirtyPages {
@@ -69,7 +111,7 @@ impl DirtyPages {
 
     /// How many pages the next cut would hold.
     pub(super) fn len(&self) -> usize {
-        self.state.lock().dirty.len()
+        self.state.lock().dirty.len
     }
 
     /// Prepares the page of `at` for its first write of this epoch. The caller holds the writers' gate.
@@ -85,7 +127,7 @@ impl DirtyPages {
         if let Some(cut) = &mut state.cut {
             cut.put_aside(table, page);
         }
-        state.dirty.push(page);
+        state.dirty.insert(page);
         // Last: other writers go past without the lock once they see it.
         written.store(epoch, Ordering::Release);
     }
@@ -96,11 +138,9 @@ impl DirtyPages {
         if state.cut.is_some() {
             return None;
         }
-        let mut pages = std::mem::take(&mut state.dirty);
-        pages.sort_unstable();
-        let count = pages.len();
-        let pages = pages.into_iter().map(|page| (page, PageState::Pending)).collect();
-        state.cut = Some(Running { pages, next: 0 });
+        let all = std::mem::take(&mut state.dirty);
+        let count = all.len;
+        state.cut = Some(Running { pending: all.clone(), all, aside: BTreeMap::new(), next: 0 });
         self.epoch.store(self.epoch() + 1, Ordering::Relaxed);
         Some(count)
     }
@@ -109,29 +149,32 @@ impl DirtyPages {
     pub(super) fn next_page(&self, table: &ExtentTable, out: &mut [u8]) -> Option<u64> {
         let mut state = self.state.lock();
         let cut = state.cut.as_mut()?;
-        let (page, state) = cut.pages.get_mut(cut.next)?;
-        match std::mem::replace(state, PageState::Done) {
-            PageState::Aside(words) => put_words(words.iter().copied(), out),
+        let in_place = cut.pending.first_from(cut.next);
+        let aside = cut.aside.first_key_value().map(|(&page, _)| page);
+        let page = in_place.into_iter().chain(aside).min()?;
+        match cut.aside.remove(&page) {
+            Some(words) => put_words(words.iter().copied(), out),
             // The lock keeps the first writer of this page away.
-            PageState::Pending | PageState::Done => copy_page(table, *page, out),
+            None => copy_page(table, page, out),
         }
-        cut.next += 1;
-        Some(*page)
+        cut.pending.remove(page);
+        cut.next = page + 1;
+        Some(page)
     }
 
     /// Ends the cut. Unless it was `kept` with all of its pages, they are dirty again. Says whether it was.
     pub(super) fn end_cut(&self, table: &ExtentTable, kept: bool) -> bool {
         let mut state = self.state.lock();
         let Some(cut) = state.cut.take() else { return false };
-        if kept && cut.next == cut.pages.len() {
+        if kept && cut.pending.len == 0 && cut.aside.is_empty() {
             return true;
         }
         let epoch = self.epoch();
-        for (page, _) in cut.pages {
+        for page in cut.all.iter() {
             // A page that was written since is listed already.
             let Some(written) = table.epoch(page * PAGE_BYTES as Place) else { continue };
             if written.load(Ordering::Relaxed) != epoch {
-                state.dirty.push(page);
+                state.dirty.insert(page);
                 written.store(epoch, Ordering::Release);
             }
         }
@@ -142,10 +185,9 @@ impl DirtyPages {
 impl Running {
     /// Copies `page` if this cut still needs it.
     fn put_aside(&mut self, table: &ExtentTable, page: u64) {
-        let Ok(index) = self.pages.binary_search_by_key(&page, |&(page, _)| page) else { return };
-        if let Some((_, state @ PageState::Pending)) = self.pages.get_mut(index) {
+        if self.pending.remove(page) {
             let words = table.words(page * PAGE_BYTES as Place, PAGE_WORDS).unwrap_or_default();
-            *state = PageState::Aside(words.iter().map(Word::get).collect());
+            self.aside.insert(page, words.iter().map(Word::get).collect());
         }
     }
 }

@@ -127,3 +127,24 @@ fn damaged_and_foreign_headers_are_refused() {
     let error = Region::open_mapped(&missing, options(), Mapping::AssumeDurable).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
+
+/// The file grew, and the program ended before the new extent was used.
+#[test]
+fn an_extent_without_a_bitmap_is_free() {
+    let place = place();
+    let region = Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap();
+    let at = region.writer().allocate(256).unwrap();
+    region.save_free_space().unwrap();
+    drop(region);
+    let file = fs::OpenOptions::new().write(true).open(&place.path).unwrap();
+    file.set_len(2 * EXTENT_BYTES as u64 + 100).unwrap();
+    let region = Region::open_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap();
+    assert_eq!(region.stats().reserved_bytes, 2 * EXTENT_BYTES as u64);
+    assert_eq!(region.stats().allocated_bytes, 256);
+    let writer = region.writer();
+    let mut last = at;
+    while last < EXTENT_BYTES as Place {
+        last = writer.allocate(200_000).unwrap();
+    }
+    assert!(last >= EXTENT_BYTES as Place + 2048, "not over the head of the extent");
+}

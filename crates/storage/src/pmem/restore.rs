@@ -36,15 +36,16 @@ impl RegionRestore {
         Self { region: Region::without_extents(&options, Backing::Memory), id }
     }
 
-    /// Puts the page `page`, whose bytes are whole and checked. A page may come again; the last holds.
+    /// Puts the page `page`, whose bytes were checked; zeros at its end may be missing, by whole words. A page may
+    /// come again; the last holds.
     ///
     /// # Errors
-    /// `Corruption` if `bytes` is not a page, `NoSpace` if the page lies behind the region's limit or memory
+    /// `Corruption` if `bytes` is no such page, `NoSpace` if the page lies behind the region's limit or memory
     /// is short.
     pub fn put_page(&mut self, page: u64, bytes: &[u8]) -> Result<()> {
         let region = &self.region;
         let at = page.saturating_mul(PAGE_BYTES as u64);
-        if bytes.len() != PAGE_BYTES {
+        if bytes.len() > PAGE_BYTES || !bytes.len().is_multiple_of(8) {
             return Err(region.outside(at, bytes.len()));
         }
         if extent_of(at) >= region.table.limit() {
@@ -54,10 +55,12 @@ impl RegionRestore {
             region.table.grow(|index| region.extent_memory(index))?;
         }
         let words = region.table.words(at, PAGE_BYTES / 8).ok_or_else(|| region.outside(at, PAGE_BYTES))?;
-        for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)) {
+        let (head, tail) = words.split_at(bytes.len() / 8);
+        for (word, bytes) in head.iter().zip(bytes.chunks_exact(8)) {
             let value = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
             word.0.store(value, Ordering::Relaxed);
         }
+        tail.iter().for_each(|word| word.0.store(0, Ordering::Relaxed));
         Ok(())
     }
 

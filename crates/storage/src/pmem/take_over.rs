@@ -17,7 +17,9 @@ impl Region {
     pub(super) fn take_over(&self, id: u64) -> Result<()> {
         let mark = self.checked_mark(id)?;
         let saved = self.own(STATE_AT) == 1;
-        let bitmaps = (0..self.table.len()).map(|extent| match saved {
+        // An extent that was added and never used may have no bitmap yet.
+        let is_saved = |extent: usize| saved && ((extent * EXTENT_BYTES) as Place) < mark;
+        let bitmaps = (0..self.table.len()).map(|extent| match is_saved(extent) {
             true => self.bitmap_of(extent, mark),
             false => Ok(all_used(extent, mark)),
         });

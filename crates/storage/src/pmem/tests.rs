@@ -141,6 +141,7 @@ fn allocations_never_overlap() {
                 }
                 _ => {
                     let bytes = match rng.below(20) {
+                        _ if cfg!(miri) => rng.below(1_000) as usize + 1,
                         0 => rng.below(MAX_ALLOCATION_BYTES as u64 / 4) as usize + 1,
                         1..=3 => rng.below(70_000) as usize + 1,
                         _ => rng.below(5_000) as usize + 1,
