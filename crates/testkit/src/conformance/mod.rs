@@ -231,6 +231,8 @@ impl Run<'_> {
         }
         let collection = db.collection(COLLECTION)?;
         let (mut asked, records) = (0, self.case.records());
+        // A handful of pages, however many records.
+        let page = (records.len() / 8).max(4);
         for (snapshot, model) in self.subject.moments() {
             let Some(model) = model.collections.get(COLLECTION) else { continue };
             self.turn += 1;
@@ -238,7 +240,7 @@ impl Run<'_> {
                 let index_name = Some(index.name());
                 let who = Asked { collection: &collection, snapshot, index: index_name };
                 for question in questions::paged(&index.spec().attributes_text(), &records) {
-                    who.ask_in_pages(model, &question, 4)?;
+                    who.ask_in_pages(model, &question, page)?;
                     asked += 1;
                 }
                 for question in questions::all(&index.spec().attributes_text(), &records, self.turn) {

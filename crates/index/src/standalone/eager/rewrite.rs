@@ -136,7 +136,8 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
         }
         let grows_in_front = postings.iter().skip(kept).all(|added| added.sequence > newest_before);
         postings.sort_by_key(|posting| std::cmp::Reverse(posting.sequence));
-        let untouched = if kept == old.len() { kept } else { 0 };
+        // What a back-fill puts in between stands among the oldest postings, however many of these there are.
+        let untouched = if grows_in_front && kept == old.len() { kept } else { 0 };
         self.write(list, from, &postings, grows_in_front, untouched)?;
         if postings.is_empty() && piece.is_some() {
             self.out.delete(self.tree_id, &piece_key(list, from))?;
