@@ -11,7 +11,7 @@
 #![allow(unsafe_code, reason = "mapping a file and writing lines back")]
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
@@ -99,6 +99,11 @@ impl MappedFile {
             return Error::unsupported(self.path.display(), what);
         }
         describe("map", &self.path, errno.into())
+    }
+
+    /// Writes to a file that is being made, behind what was written before.
+    pub(super) fn append(&self, bytes: &[u8]) -> Result<()> {
+        (&self.file).write_all(bytes).map_err(|error| describe("append to", &self.path, error))
     }
 
     /// Makes length and content of the file durable the slow way.

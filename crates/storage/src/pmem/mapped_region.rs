@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bolide_base::{Error, Result};
 
-use super::layout::{BOOT_AT, CHECKSUM_AT, ID_AT, MAGIC_AT, VERSION_AT};
+use super::layout::{BOOT_AT, CHECKSUM_AT, EXTENT_BYTES, ID_AT, MAGIC_AT, Place, VERSION_AT};
 use super::mapped::{MappedFile, Mapping, boot_id, header_checksum};
 use super::region::{Backing, Region, RegionOptions};
 
@@ -56,6 +56,47 @@ impl Region {
         region.note_boot()?;
         region.take_over(options.id)?;
         Ok(region)
+    }
+
+    /// Copies this mapped region to the file at `path`, which must not exist, and makes the copy durable. Writers wait
+    /// meanwhile; the calling thread must not hold one. The copy's free space has to be
+    /// [reclaimed](Self::reclaim) when it is opened, unless it was [saved](Self::save_free_space) before.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the region is not mapped; `Conflict` if the file exists; `NoSpace`, `Io`: then the copy is
+    /// removed.
+    pub fn copy_mapped(&self, path: &Path) -> Result<()> {
+        let Backing::Mapped(_) = &self.backing else {
+            return Err(Error::invalid_input(format!("{}: only mapped regions are copied so", self.name())));
+        };
+        let _gate = self.gate.write();
+        let copy = MappedFile::create(path, Mapping::AssumeDurable)?;
+        let copied = self.copy_words(&copy).and_then(|()| copy.sync()).and_then(|()| copy.sync_name());
+        copied.inspect_err(|_| copy.remove())
+    }
+
+    fn copy_words(&self, copy: &MappedFile) -> Result<()> {
+        let mut bytes = Vec::with_capacity(EXTENT_BYTES);
+        for extent in 0..self.table.len() {
+            let start = (extent * EXTENT_BYTES) as Place;
+            let words =
+                self.table.words(start, EXTENT_BYTES / 8).ok_or_else(|| self.outside(start, EXTENT_BYTES))?;
+            bytes.clear();
+            words.iter().for_each(|word| bytes.extend_from_slice(&word.get().to_le_bytes()));
+            if extent == 0 {
+                // The copy is a file that was synced: it depends on no boot.
+                let mut covered = self.covered_words();
+                covered.iter_mut().skip(3).for_each(|word| *word = 0);
+                let checksum = header_checksum(self.own(ID_AT), &covered);
+                for (at, value) in [(BOOT_AT, 0), (BOOT_AT + 8, 0), (CHECKSUM_AT, checksum)] {
+                    if let Some(place) = bytes.get_mut(at as usize..at as usize + 8) {
+                        place.copy_from_slice(&value.to_le_bytes());
+                    }
+                }
+            }
+            copy.append(&bytes)?;
+        }
+        Ok(())
     }
 
     /// Refuses a region whose mapping was not durable and that another boot has left.

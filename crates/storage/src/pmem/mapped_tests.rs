@@ -148,3 +148,27 @@ fn an_extent_without_a_bitmap_is_free() {
     }
     assert!(last >= EXTENT_BYTES as Place + 2048, "not over the head of the extent");
 }
+
+#[test]
+fn a_copy_is_a_region_of_its_own() {
+    let place = place();
+    let region = Region::create_mapped(&place.path, options(), Mapping::AssumeDurable).unwrap();
+    let at = region.writer().allocate(MAX_ALLOCATION_BYTES).unwrap();
+    let other = region.writer().allocate(MAX_ALLOCATION_BYTES).unwrap();
+    region.writer().write(other, b"before").unwrap();
+    region.save_free_space().unwrap();
+    let path = place.path.with_extension("copy");
+    region.copy_mapped(&path).unwrap();
+    assert_eq!(region.copy_mapped(&path).unwrap_err().kind(), ErrorKind::Conflict);
+    region.writer().write(other, b"behind").unwrap();
+    // Whatever boot reads it.
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes[48..64], [0; 16]);
+    let copy = Region::open_mapped(&path, options(), Mapping::AssumeDurable).unwrap();
+    assert!(copy.compare(other, 6, b"before").unwrap().is_eq());
+    assert!(region.compare(other, 6, b"behind").unwrap().is_eq());
+    assert_eq!(copy.stats().allocated_bytes, region.stats().allocated_bytes);
+    assert!(at < other);
+    let memory = Region::in_memory(RegionOptions::new()).unwrap();
+    assert_eq!(memory.copy_mapped(&path.with_extension("x")).unwrap_err().kind(), ErrorKind::InvalidInput);
+}

@@ -57,8 +57,8 @@ impl Region {
     /// After a crash a region that is durable by itself does not know which of its space is in use; its owner walks
     /// its structures and marks what it reaches. Writers go on meanwhile: what is allocated after the walk began
     /// counts as reached, and what is freed stays freed. The owner's walk must reach, under such changes, every
-    /// allocation that is linked throughout. Writers are kept out for a moment when the walk begins and when it ends; the calling thread must not hold
-    /// one.
+    /// allocation that is linked throughout. Writers are kept out for a moment when the walk begins and when it
+    /// ends, so the calling thread must not hold one.
     ///
     /// # Errors
     /// Those of `walk`, and `Conflict` while another reclamation runs: nothing is put on offer then.
