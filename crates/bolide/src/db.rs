@@ -15,6 +15,7 @@ use crate::handle::{Collection, Engine, Handle};
 use crate::index_build;
 use crate::index_set::{Index, IndexSet};
 use crate::index_upkeep::install_upkeep;
+use crate::kept_index;
 use crate::open;
 use crate::options::{CollectionOptions, Options, WriteOptions};
 use crate::progress::Progress;
@@ -481,6 +482,7 @@ fn create_indexes(
         let index = Index::new(spec.clone(), tree, progress, &owner, keys.as_deref())?;
         let index = engine.components.wrap(index, collection.tree);
         install_upkeep(&engine.store, collection.tree, &index)?;
+        kept_index::keep(&engine.store, &engine.components, &engine.path, collection.tree, &index)?;
         Ok(Arc::new(index))
     };
     let indexes = options.indexes.iter().map(create).collect::<Result<_>>()?;

@@ -78,6 +78,7 @@ use crate::catalog::{
 use crate::handle::{Engine, Handle};
 use crate::index_set::{Index, IndexSet, check_available};
 use crate::index_upkeep::install_upkeep;
+use crate::kept_index;
 use crate::progress::{Progress, is_about_records};
 use crate::schema::{CollectionState, find_index};
 
@@ -325,6 +326,7 @@ fn publish(
 ) -> Result<()> {
     let _changing = engine.changing.lock();
     check_wanted(engine, collection, wanted)?;
+    kept_index::keep(&engine.store, &engine.components, &engine.path, collection.tree, index)?;
     // A write of its own, of a key that no entry has: views that were taken while entries came in must not
     // have the number that the index is complete since. (A key index may have that key: a record may.)
     let mut barrier = StoreBatch::new();

@@ -10,8 +10,8 @@ use bolide_index::standalone::eager::EagerIndex;
 use bolide_index::standalone::lazy::LazyIndex;
 use bolide_index::{
     AttributeExtractor, AttributePlan, AttributeValues, DeletedRange, EmbeddedIndex, EntryOrder, IndexKind,
-    IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, SecondaryIndex, Slot, StagedBatch, StagedChange,
-    ValidationStrategy, slots_of,
+    IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, PsTreeIndex, SecondaryIndex, Slot, StagedBatch,
+    StagedChange, ValidationStrategy, slots_of,
 };
 use bolide_lsm::{Operation, PlacedOperation, ReadView, Store, StoreBatch};
 
@@ -34,6 +34,8 @@ pub(crate) struct Index {
     pub(crate) is_key_index: bool,
     /// The same as `structure`, for an index without a tree of its own.
     pub(crate) embedded: Option<Arc<EmbeddedIndex>>,
+    /// The same, for an index that is kept in memory; see [`crate::kept_index`].
+    pub(crate) ps_tree: Option<Arc<PsTreeIndex>>,
 }
 
 /// The structure of the index that `spec` declares.
@@ -79,14 +81,16 @@ impl Index {
     ) -> Result<Self> {
         let name = spec.name().to_owned();
         let progress = Arc::new(progress);
-        let mut embedded = None;
-        let structure = if spec.kind() == IndexKind::Embedded {
-            let extractor = owner.extractor.clone();
-            embedded.insert(Arc::new(EmbeddedIndex::new(spec, tree, owner.table, extractor))).clone()
-        } else {
-            structure(spec, tree, keys.map(|keys| keys.tree))?
+        let (mut embedded, mut ps_tree) = (None, None);
+        let structure: Arc<dyn SecondaryIndex<ReadView>> = match spec.kind() {
+            IndexKind::Embedded => {
+                let extractor = owner.extractor.clone();
+                embedded.insert(Arc::new(EmbeddedIndex::new(spec, tree, owner.table, extractor))).clone()
+            }
+            IndexKind::PsTree => ps_tree.insert(Arc::new(PsTreeIndex::new(spec, tree))).clone(),
+            _ => structure(spec, tree, keys.map(|keys| keys.tree))?,
         };
-        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: false, embedded })
+        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: false, embedded, ps_tree })
     }
 
     /// The key index of a collection, in `tree`.
@@ -97,7 +101,8 @@ impl Index {
         let structure = Arc::new(KeyIndex::new(tree)?);
         let name = SecondaryIndex::<ReadView>::spec(&*structure).name().to_owned();
         let progress = Arc::new(progress);
-        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: true, embedded: None })
+        let (embedded, ps_tree) = (None, None);
+        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: true, embedded, ps_tree })
     }
 
     /// The same index, now in the place of the one that it was to replace.
@@ -110,6 +115,7 @@ impl Index {
             replaces: None,
             is_key_index: self.is_key_index,
             embedded: self.embedded.clone(),
+            ps_tree: self.ps_tree.clone(),
         }
     }
 
@@ -156,6 +162,8 @@ pub(crate) struct IndexSet {
     needs_stage: bool,
     /// Whether some index has to see the records that a batch replaces.
     needs_old_records: bool,
+    /// Whether some index has to know of deletes.
+    knows_deletes: bool,
     /// The tree of primary keys and sequence numbers alone, if some index validates by it.
     key_index: Option<Arc<Index>>,
 }
@@ -192,7 +200,18 @@ impl IndexSet {
         let needs_stage = indexes.iter().any(|index| index.structure.needs_stage());
         let needs_old_records = indexes.iter().any(|index| index.structure.needs_old_records());
         let Owner { extractor, .. } = Owner::new(0, records, extractor);
-        Ok(Self { records, extractor, plan, indexes, slots, needs_stage, needs_old_records, key_index: None })
+        let knows_deletes = indexes.iter().any(|index| index.structure.knows_deletes());
+        Ok(Self {
+            records,
+            extractor,
+            plan,
+            indexes,
+            slots,
+            needs_stage,
+            needs_old_records,
+            knows_deletes,
+            key_index: None,
+        })
     }
 
     /// The same collection with other indexes.
@@ -300,6 +319,23 @@ impl IndexSet {
         }
         self.with_indexed(key, record, None, |indexed, index, scratch| {
             index.derive(indexed, scratch, &mut DerivedWrites { batch })
+        })
+    }
+
+    /// Adds what a delete of the record under `key` leaves in the indexes to `batch`, behind the delete itself.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a batch over its limit.
+    pub(crate) fn derive_delete(&self, key: &[u8], batch: &mut StoreBatch) -> Result<()> {
+        if !self.knows_deletes {
+            return Ok(());
+        }
+        with_scratch(|scratch| {
+            let knowing = self.indexes.iter().filter(|index| index.structure.knows_deletes());
+            for index in knowing {
+                index.structure.derive_delete(key, &mut scratch.key, &mut DerivedWrites { batch })?;
+            }
+            Ok(())
         })
     }
 

@@ -33,6 +33,10 @@ pub(crate) fn install_upkeep(store: &Store, table: TreeId, index: &Index) -> Res
         // The first has the tombstones and deleted ranges of the records themselves, the second no entries.
         return Ok(());
     }
+    if index.ps_tree.is_some() {
+        // Its keeper collects garbage itself; tombstones of deleted ranges wait for that.
+        return store.add_dependent(table, index.tree);
+    }
     let (spec, reader) = (index.spec(), store.tree_reader(table)?);
     let is_synchronous = spec.maintenance() == Maintenance::Synchronous;
     if matches!(spec.kind(), IndexKind::Lazy | IndexKind::Eager) {

@@ -91,6 +91,7 @@ mod index_set;
 mod index_upkeep;
 mod index_writes;
 mod iterator;
+mod kept_index;
 pub mod key;
 mod key_range;
 mod open;

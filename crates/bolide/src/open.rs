@@ -33,6 +33,7 @@ use crate::index_build::options::BuildOptions;
 use crate::index_build::{self, Job};
 use crate::index_set::{Index, IndexSet};
 use crate::index_upkeep::install_upkeep;
+use crate::kept_index;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::repair;
@@ -60,6 +61,10 @@ pub(crate) fn open(
     for collection in schema.values() {
         for index in collection.indexes_guard().all() {
             install_upkeep(&store, collection.tree, index)?;
+            // One that is being built has its entries in its tree still, unless it was all but ready.
+            if index.progress.state() == IndexState::Ready || store.kept_root(index.tree).is_some() {
+                kept_index::keep(&store, &components, path, collection.tree, index)?;
+            }
         }
         collection.indexes_guard().install_collectors(&store, collection.tree, &repairs)?;
     }

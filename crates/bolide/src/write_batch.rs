@@ -190,6 +190,12 @@ impl WriteBatch {
         let position = self.part(collection);
         let mark = self.store.mark();
         self.store.delete(collection.tree, key)?;
+        if let Some(part) = self.parts.get(position)
+            && let Err(error) = part.indexes.derive_delete(key, &mut self.store)
+        {
+            self.store.truncate(mark);
+            return Err(error);
+        }
         if let Some(tree) = self.key_tree(position)
             && let Err(error) = self.store.delete_derived(tree, key)
         {

@@ -27,12 +27,14 @@ pub struct Candidate<'c> {
     pub origin: Origin<'c>,
 }
 
-/// Where a candidate was read, if that was the record itself. Nothing is known by default.
+/// What a cursor knows of a candidate, beside what it proposes. Nothing is known by default.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Origin<'c> {
     /// It is the newest version in its sstable that the view sees, and so many sorted runs of the table, the
     /// newest first, may hold a newer one: see [`FoundInRun`](bolide_lsm::store::FoundInRun).
     pub newer_runs: Option<u32>,
+    /// The index knows it to be the newest write of its key that the view sees, but for deleted ranges.
+    pub validated: bool,
     /// The record as it was written.
     pub record: Option<&'c [u8]>,
     /// What the index settles, it read from this very version of the record, so that the record need not be looked

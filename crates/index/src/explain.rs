@@ -6,6 +6,7 @@ use bolide_table::ReadCounters;
 
 use crate::cursor_token::CursorToken;
 use crate::embedded::EmbeddedCosts;
+use crate::perseid::PsCosts;
 
 /// A way to answer a query that was considered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +78,8 @@ pub struct Explain {
     pub records_in_hand: u64,
     /// What an embedded index read and passed over.
     pub embedded: EmbeddedCosts,
+    /// What an index of kind `ps-tree` read.
+    pub ps_tree: PsCosts,
     /// Answers.
     pub answers: u64,
     /// Where a further query may go on: set where answers may follow that were not given, because of the

@@ -25,6 +25,7 @@ pub mod extractor;
 pub mod json;
 pub mod lookup;
 pub mod path;
+pub mod perseid;
 pub mod predicate;
 pub mod ps_tree;
 pub mod query;
@@ -53,6 +54,7 @@ pub use extractor::AttributeExtractor;
 pub use json::JsonExtractor;
 pub use lookup::{Lookup, LookupOptions, Row};
 pub use path::AttributePath;
+pub use perseid::PsTreeIndex;
 pub use predicate::{Condition, Predicate, ValueRange};
 pub use query::{CompiledQuery, Order, Projection, Query};
 pub use secondary_index::{

@@ -80,6 +80,10 @@ impl ReadSource for ModelView {
     fn sequence(&self) -> SequenceNumber {
         self.sequence
     }
+
+    fn oldest_in_use(&self) -> SequenceNumber {
+        self.sequence
+    }
 }
 
 impl ModelTree {

@@ -172,6 +172,21 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
     /// `LimitExceeded` for an attribute over its limit; the write is then refused.
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()>;
 
+    /// Writes what a delete of the record under `primary_key` leaves in the index, for kinds that have to know of it. Like
+    /// [`derive`](Self::derive), before the commit and reading nothing.
+    ///
+    /// # Errors
+    /// `LimitExceeded` where a key or the batch is over its limit; the delete is then refused.
+    fn derive_delete(&self, primary_key: &[u8], key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
+        let _ = (primary_key, key, out);
+        Ok(())
+    }
+
+    /// True if [`derive_delete`](Self::derive_delete) has to be called.
+    fn knows_deletes(&self) -> bool {
+        false
+    }
+
     /// True if [`stage`](Self::stage) has to be called.
     fn needs_stage(&self) -> bool {
         false

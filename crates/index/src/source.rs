@@ -21,6 +21,9 @@ pub trait ReadSource: Send + Sync {
 
     /// Writes up to this number are seen, later ones are not.
     fn sequence(&self) -> SequenceNumber;
+
+    /// The oldest number at which somebody reads, or may read from now on.
+    fn oldest_in_use(&self) -> SequenceNumber;
 }
 
 /// One tree at one sequence number.

@@ -24,7 +24,7 @@ mod settings;
 pub use kind::IndexKind;
 use settings::Settings;
 pub use settings::{
-    DEFAULT_BLOOM_BITS, EntryOrder, MAX_BLOOM_BITS, MAX_INCLUDED, Maintenance, Repair, Split,
+    DEFAULT_BLOOM_BITS, EntryOrder, MAX_BLOOM_BITS, MAX_INCLUDED, Maintenance, Repair, SkeyLayer, Split,
     ValidationStrategy,
 };
 
@@ -140,6 +140,16 @@ impl IndexSpec {
     /// Bits of Bloom filter for each value, of an embedded index.
     pub fn bloom_bits(&self) -> u32 {
         self.settings.bloom_bits
+    }
+
+    /// The structure over the secondary keys of an index of kind `ps-tree`.
+    pub fn skey(&self) -> SkeyLayer {
+        self.settings.skey
+    }
+
+    /// Bytes of a PKey page of an index of kind `ps-tree`.
+    pub fn page_bytes(&self) -> u32 {
+        self.settings.page_bytes
     }
 
     fn check_attributes(&self) -> Result<()> {

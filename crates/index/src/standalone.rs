@@ -1,7 +1,7 @@
 //! Indexes that keep their entries in trees of their own, beside the table, in the same log and
 //! manifest (LevelDB++ §4).
 
-mod checked_records;
+pub(crate) mod checked_records;
 pub mod composite;
 pub mod covering;
 mod declared;

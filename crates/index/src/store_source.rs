@@ -19,6 +19,10 @@ impl ReadSource for ReadView {
     fn sequence(&self) -> SequenceNumber {
         ReadView::sequence(self)
     }
+
+    fn oldest_in_use(&self) -> SequenceNumber {
+        ReadView::oldest_in_use(self)
+    }
 }
 
 impl TreeSource for TreeView {

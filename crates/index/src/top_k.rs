@@ -58,6 +58,7 @@ struct Collected {
     newer_runs: u16,
     repeated: bool,
     checked: bool,
+    validated: bool,
 }
 
 /// Newest candidates that are kept track of, at most.
@@ -107,6 +108,7 @@ impl Collected {
                 newer_runs,
                 record: self.record().map(|record| &bytes[record]),
                 checked: self.checked,
+                validated: self.validated,
             },
         }
     }
@@ -179,6 +181,7 @@ impl TopK {
             newer_runs: newer_runs.unwrap_or(UNKNOWN),
             repeated: candidate.repeated,
             checked: candidate.origin.checked,
+            validated: candidate.origin.validated,
         });
         self.bytes.extend_from_slice(candidate.order_value);
         self.bytes.extend_from_slice(candidate.primary_key);
@@ -337,7 +340,12 @@ mod tests {
                     order_value: if by_value { std::slice::from_ref(value) } else { &[] },
                     repeated: false,
                     included: &[],
-                    origin: Origin { newer_runs: Some(*sequence as u32), record: Some(&key), checked: true },
+                    origin: Origin {
+                        newer_runs: Some(*sequence as u32),
+                        record: Some(&key),
+                        checked: true,
+                        validated: true,
+                    },
                 });
             }
             let more = top

@@ -85,6 +85,17 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
     /// Whether a cut is worth its while, with `logged` bytes of log held back for it.
     fn is_cut_due(&self, logged: u64) -> bool;
 
+    /// Called before a cut, beside writers: the moment to collect garbage. `oldest_in_use` is as for
+    /// [`apply`](Self::apply).
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    fn tidy(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()>;
+
+    /// No entry of a write at or below this number is about a record that a range tombstone at or below it covers: such
+    /// tombstones need not be kept for this tree.
+    fn clear_through(&self) -> SequenceNumber;
+
     /// What it takes.
     fn stats(&self) -> KeeperStats;
 }
@@ -119,6 +130,11 @@ impl KeeperFiles<'_> {
     pub fn new_file(&self) -> (FileIdentity, PathBuf) {
         let (file_number, path) = (self.name)();
         (FileIdentity { database_id: self.database_id, file_number }, path)
+    }
+
+    /// The number of such a file, for who makes its path.
+    pub fn new_number(&self) -> u64 {
+        self.new_file().0.file_number
     }
 }
 

@@ -101,6 +101,15 @@ impl TreeKeeper for Shelf {
         self.eager || logged > 6_000
     }
 
+    fn tidy(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+        assert!(oldest_in_use() < SequenceNumber::MAX);
+        Ok(())
+    }
+
+    fn clear_through(&self) -> SequenceNumber {
+        0
+    }
+
     fn stats(&self) -> KeeperStats {
         let entries = self.versions.lock().values().map(|versions| versions.len() as u64).sum();
         KeeperStats { entries, ..KeeperStats::default() }

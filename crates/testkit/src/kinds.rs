@@ -10,7 +10,7 @@ use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 28] = [
+pub const BUILT: [&str; 32] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
@@ -39,6 +39,10 @@ pub const BUILT: [&str; 28] = [
     "eager:split=off,repair=primary-compaction",
     "embedded",
     "embedded:bloom_bits=1",
+    "ps-tree",
+    "ps-tree:include=pad",
+    "ps-tree:page_bytes=512",
+    "ps-tree:skey=trie",
 ];
 
 /// Kinds and options that take part as soon as they are not refused.

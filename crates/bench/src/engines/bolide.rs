@@ -1,4 +1,4 @@
-//! Bolide: a collection of bytes, with a composite index where one is asked for.
+//! Bolide: a collection of bytes, with an index where one is asked for.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,15 +17,6 @@ use crate::error::Result;
 
 const RECORDS: &str = "records";
 const ATTRIBUTE: &str = "secondary";
-
-/// What happens to the index entry of a record that is overwritten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Maintenance {
-    /// Nothing is read; lookups check candidates against the table.
-    Validation,
-    /// The old record is read inside the commit and its entry removed.
-    Synchronous,
-}
 
 fn options() -> Options {
     Options::default().cache_bytes(CACHE_BYTES).memtable_bytes(MEMTABLE_BYTES).sync(SyncMode::None)
@@ -51,15 +42,11 @@ pub fn open_store(path: &Path, layout: Layout) -> Result<Box<dyn Engine>> {
     Ok(Box::new(Store { db, records }))
 }
 
-/// Opens a collection with a composite index on the secondary key.
-pub fn open_index(path: &Path, layout: Layout, maintenance: Maintenance) -> Result<Box<dyn IndexEngine>> {
+/// Opens a collection with an index of `kind`, options included, on the secondary key.
+pub fn open_index(path: &Path, layout: Layout, kind: &str) -> Result<Box<dyn IndexEngine>> {
     let components = Components::system().extractor(RECORDS, Arc::new(SecondaryKey));
     let db = Db::open_with(path, options(), components)?;
-    let maintenance = match maintenance {
-        Maintenance::Validation => "validation",
-        Maintenance::Synchronous => "synchronous",
-    };
-    let index = format!("{ATTRIBUTE}:composite:maintenance={maintenance}").parse()?;
+    let index = format!("{ATTRIBUTE}:{kind}").parse()?;
     let records = db.create_collection(RECORDS, collection_options(layout).index(index))?;
     Ok(Box::new(Store { db, records }))
 }

@@ -44,7 +44,7 @@ pub fn store_names(peers: bool) -> Vec<&'static str> {
 
 /// Names of the stores with an index this build can run, Bolide first.
 pub fn index_names(peers: bool) -> Vec<&'static str> {
-    let mut names = vec!["bolide", "bolide-synchronous"];
+    let mut names = vec!["bolide", "bolide-synchronous", "bolide-ps-tree"];
     if peers && cfg!(feature = "peers") {
         names.extend(["rocksdb", "rocksdb-blind", "fjall", "redb", "lmdb", "sqlite"]);
     }
@@ -72,8 +72,9 @@ pub fn open_store(name: &str, path: &Path, layout: Layout) -> Result<Box<dyn Eng
 /// Opens the store with an index `name` in the empty directory `path`.
 pub fn open_index(name: &str, path: &Path, layout: Layout) -> Result<Box<dyn IndexEngine>> {
     match name {
-        "bolide" => bolide::open_index(path, layout, bolide::Maintenance::Validation),
-        "bolide-synchronous" => bolide::open_index(path, layout, bolide::Maintenance::Synchronous),
+        "bolide" => bolide::open_index(path, layout, "composite"),
+        "bolide-synchronous" => bolide::open_index(path, layout, "composite:maintenance=synchronous"),
+        "bolide-ps-tree" => bolide::open_index(path, layout, "ps-tree"),
         #[cfg(feature = "peers")]
         "rocksdb" => rocksdb::open_index(path, handmade::Removal::Read),
         #[cfg(feature = "peers")]

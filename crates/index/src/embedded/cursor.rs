@@ -455,6 +455,7 @@ impl CandidateCursor for EmbeddedCursor<'_> {
             repeated: self.current.repeated,
             included: &[],
             origin: Origin {
+                validated: false,
                 newer_runs: self.current.newer_runs,
                 record: self.current.record.as_ref().map(|record| self.slice(record)),
                 checked: true,

@@ -219,6 +219,7 @@ impl Held {
                 newer_runs: self.newer_runs,
                 record: self.record.as_deref(),
                 checked: self.checked,
+                ..Origin::default()
             },
         }
     }

@@ -88,7 +88,7 @@ where
                 None => Ok(true),
             };
         }
-        let current = self.settled || self.is_current(candidate.primary_key, candidate.sequence)?;
+        let current = self.settled || self.is_current(candidate)?;
         if current { self.answer(candidate, turn, None) } else { Ok(true) }
     }
 
@@ -345,7 +345,13 @@ where
     }
 
     /// Validates a candidate alone, without its record.
-    fn is_current(&mut self, primary_key: &[u8], sequence: SequenceNumber) -> Result<bool> {
+    fn is_current(&mut self, candidate: &Candidate<'_>) -> Result<bool> {
+        let (primary_key, sequence) = (candidate.primary_key, candidate.sequence);
+        if candidate.origin.validated {
+            let current = !self.table.covered_by_range_tombstone(primary_key, sequence);
+            self.count(current);
+            return Ok(current);
+        }
         let start = self.now();
         let verdict = match self.validator {
             Some(validator) => validator.verdict(self.asked, primary_key, sequence)?,

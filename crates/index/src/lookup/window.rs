@@ -109,6 +109,7 @@ impl<V> Window<V> {
                 repeated: waiting.repeated,
                 included: bytes(waiting.value_end, waiting.included_end),
                 origin: Origin {
+                    validated: false,
                     newer_runs: waiting.newer_runs,
                     record: waiting.has_record.then(|| bytes(waiting.included_end, waiting.end)),
                     checked: waiting.checked,

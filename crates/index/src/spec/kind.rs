@@ -18,11 +18,13 @@ pub enum IndexKind {
     Eager,
     /// No tree of its own: Bloom filters and zone maps in the sstables of the table (LevelDB++ §3).
     Embedded,
+    /// A structure of its own in memory, written down by checkpoints, with a table of versions (Perseid).
+    PsTree,
 }
 
 impl IndexKind {
     /// All kinds of this version.
-    pub const ALL: [Self; 4] = [Self::Composite, Self::Lazy, Self::Eager, Self::Embedded];
+    pub const ALL: [Self; 5] = [Self::Composite, Self::Lazy, Self::Eager, Self::Embedded, Self::PsTree];
 
     /// The name in specifications.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl IndexKind {
             Self::Lazy => "lazy",
             Self::Eager => "eager",
             Self::Embedded => "embedded",
+            Self::PsTree => "ps-tree",
         }
     }
 
@@ -46,6 +49,7 @@ impl IndexKind {
             Self::Lazy => &["maintenance", "validation", "include", "repair"],
             Self::Eager => &["maintenance", "validation", "include", "repair", "split"],
             Self::Embedded => &["bloom_bits"],
+            Self::PsTree => &["include", "skey", "page_bytes"],
         }
     }
 
@@ -54,7 +58,7 @@ impl IndexKind {
             return Ok(kind);
         }
         match text {
-            "ps-tree" | "next" => Err(not_available(format!("the index kind `{text}`"))),
+            "next" => Err(not_available(format!("the index kind `{text}`"))),
             _ => Err(Error::invalid_input(format!(
                 "there is no index kind `{text}`; the kinds of this version are {}",
                 Self::ALL.map(Self::name).join(", ")

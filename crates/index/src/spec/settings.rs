@@ -11,6 +11,9 @@ pub const DEFAULT_BLOOM_BITS: u32 = 20;
 /// Most bits of Bloom filter for each value.
 pub const MAX_BLOOM_BITS: u32 = 200;
 
+/// Bytes of a page of a ps-tree, unless told otherwise.
+const DEFAULT_PAGE_BYTES: u32 = 4096;
+
 /// Most further attributes that an index stores.
 pub const MAX_INCLUDED: usize = 16;
 
@@ -121,6 +124,22 @@ impl Choice for Split {
     const WORDS: &'static [(Self, &'static str)] = &[(Self::On, "on"), (Self::Off, "off")];
 }
 
+/// The structure over the secondary keys of a ps-tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum SkeyLayer {
+    /// A B+-tree after FAST&FAIR.
+    #[default]
+    BTree,
+    /// A trie after P-Masstree.
+    Trie,
+}
+
+impl Choice for SkeyLayer {
+    const OPTION: &'static str = "skey";
+    const WORDS: &'static [(Self, &'static str)] = &[(Self::BTree, "btree"), (Self::Trie, "trie")];
+}
+
 /// Which compactions remove stale entries where writes are blind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -150,6 +169,9 @@ pub(crate) struct Settings {
     /// Further attributes stored with each entry.
     pub(crate) include: Vec<AttributePath>,
     pub(crate) bloom_bits: u32,
+    /// Bytes of a page of a ps-tree.
+    pub(crate) page_bytes: u32,
+    pub(crate) skey: SkeyLayer,
 }
 
 impl Default for Settings {
@@ -162,6 +184,8 @@ impl Default for Settings {
             repair: Repair::default(),
             include: Vec::new(),
             bloom_bits: DEFAULT_BLOOM_BITS,
+            page_bytes: DEFAULT_PAGE_BYTES,
+            skey: SkeyLayer::default(),
         }
     }
 }
@@ -188,6 +212,8 @@ impl Settings {
             "split" => self.split = Split::parse(value)?,
             "repair" => self.repair = Repair::parse(value)?,
             "include" => self.include = parse_include(value)?,
+            "skey" => self.skey = SkeyLayer::parse(value)?,
+            "page_bytes" => self.page_bytes = parse_page_bytes(value)?,
             "bloom_bits" => self.bloom_bits = parse_bloom_bits(value)?,
             _ => return Err(Error::internal(format!("the option {name} is listed but not read"))),
         }
@@ -236,6 +262,10 @@ impl Settings {
         if self.bloom_bits != DEFAULT_BLOOM_BITS {
             parts.push(format!("bloom_bits={}", self.bloom_bits));
         }
+        add_choice(&mut parts, self.skey);
+        if self.page_bytes != DEFAULT_PAGE_BYTES {
+            parts.push(format!("page_bytes={}", self.page_bytes));
+        }
         parts.join(",")
     }
 }
@@ -257,6 +287,12 @@ fn parse_include(text: &str) -> Result<Vec<AttributePath>> {
         ));
     }
     Ok(paths)
+}
+
+fn parse_page_bytes(text: &str) -> Result<u32> {
+    text.parse().ok().filter(|bytes| [512, 1024, 2048, 4096].contains(bytes)).ok_or_else(|| {
+        Error::invalid_input(format!("option page_bytes: `{text}` is none of 512, 1024, 2048, 4096"))
+    })
 }
 
 fn parse_bloom_bits(text: &str) -> Result<u32> {

@@ -9,7 +9,7 @@ use crate::source::{ForwardCursor, ReadSource, TreeSource};
 use crate::spec::IndexSpec;
 
 /// Takes the attributes of an index out of records.
-pub(super) struct CheckedRecords<'c> {
+pub(crate) struct CheckedRecords<'c> {
     table: &'c CheckedTable<'c>,
     plan: AttributePlan,
     slots: Vec<Slot>,
@@ -21,7 +21,7 @@ impl<'c> CheckedRecords<'c> {
     ///
     /// # Errors
     /// As [`slots_of`].
-    pub(super) fn new(spec: &IndexSpec, table: &'c CheckedTable<'c>) -> Result<Self> {
+    pub(crate) fn new(spec: &IndexSpec, table: &'c CheckedTable<'c>) -> Result<Self> {
         let plan = AttributePlan::new(spec.paths().cloned());
         let slots = slots_of(spec, &plan)?;
         Ok(Self { table, plan, slots, values: AttributeValues::new() })
@@ -31,7 +31,7 @@ impl<'c> CheckedRecords<'c> {
     ///
     /// # Errors
     /// Those of reading, and of `visit`.
-    pub(super) fn for_each<S: ReadSource>(
+    pub(crate) fn for_each<S: ReadSource>(
         &mut self,
         view: &S,
         mut visit: impl FnMut(&IndexedRecord<'_>) -> Result<()>,
@@ -49,7 +49,7 @@ impl<'c> CheckedRecords<'c> {
     ///
     /// # Errors
     /// `InvalidInput` where attributes cannot be taken out of it.
-    pub(super) fn indexed<'r>(
+    pub(crate) fn indexed<'r>(
         &'r mut self,
         primary_key: &'r [u8],
         sequence: SequenceNumber,
@@ -61,6 +61,6 @@ impl<'c> CheckedRecords<'c> {
 }
 
 /// A primary key for people.
-pub(super) fn show(key: &[u8]) -> String {
+pub(crate) fn show(key: &[u8]) -> String {
     key.escape_ascii().to_string()
 }

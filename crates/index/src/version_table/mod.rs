@@ -49,7 +49,7 @@ mod place_list;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bolide_base::checksum::hash_key_wide;
 use bolide_base::{Error, Result, SequenceNumber};
@@ -87,7 +87,7 @@ const FULL: u64 = SLOTS as u64 * 3 / 4;
 pub struct VersionTableOptions {
     /// Keeps every key, as the paper's durable table does, and has no filter of novelty.
     pub every_key: bool,
-    /// Whether one write may have several entries.
+    /// Whether there are writes with several entries: it is set by the first one.
     pub many_entries: bool,
     /// The seed of the hash of keys.
     pub seed: u64,
@@ -130,6 +130,8 @@ pub struct VersionTableStats {
 pub struct VersionTable {
     region: Arc<Region>,
     options: VersionTableOptions,
+    /// Whether a write had several entries.
+    many_entries: AtomicBool,
     segments: PlaceList,
     pieces: PlaceList,
     /// Buckets in use; a power of two, and those of it that were split already.
@@ -184,6 +186,7 @@ impl VersionTable {
             return Err(Error::corruption(region.name(), 0, "the version table lacks buckets"));
         }
         Ok(Self {
+            many_entries: AtomicBool::new(options.many_entries),
             options,
             segments,
             pieces,
@@ -196,9 +199,9 @@ impl VersionTable {
         })
     }
 
-    /// How it was made.
+    /// How it was made, and what it has met since.
     pub fn options(&self) -> VersionTableOptions {
-        self.options
+        VersionTableOptions { many_entries: self.many_entries.load(Ordering::Acquire), ..self.options }
     }
 
     /// Notes an entry of the write of `key` at `sequence`. Writes come in the order of the log, the entries of one
@@ -208,9 +211,18 @@ impl VersionTable {
     /// `NoSpace` at the limit of the region; `Corruption`.
     pub fn note_entry(&self, writer: &RegionWriter<'_>, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         let hash = hash_key_wide(self.options.seed, key);
-        if !self.change(writer, hash, |record| record.note(sequence, 1))? {
+        let mut is_further = false;
+        let note = |record: &mut Record| {
+            is_further = record.latest == sequence && record.entries > 0;
+            record.note(sequence, 1);
+        };
+        if self.change(writer, hash, note)? {
+            if is_further {
+                self.note_many(writer)?;
+            }
+        } else {
             if *self.newest.lock() == Some((hash, sequence)) {
-                return Ok(());
+                return self.note_many(writer);
             }
             if self.learn(writer, hash)? {
                 *self.newest.lock() = Some((hash, sequence));
@@ -417,7 +429,7 @@ impl VersionTable {
             entries,
             // Of a key that was not here all entries are current, and with one entry a write there is at most one.
             obsolete: u32::from(!is_new),
-            inexact: self.options.many_entries && !is_new,
+            inexact: self.many_entries.load(Ordering::Acquire) && !is_new,
         };
         self.grow(writer)?;
         let chain = self.lock_of(writer, hash)?;
@@ -425,6 +437,14 @@ impl VersionTable {
         chain.insert(hash, record)?;
         drop(chain);
         self.count_keys(writer, 1)
+    }
+
+    /// Takes note that a write may have several entries.
+    fn note_many(&self, writer: &RegionWriter<'_>) -> Result<()> {
+        if self.many_entries.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        writer.set_root(FORMAT_SLOT, self.region.root(FORMAT_SLOT)? | MANY_ENTRIES)
     }
 
     fn count_keys(&self, writer: &RegionWriter<'_>, change: i64) -> Result<()> {

@@ -17,12 +17,12 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber, Trailer, TreeId};
 use parking_lot::Mutex;
 
 use super::log::Rotate;
+use super::read_view::ReadView;
 use super::tree::{LoggedMemtable, Tree, TreeState};
 use super::{Store, StoreInner};
-use crate::cursor::{Bounds, InternalCursor, MergingCursor};
+use crate::cursor::{InternalCursor, MergingCursor};
 use crate::file_name::FileName;
 use crate::keeper::{KeeperFiles, KeptRoot, KeptWrite, TreeKeeper};
-use crate::memtable::Visibility;
 use crate::version::VersionEdit;
 
 /// Most bytes of keys and values that are put in order at a time while they are handed over.
@@ -55,19 +55,27 @@ impl OldestWrites {
 }
 
 impl StoreInner {
-    /// Hands everything that the tree has in memtables and sstables to `keeper`, in the order of the log. Memory is
+    /// Hands what the tree has in memtables and sstables, above `behind` and through `through`, to `keeper`, in the order of
+    /// the log. Memory is
     /// bounded: the tree is read once for each [`HANDED_OVER_BYTES`].
-    fn hand_over(&self, state: &TreeState, keeper: &dyn TreeKeeper) -> Result<()> {
+    fn hand_over(
+        &self,
+        state: &TreeState,
+        keeper: &dyn TreeKeeper,
+        behind: SequenceNumber,
+        through: SequenceNumber,
+    ) -> Result<()> {
         let oldest_in_use = || self.snapshots.oldest();
         let mut done: Option<(SequenceNumber, Vec<u8>)> = None;
         loop {
             let mut oldest = OldestWrites::default();
-            let mut cursor = MergingCursor::new(state.sources(Visibility::All, &Bounds::all()));
+            let mut cursor = MergingCursor::new(state.sources_behind(behind));
             cursor.seek_to_first()?;
             while cursor.valid() {
                 let (key, trailer) = (cursor.key(), cursor.trailer());
                 let place = (trailer.sequence(), key);
-                if done.as_ref().is_none_or(|(sequence, key)| place > (*sequence, key)) {
+                let is_within = behind < place.0 && place.0 <= through;
+                if is_within && done.as_ref().is_none_or(|(sequence, key)| place > (*sequence, key)) {
                     oldest.add(key, trailer, cursor.value());
                 }
                 cursor.next()?;
@@ -91,6 +99,7 @@ impl StoreInner {
             return Ok(());
         }
         self.check_writable()?;
+        keeper.tidy(&|| self.snapshots.oldest())?;
         let mut cut = {
             // Nobody applies meanwhile, so the state is that of one sequence number.
             let log = self.log.lock();
@@ -154,13 +163,14 @@ impl Store {
         self.inner.versions.lock().kept_root(tree)
     }
 
-    /// Where the files of keepers lie, and what they are read through.
+    /// What the file of a keeper is called.
     pub fn kept_file_path(&self, number: u64) -> PathBuf {
         FileName::Region(number).path(&self.inner.options.dir)
     }
 
     /// Lets `keeper` keep the writes of `tree` from now on, and hands it those that are there already: it has to hold
-    /// what [`kept_root`](Self::kept_root) names. Writers wait meanwhile.
+    /// what [`kept_root`](Self::kept_root) names. Writers wait for what they write meanwhile, and for no more. Writes at numbers that
+    /// are in use already must have come to an end.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` where it has a keeper; `Corruption` or `Io` from reading the tree; those of the keeper. The
@@ -168,12 +178,15 @@ impl Store {
     pub fn set_keeper(&self, tree: TreeId, keeper: Arc<dyn TreeKeeper>) -> Result<()> {
         let inner = &*self.inner;
         let tree = inner.tree(tree)?;
-        // Neither compactions nor flushes change the tree meanwhile.
+        // Compactions leave the tree as it is meanwhile.
         inner.with_reserved(tree.id, || {
-            // Held throughout: nobody commits.
+            // Most of it while writers go on.
+            let view = ReadView::latest(inner.shared());
+            inner.hand_over(&tree.state(), &*keeper, 0, view.sequence())?;
+            // From here on nobody commits.
             let mut log = inner.log.lock();
             let state = tree.state();
-            inner.hand_over(&state, &*keeper)?;
+            inner.hand_over(&state, &*keeper, view.sequence(), SequenceNumber::MAX)?;
             tree.keeper.set(keeper.clone()).map_err(|_| {
                 Error::new(ErrorKind::Conflict, format!("tree {} has a keeper already", tree.id))
             })?;

@@ -75,6 +75,11 @@ impl ReadView {
         Ok(self.tree(tree)?.covered_by_range_tombstone(key, sequence))
     }
 
+    /// The oldest sequence number at which somebody reads, or may read from now on. Takes a lock.
+    pub fn oldest_in_use(&self) -> SequenceNumber {
+        self.store.snapshots.oldest()
+    }
+
     /// A cursor over the visible entries of `tree` within `bounds`, not positioned yet.
     ///
     /// # Errors

@@ -35,7 +35,11 @@ impl StoreInner {
         for dependent in tree.dependents.read().iter() {
             if let Ok(dependent) = self.tree(*dependent) {
                 let state = dependent.state();
-                spent.retain(|tombstone| is_clear_of(&state, tombstone));
+                let kept = dependent.keeper.get().map(|keeper| keeper.clear_through());
+                spent.retain(|tombstone| match kept {
+                    Some(clear_through) => tombstone.sequence <= clear_through,
+                    None => is_clear_of(&state, tombstone),
+                });
             }
         }
         if spent.is_empty() {

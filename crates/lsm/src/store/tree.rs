@@ -257,6 +257,18 @@ impl TreeState {
         sources
     }
 
+    /// Cursors over everything that may hold a version above `sequence`, newest component first, with all versions.
+    pub(super) fn sources_behind(&self, sequence: SequenceNumber) -> Vec<Source> {
+        let memtables = self.memtables().filter(|logged| !logged.memtable.is_empty());
+        let mut sources: Vec<Source> =
+            memtables.map(|logged| Source::from(logged.memtable.cursor(Visibility::All))).collect();
+        let is_new =
+            |run: &&Arc<SortedRun>| run.tables().iter().any(|table| table.meta().largest_sequence > sequence);
+        let runs = self.version.runs().iter().filter(is_new);
+        sources.extend(runs.map(|run| Source::from(RunCursor::new(run.clone(), false))));
+        sources
+    }
+
     /// Cursors over the inputs of a compaction, and how many bytes they will read. Blocks are not put
     /// into the cache: each is read once.
     pub(super) fn input_sources(&self, plan: &CompactionPlan) -> Result<(Vec<Source>, u64)> {

@@ -44,6 +44,14 @@ impl TreeReader {
         self.tree.state_guard().newest_sequences(keys, at, out)
     }
 
+    /// The sequence number of the newest range tombstone of all; 0 if there is none. Looks at each.
+    pub fn newest_range_tombstone_of_all(&self) -> SequenceNumber {
+        let state = self.tree.state_guard();
+        let flushed = state.version.range_tombstones().iter().map(|tombstone| tombstone.sequence).max();
+        let logged = state.memtables().flat_map(|logged| logged.memtable.range_tombstones());
+        flushed.max(logged.map(|tombstone| tombstone.sequence).max()).unwrap_or(0)
+    }
+
     /// The sequence number of the newest range tombstone over `key` at or below `at`; 0 if there is none.
     /// No I/O.
     pub fn newest_range_tombstone_at(&self, key: &[u8], at: SequenceNumber) -> SequenceNumber {

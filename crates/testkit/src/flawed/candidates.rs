@@ -39,8 +39,12 @@ impl Held {
         candidate.order_value = &self.order_value;
         candidate.repeated = self.repeated;
         candidate.included = &self.included;
-        let (newer_runs, record) = (self.newer_runs, self.record.as_deref());
-        candidate.origin = Origin { newer_runs, record, checked: self.checked };
+        candidate.origin = Origin {
+            newer_runs: self.newer_runs,
+            record: self.record.as_deref(),
+            checked: self.checked,
+            ..Origin::default()
+        };
         candidate
     }
 }

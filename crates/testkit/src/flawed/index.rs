@@ -43,6 +43,14 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
         self.inner.trees()
     }
 
+    fn derive_delete(&self, primary_key: &[u8], key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
+        self.inner.derive_delete(primary_key, key, out)
+    }
+
+    fn knows_deletes(&self) -> bool {
+        self.inner.knows_deletes()
+    }
+
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
         match self.flaw {
             // Only a build knows the number of a write before its commit.

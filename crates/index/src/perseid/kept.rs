@@ -1,0 +1,373 @@
+//! What an index of kind `ps-tree` holds: its region, and the keeper of its tree.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_lsm::keeper::{KeeperCut, KeeperFiles, KeeperStats, KeptRoot, KeptWrite, TreeKeeper};
+use bolide_lsm::page_log::{LoadedRegion, PageLog, PendingCut, RootPointer};
+use bolide_storage::Vfs;
+use bolide_storage::pmem::{Cut, Region, RegionOptions};
+use parking_lot::Mutex;
+
+use super::log_entry::marked_key;
+use crate::check::IndexCheck;
+use crate::ps_tree::{Obsolescence, PsBounds, PsEntry, PsFlag, PsInserted, PsTree, PsTreeOptions, SkeyKind};
+use crate::query::Order;
+use crate::spec::{IndexSpec, SkeyLayer};
+use crate::standalone::composite::EntryLayout;
+use crate::validation::Verdict;
+use crate::version_table::{VersionTable, VersionTableOptions};
+
+/// A cut is due when it would set so many bytes of log free, and half as many as the region has.
+const LEAST_LOG_BYTES: u64 = 16 << 20;
+/// Pages that a sweep looks at before it lets cuts in.
+const SWEPT_AT_ONCE: usize = 64;
+/// Keys in the version table, for each hundred entries, above which a sweep is worth its while.
+const OBSOLETE_PERCENT: u64 = 20;
+
+/// Room that is kept for the pages that a batch splits, whatever its size.
+const LEAST_RESERVED_BYTES: usize = 256 << 10;
+/// Room that is kept for each write of a batch: a split page of two for every eight.
+const RESERVED_BYTES_A_WRITE: usize = 1 << 10;
+
+/// Tells of deleted ranges of records.
+pub trait DeletedRanges: Send + Sync + fmt::Debug {
+    /// The sequence number of the newest deletion of a range over `primary_key` at or below `at`; 0 if there is none.
+    /// No I/O.
+    fn newest(&self, primary_key: &[u8], at: SequenceNumber) -> SequenceNumber;
+
+    /// The sequence number of the newest deletion of a range of all; 0 if there is none.
+    fn newest_of_all(&self) -> SequenceNumber;
+}
+
+/// Where the files of an index lie, and what it depends on.
+#[derive(Debug, Clone)]
+pub struct KeptHome {
+    /// The file system.
+    pub vfs: Arc<dyn Vfs>,
+    /// The directory of the database.
+    pub dir: PathBuf,
+    /// The random number of the database.
+    pub database_id: u64,
+    /// A random number of the index's own, for the hash of primary keys.
+    pub seed: u64,
+    /// The deleted ranges of the records.
+    pub deleted: Arc<dyn DeletedRanges>,
+}
+
+/// The region of an index, what is in it, and the files that it is written to.
+///
+/// # What a sweep does
+/// Splits of pages collect garbage where entries are added. [`tidy`](TreeKeeper::tidy), before a cut, goes over all pages
+/// when ranges of records were deleted since, or when many keys have obsolete entries: afterwards no entry is left unflagged
+/// that everybody sees as obsolete, so tombstones of ranges and keys of the version table may be forgotten.
+pub struct Kept {
+    region: Arc<Region>,
+    tree: PsTree,
+    versions: VersionTable,
+    layout: EntryLayout,
+    attributes: usize,
+    deleted: Arc<dyn DeletedRanges>,
+    log: Mutex<PageLog>,
+    /// The region had everything through this number when it was opened.
+    opened_at: SequenceNumber,
+    /// No entry at or below this number is covered by a deleted range at or below it.
+    clear_through: AtomicU64,
+    /// The newest number that was applied.
+    applied: AtomicU64,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept")
+            .field("region", &self.region.name())
+            .field("opened_at", &self.opened_at)
+            .finish()
+    }
+}
+
+impl Kept {
+    /// What `root` names, or an empty index where there is none yet: of the index that `spec` declares, in `tree`.
+    ///
+    /// Cost: reads all of it, and takes as much memory.
+    ///
+    /// # Errors
+    /// `Corruption` with file and offset; `Unsupported` for a newer format; `Io`; `NoSpace` for want of memory.
+    pub fn open(spec: &IndexSpec, tree: TreeId, root: Option<&KeptRoot>, home: KeptHome) -> Result<Self> {
+        let KeptHome { vfs, dir, database_id, seed, deleted } = home;
+        let name = format!("index {}", spec.name());
+        let options = RegionOptions::new().name(name.clone()).id(u64::from(tree));
+        let (region, log, opened_at) = match root {
+            Some(root) => {
+                let pointer = RootPointer::decode(&root.root)
+                    .ok_or_else(|| Error::new(ErrorKind::Corruption, format!("{name}: a malformed root")))?;
+                let LoadedRegion { region, log, sequence } =
+                    PageLog::load(vfs, &dir, database_id, pointer, options)?;
+                (region, log, sequence)
+            }
+            None => {
+                (Region::in_memory(options)?, PageLog::create(vfs, &dir, database_id, u64::from(tree)), 0)
+            }
+        };
+        let region = Arc::new(region);
+        let (ps_tree, versions) = match root {
+            Some(_) => (PsTree::open(region.clone())?, VersionTable::open(&region)?),
+            None => {
+                let skey = match spec.skey() {
+                    SkeyLayer::BTree => SkeyKind::BTree,
+                    SkeyLayer::Trie => SkeyKind::Trie,
+                };
+                let options = PsTreeOptions::default().skey(skey).page_bytes(spec.page_bytes() as usize);
+                let versions = VersionTableOptions { every_key: false, many_entries: false, seed };
+                (PsTree::create(region.clone(), options)?, VersionTable::create(&region, versions)?)
+            }
+        };
+        Ok(Self {
+            region,
+            tree: ps_tree,
+            versions,
+            layout: EntryLayout::of(spec),
+            attributes: spec.attributes().len(),
+            deleted,
+            log: Mutex::new(log),
+            opened_at,
+            clear_through: AtomicU64::new(0),
+            applied: AtomicU64::new(opened_at),
+        })
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> &PsTree {
+        &self.tree
+    }
+
+    /// The version table.
+    pub fn versions(&self) -> &VersionTable {
+        &self.versions
+    }
+
+    /// How many attributes a secondary key is made of.
+    pub(super) fn attributes(&self) -> usize {
+        self.attributes
+    }
+
+    /// Takes note that a reader flagged an entry of `primary_key` as obsolete.
+    pub(super) fn note_flagged(&self, primary_key: &[u8]) -> Result<()> {
+        // If a cut is about to be fixed the count stays too high, until the next sweep.
+        match self.region.try_writer() {
+            Some(writer) => self.versions.note_flagged(&writer, primary_key),
+            None => Ok(()),
+        }
+    }
+
+    /// Calls `visit` with every entry that a reader at `view` may see.
+    pub(super) fn each_entry(
+        &self,
+        view: SequenceNumber,
+        visit: &mut dyn FnMut(&PsEntry<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut cursor = self.tree.cursor(PsBounds::Range { low: &[], end: None }, Order::Value, view)?;
+        while let Some(entry) = cursor.next_entry()? {
+            visit(&entry)?;
+        }
+        Ok(())
+    }
+
+    /// Looks for broken rules of the structure.
+    pub(super) fn check_structure(&self, report: &mut IndexCheck) -> Result<()> {
+        let found = self.tree.check()?;
+        report.malformed += found.problems.len() as u64;
+        for problem in &found.problems {
+            report.describe(|| format!("{}: {problem}", self.region.name()));
+        }
+        Ok(())
+    }
+
+    /// Removes what everybody sees as obsolete.
+    fn sweep(&self, oldest_in_use: SequenceNumber) -> Result<()> {
+        let adviser = Adviser::new(self);
+        let mut position = Vec::new();
+        loop {
+            let writer = self.region.writer();
+            self.tree.sweep(&writer, &mut position, SWEPT_AT_ONCE, &adviser, oldest_in_use)?;
+            adviser.settle(&writer)?;
+            if position.is_empty() {
+                break;
+            }
+        }
+        if self.flag_all(&adviser, oldest_in_use)? {
+            self.versions.forget_through(&self.region.writer(), oldest_in_use)?;
+            self.clear_through.fetch_max(oldest_in_use, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Flags what is obsolete and was left where it is, because it takes too little room. False if something could not be
+    /// flagged just now.
+    fn flag_all(&self, adviser: &Adviser<'_>, oldest_in_use: SequenceNumber) -> Result<bool> {
+        let all = PsBounds::Range { low: &[], end: None };
+        let mut cursor = self.tree.cursor(all, Order::Value, oldest_in_use)?;
+        let (mut complete, mut primary_key) = (true, Vec::new());
+        while let Some(entry) = cursor.next_entry()? {
+            if adviser.verdict(entry.primary_key, entry.sequence, oldest_in_use) != Verdict::Obsolete {
+                continue;
+            }
+            let place = entry.place;
+            primary_key.clear();
+            primary_key.extend_from_slice(entry.primary_key);
+            match cursor.flag_obsolete(place)? {
+                PsFlag::Won => self.versions.note_flagged(&self.region.writer(), &primary_key)?,
+                PsFlag::Already => {}
+                PsFlag::Refused => complete = false,
+            }
+        }
+        Ok(complete)
+    }
+
+    /// Applies an entry, or a mark.
+    fn apply_entry(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+        let sequence = write.trailer.sequence();
+        let writer = self.region.writer();
+        if let Some(primary_key) = marked_key(write.key) {
+            return self.versions.note_absence(&writer, primary_key, sequence);
+        }
+        let malformed =
+            || Error::new(ErrorKind::Corruption, format!("{}: a malformed entry", self.region.name()));
+        let entry = self.layout.parse(write.key, sequence).ok_or_else(malformed)?;
+        let adviser = Adviser::new(self);
+        let (secondary_key, primary_key) = (entry.secondary_key, entry.primary_key);
+        let added = self.tree.insert(
+            &writer,
+            secondary_key,
+            primary_key,
+            sequence,
+            write.value,
+            &adviser,
+            oldest_in_use(),
+        )?;
+        adviser.settle(&writer)?;
+        if added == PsInserted::Added {
+            self.versions.note_entry(&writer, primary_key, sequence)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says which entries may be removed, and takes note of those that were.
+struct Adviser<'k> {
+    kept: &'k Kept,
+    /// Primary keys of removed entries that were not flagged.
+    removed: Mutex<Vec<Vec<u8>>>,
+}
+
+impl<'k> Adviser<'k> {
+    fn new(kept: &'k Kept) -> Self {
+        Self { kept, removed: Mutex::default() }
+    }
+
+    /// Tells the version table of what was removed.
+    fn settle(&self, writer: &bolide_storage::pmem::RegionWriter<'_>) -> Result<()> {
+        let removed = std::mem::take(&mut *self.removed.lock());
+        removed.iter().try_for_each(|primary_key| self.kept.versions.note_flagged(writer, primary_key))
+    }
+}
+
+impl Obsolescence for Adviser<'_> {
+    fn verdict(
+        &self,
+        primary_key: &[u8],
+        sequence: SequenceNumber,
+        oldest_in_use: SequenceNumber,
+    ) -> Verdict {
+        if self.kept.deleted.newest(primary_key, oldest_in_use) > sequence {
+            return Verdict::Obsolete;
+        }
+        // What cannot be read stays.
+        self.kept.versions.verdict(primary_key, sequence, oldest_in_use).unwrap_or(Verdict::Unknown)
+    }
+
+    fn removed(&self, primary_key: &[u8], _sequence: SequenceNumber, flagged: bool) {
+        if !flagged {
+            self.removed.lock().push(primary_key.to_vec());
+        }
+    }
+}
+
+impl TreeKeeper for Kept {
+    fn reserve(&self, writes: usize, bytes: usize) -> Result<()> {
+        let wanted = LEAST_RESERVED_BYTES + writes * RESERVED_BYTES_A_WRITE + 2 * bytes;
+        self.region.writer().reserve(wanted as u64)
+    }
+
+    fn apply(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+        let sequence = write.trailer.sequence();
+        // What is handed over again, and the barrier behind a build, which deletes what is not there.
+        if sequence > self.opened_at && !write.trailer.is_delete() {
+            self.apply_entry(write, oldest_in_use)?;
+            self.applied.fetch_max(sequence, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut + '_>> {
+        self.tree.note_counts(&self.region.writer())?;
+        let (cut, ()) = self.region.cut_owned(|| ())?;
+        Ok(Box::new(PsCut { kept: self, sequence, cut, pending: None }))
+    }
+
+    fn is_cut_due(&self, logged: u64) -> bool {
+        logged >= LEAST_LOG_BYTES.max(self.region.stats().allocated_bytes / 2)
+    }
+
+    fn tidy(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+        let entries = self.tree.counts().1;
+        let deleted = self.deleted.newest_of_all() > self.clear_through.load(Ordering::Acquire);
+        let obsolete = self.versions.stats().keys * 100 > entries * OBSOLETE_PERCENT;
+        if deleted || obsolete { self.sweep(oldest_in_use()) } else { Ok(()) }
+    }
+
+    fn clear_through(&self) -> SequenceNumber {
+        self.clear_through.load(Ordering::Acquire)
+    }
+
+    fn stats(&self) -> KeeperStats {
+        let log = self.log.lock().stats();
+        KeeperStats {
+            memory_bytes: self.region.stats().reserved_bytes as usize,
+            disk_bytes: log.total_bytes,
+            entries: self.tree.counts().1,
+            written_bytes: log.written_bytes + log.moved_bytes,
+        }
+    }
+}
+
+/// A state of the region on its way to disk.
+struct PsCut<'k> {
+    kept: &'k Kept,
+    sequence: SequenceNumber,
+    cut: Cut<Arc<Region>>,
+    pending: Option<PendingCut>,
+}
+
+impl KeeperCut for PsCut<'_> {
+    fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot> {
+        let mut log = self.kept.log.lock();
+        let pending = log.append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_number()))?;
+        let root = KeptRoot { files: pending.files().collect(), root: pending.root().encode() };
+        self.pending = Some(pending);
+        Ok(root)
+    }
+
+    fn installed(self: Box<Self>) {
+        let Self { kept, cut, pending, .. } = *self;
+        if let Some(pending) = pending {
+            // The store removes the files that the new root does not name.
+            let _ = kept.log.lock().install(pending);
+            // Without its last page it would have failed before.
+            let _ = cut.finish();
+        }
+    }
+}

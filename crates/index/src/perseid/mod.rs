@@ -1,0 +1,268 @@
+//! The index of Perseid: a [PS-Tree](crate::ps_tree) with a [version table](crate::version_table), in a region of its
+//! own.
+//!
+//! ```text
+//! write      entries as those of a composite index, in the batch of the record → log → Kept::apply → region
+//! delete     a mark without entries, likewise
+//! question   PsTree cursor → version table: current, obsolete (flagged, and passed over), or unknown → the driver
+//! flush      what the region changed → page segments → manifest
+//! open       region from its segments, then the log behind it
+//! ```
+//!
+//! # What the log carries
+//! ```text
+//! entry   key    secondary key, inverted sequence number (8, big-endian), primary key   (as a composite index has it)
+//!         value  as that of a composite index: empty, or flag and covering
+//! mark    key    the byte 00, inverted sequence number, primary key
+//!         value  empty
+//! ```
+//! A mark says that a write of the primary key has no entries: a delete, or a record without the attribute. No encoded
+//! value begins with the byte 00.
+//!
+//! # What makes it exact
+//! * Entries of a key stand in the order of their sequence numbers; the log hands them over in this order.
+//! * An entry is passed over only when the version table knows a newer write of its primary key that the reader sees.
+//!   Where the newest write is too new for the reader, the table of the records decides.
+//! * Deleted ranges are no business of the version table: the driver asks their tombstones for each candidate, and
+//!   these are kept until a [sweep](Kept) has removed the entries below them.
+//! * An entry is flagged or removed only when everybody who reads, and will read, sees the write that made it obsolete.
+
+mod costs;
+mod cursor;
+mod kept;
+mod log_entry;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bolide_base::{Error, Result, SequenceNumber, TreeId};
+
+use crate::access::Access;
+use crate::candidate::CandidateCursor;
+use crate::check::{CheckedTable, IndexCheck};
+use crate::query::Order;
+use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
+use crate::source::{ReadSource, TreeSource};
+use crate::spec::IndexSpec;
+use crate::standalone::checked_records::{CheckedRecords, show};
+use crate::standalone::composite::{CompositeIndex, EntryLayout};
+use crate::validation::{Validator, Verdict};
+
+pub use costs::PsCosts;
+pub use kept::{DeletedRanges, Kept, KeptHome};
+
+use cursor::PsCandidates;
+
+/// An index of kind `ps-tree`; see the [module](self).
+pub struct PsTreeIndex {
+    /// Makes the entries that the log carries.
+    entries: CompositeIndex,
+    tree: TreeId,
+    layout: EntryLayout,
+    validator: VersionTableValidator,
+    /// Empty until the index is built.
+    kept: OnceLock<Arc<Kept>>,
+}
+
+impl fmt::Debug for PsTreeIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PsTreeIndex").field("tree", &self.tree).field("kept", &self.kept).finish()
+    }
+}
+
+impl PsTreeIndex {
+    /// The index that `spec` declares, with its writes logged for `tree`.
+    pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
+        Self {
+            layout: EntryLayout::of(&spec),
+            entries: CompositeIndex::new(spec, tree),
+            tree,
+            validator: VersionTableValidator,
+            kept: OnceLock::new(),
+        }
+    }
+
+    /// Has it answer from `kept` from now on.
+    ///
+    /// # Errors
+    /// `Internal` if it answers from another one.
+    pub fn keep(&self, kept: Arc<Kept>) -> Result<()> {
+        self.kept.set(kept).map_err(|_| Error::internal("an index of kind ps-tree is kept already"))
+    }
+
+    /// What it answers from; `None` until it is built.
+    pub fn kept(&self) -> Option<&Arc<Kept>> {
+        self.kept.get()
+    }
+
+    fn ready(&self) -> Result<&Kept> {
+        let unready = || Error::internal("an index of kind ps-tree was asked before it was built");
+        self.kept.get().map(|kept| &**kept).ok_or_else(unready)
+    }
+}
+
+/// Counts the entries that pass by.
+struct Counted<'o> {
+    out: &'o mut dyn IndexWrites,
+    count: usize,
+}
+
+impl IndexWrites for Counted<'_> {
+    fn set_sequence(&mut self, sequence: SequenceNumber) {
+        self.out.set_sequence(sequence);
+    }
+
+    fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8], sequence_at: Option<usize>) -> Result<()> {
+        self.count += 1;
+        self.out.put(tree, key, value, sequence_at)
+    }
+
+    fn merge(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
+        self.out.merge(tree, key, value)
+    }
+
+    fn delete(&mut self, tree: TreeId, key: &[u8]) -> Result<()> {
+        self.out.delete(tree, key)
+    }
+}
+
+impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
+    fn spec(&self) -> &IndexSpec {
+        SecondaryIndex::<S>::spec(&self.entries)
+    }
+
+    fn trees(&self) -> &[TreeId] {
+        std::slice::from_ref(&self.tree)
+    }
+
+    fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
+        let mut counted = Counted { out, count: 0 };
+        SecondaryIndex::<S>::derive(&self.entries, record, key, &mut counted)?;
+        if counted.count > 0 {
+            return Ok(());
+        }
+        let sequence_at = log_entry::put_mark(key, record.primary_key, record.sequence);
+        out.put(self.tree, key, &[], sequence_at.filter(|_| record.sequence.is_none()))
+    }
+
+    fn derive_delete(&self, primary_key: &[u8], key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
+        let sequence_at = log_entry::put_mark(key, primary_key, None);
+        out.put(self.tree, key, &[], sequence_at)
+    }
+
+    fn knows_deletes(&self) -> bool {
+        true
+    }
+
+    fn candidates<'v>(
+        &'v self,
+        access: &'v Access,
+        order: Order,
+        view: &'v S,
+    ) -> Result<Box<dyn CandidateCursor + 'v>> {
+        Ok(Box::new(PsCandidates::new(self.ready()?, access, order, view)?))
+    }
+
+    fn estimate(&self, access: &Access, _view: &S) -> Result<Option<u64>> {
+        self.kept.get().map(|kept| kept.tree().estimate(&access.low, Some(&access.end))).transpose()
+    }
+
+    fn validator(&self) -> &dyn Validator<S::Tree> {
+        &self.validator
+    }
+
+    fn origins(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        _value: &[u8],
+        visit: &mut dyn FnMut(SequenceNumber, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        match self.layout.parse(key, sequence) {
+            Some(entry) => visit(entry.sequence, entry.primary_key).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {
+        let kept = self.ready()?;
+        kept.check_structure(report)?;
+        let name = SecondaryIndex::<S>::spec(&self.entries).name().to_owned();
+        let mut checked = CheckedRecords::new(SecondaryIndex::<S>::spec(&self.entries), table)?;
+        // From the records to the entries: how many there have to be.
+        let mut key = Vec::new();
+        let mut expected = 0_u64;
+        checked.for_each(view, |record| {
+            report.records += 1;
+            SecondaryIndex::<S>::name_entries(&self.entries, record, &mut key, &mut |_| {
+                expected += 1;
+                Ok(())
+            })
+        })?;
+        // And back: each entry that is current has its record, and none stands twice.
+        let records = view.tree(table.tree)?;
+        let mut found = 0;
+        kept.each_entry(view.sequence(), &mut |entry| {
+            report.entries += 1;
+            let is_current = kept.versions().verdict(entry.primary_key, entry.sequence, view.sequence())?;
+            let record = records.get(entry.primary_key)?.filter(|(at, _)| *at == entry.sequence);
+            let Some((sequence, record)) = record else {
+                let covered = records.covered_by_range_tombstone(entry.primary_key, entry.sequence);
+                if is_current == Verdict::Current && !covered {
+                    report.wrong += 1;
+                    let shown = || show(entry.primary_key);
+                    report.describe(|| {
+                        format!("index {name} takes an old entry of key {:?} for current", shown())
+                    });
+                } else {
+                    report.stale += 1;
+                }
+                return Ok(());
+            };
+            if is_current == Verdict::Obsolete {
+                report.missing += 1;
+                let shown = || show(entry.primary_key);
+                report.describe(|| format!("index {name} takes the entry of key {:?} for obsolete", shown()));
+            }
+            let record = checked.indexed(entry.primary_key, sequence, &record)?;
+            let mut matches = false;
+            SecondaryIndex::<S>::name_entries(&self.entries, &record, &mut key, &mut |key| {
+                matches |= key.starts_with(entry.secondary_key);
+                Ok(())
+            })?;
+            if matches {
+                found += 1;
+            } else {
+                report.wrong += 1;
+                report.describe(|| {
+                    format!("index {name} has a value that key {:?} has not", show(entry.primary_key))
+                });
+            }
+            Ok(())
+        })?;
+        if found < expected {
+            report.missing += expected - found;
+            report.describe(|| format!("index {name} lacks {} of {expected} entries", expected - found));
+        }
+        Ok(())
+    }
+}
+
+/// Judges what the cursor could not: everything it could, it passed over, or handed on as current.
+#[derive(Debug, Clone, Copy)]
+struct VersionTableValidator;
+
+impl<T: TreeSource> Validator<T> for VersionTableValidator {
+    fn name(&self) -> &'static str {
+        "version-table"
+    }
+
+    fn verdict(&self, table: &T, primary_key: &[u8], sequence: SequenceNumber) -> Result<Verdict> {
+        let covered = table.covered_by_range_tombstone(primary_key, sequence);
+        Ok(if covered { Verdict::Obsolete } else { Verdict::Unknown })
+    }
+
+    fn is_immediate(&self) -> bool {
+        true
+    }
+}
