@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bolide_base::Result;
+use parking_lot::Mutex;
 
 use super::StoreInner;
 
@@ -25,6 +26,9 @@ pub(super) struct Pressure {
     nanos_per_byte: AtomicU64,
     /// Time that writers owe.
     owed_nanos: AtomicU64,
+    /// Held from the look at the trees until the price is told: of two looks the later one has the last word.
+    /// Without it a price to wait could come in behind the one that ends the wait, and stay for ever.
+    counting: Mutex<()>,
 }
 
 impl Pressure {
@@ -47,6 +51,7 @@ impl StoreInner {
     /// Counts anew how far the background work lags behind. Called whenever a memtable fills up, is
     /// flushed, or a compaction ends.
     pub(super) fn update_pressure(&self) {
+        let _counting = self.pressure.counting.lock();
         let trees = self.trees.load();
         let mut price = 0;
         for tree in trees.values() {
