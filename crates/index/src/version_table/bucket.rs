@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! word   0     header: turn << 16 | occupied slots, one bit each (15); an odd turn means locked
-//!        1     place of the next bucket of the chain; 0 for none
-//!        2..62 fifteen slots of four words:
+//!        1, 2  one byte of the hash of each slot: fifteen tags, and one unused byte
+//!        3     place of the next bucket of the chain; 0 for none
+//!        4..64 fifteen slots of four words:
 //!              hash, low half | hash, high half | flags << 48 | latest sequence | obsolete << 32 | entries of latest
-//!       62, 63 unused
 //! ```
 //!
 //! The header of the first bucket of a chain guards the whole chain: who changes it makes the turn odd and then even
 //! again, and a reader that finds another turn afterwards reads again.
+//!
+//! Header, tags and the next place lie in one cache line: a key that is not there costs no other, as a rule.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -22,8 +24,9 @@ pub(super) const BUCKET_BYTES: usize = 512;
 pub(super) const SLOTS: usize = 15;
 
 const HEADER: usize = 0;
-const NEXT: usize = 1;
-const FIRST_SLOT: usize = 2;
+const TAGS: usize = 1;
+const NEXT: usize = 3;
+const FIRST_SLOT: usize = 4;
 const SLOT_WORDS: usize = 4;
 const OCCUPIED: u64 = (1 << SLOTS) - 1;
 const TURN: u64 = 1 << 16;
@@ -130,6 +133,41 @@ fn occupied(words: &[Word]) -> impl Iterator<Item = usize> {
     (0..SLOTS).filter(move |slot| bits & 1 << slot != 0)
 }
 
+/// The tag of a key: bits of its hash that the choice of a bucket does not use.
+fn tag_of(hash: u128) -> u8 {
+    (hash >> 120) as u8
+}
+
+/// The occupied slots that may hold `hash`, one bit each: all that do, and few others.
+fn candidates(words: &[Word], hash: u128) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    let wanted = ONES * u64::from(tag_of(hash));
+    let mut found = 0;
+    for half in 0..2 {
+        let differing = words[TAGS + half].get() ^ wanted;
+        // The highest bit of each byte that is zero (and, now and then, of the byte above one).
+        let equal = differing.wrapping_sub(ONES) & !differing & HIGHS;
+        // One bit of each byte, gathered in the highest byte.
+        let bits = (equal >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        found |= bits << (8 * half);
+    }
+    found & words[HEADER].get() & OCCUPIED
+}
+
+/// The slot that holds `hash`.
+fn slot_of(words: &[Word], hash: u128) -> Option<usize> {
+    let mut left = candidates(words, hash);
+    while left != 0 {
+        let slot = left.trailing_zeros() as usize;
+        if hash_of(words, slot) == hash {
+            return Some(slot);
+        }
+        left &= left - 1;
+    }
+    None
+}
+
 fn hash_of(words: &[Word], slot: usize) -> u128 {
     let at = slot_at(slot);
     u128::from(words[at].get()) | u128::from(words[at + 1].get()) << 64
@@ -147,9 +185,7 @@ pub(super) fn read(region: &Region, first: Place, hash: u128) -> Result<Option<O
     if before & TURN != 0 {
         return Ok(None);
     }
-    let find = |_, words: &[Word]| {
-        occupied(words).find(|&slot| hash_of(words, slot) == hash).map(|slot| record_of(words, slot))
-    };
+    let find = |_, words: &[Word]| slot_of(words, hash).map(|slot| record_of(words, slot));
     let found = each_bucket(region, first, find);
     fence(Ordering::Acquire);
     if header[HEADER].get() != before {
@@ -178,7 +214,7 @@ impl<'w, 'r> LockedChain<'w, 'r> {
     /// The slot of `hash`, and what it says.
     pub(super) fn find(&self, hash: u128) -> Result<Option<(SlotPlace, Record)>> {
         each_bucket(self.writer.region(), self.first, |bucket, words| {
-            let slot = occupied(words).find(|&slot| hash_of(words, slot) == hash)?;
+            let slot = slot_of(words, hash)?;
             Some((SlotPlace { bucket, slot }, record_of(words, slot)))
         })
     }
@@ -227,9 +263,17 @@ impl<'w, 'r> LockedChain<'w, 'r> {
         self.writer.store(word_at(place.bucket, at), hash as u64)?;
         self.writer.store(word_at(place.bucket, at + 1), (hash >> 64) as u64)?;
         self.set(place, record)?;
+        self.set_tag(place, tag_of(hash))?;
         self.writer.persist(word_at(place.bucket, at), 32)?;
         self.writer.fence();
         self.change_occupied(place, |bits| bits | 1 << place.slot)
+    }
+
+    fn set_tag(&self, place: SlotPlace, tag: u8) -> Result<()> {
+        let at = word_at(place.bucket, TAGS + place.slot / 8);
+        let shift = 8 * (place.slot % 8);
+        let others = self.writer.region().load(at)? & !(0xff << shift);
+        self.writer.store(at, others | u64::from(tag) << shift)
     }
 
     /// Removes a key.
@@ -278,4 +322,36 @@ pub(super) fn each_chained(region: &Region, first: Place, mut visit: impl FnMut(
         None::<()>
     })
     .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use bolide_storage::SimRng;
+    use bolide_storage::pmem::RegionOptions;
+
+    use super::*;
+
+    #[test]
+    fn tags_miss_no_slot() {
+        let region = Region::in_memory(RegionOptions::new()).unwrap();
+        let writer = region.writer();
+        let mut rng = SimRng::new(3);
+        for _ in 0..200 {
+            let bucket = writer.allocate(BUCKET_BYTES).unwrap();
+            let chain = LockedChain::lock(&writer, bucket).unwrap().unwrap();
+            // Few tags, so that they meet, zero and its neighbours among them.
+            let tags = [0_u128, 1, 0x7f, 0x80, 0xff];
+            let hash = |rng: &mut SimRng| u128::from(rng.next_u64()) | tags[rng.below(5) as usize] << 120;
+            let hashes: Vec<u128> = (0..SLOTS).map(|_| hash(&mut rng)).collect();
+            let record = Record { latest: 1, entries: 1, obsolete: 1, inexact: false };
+            hashes.iter().for_each(|&hash| chain.insert(hash, record).unwrap());
+            let words = region.words(bucket, BUCKET_BYTES).unwrap();
+            for (slot, &hash) in hashes.iter().enumerate() {
+                assert_eq!(slot_of(words, hash), Some(slot), "{hashes:x?}");
+            }
+            for _ in 0..20 {
+                assert_eq!(slot_of(words, hash(&mut rng)), None);
+            }
+        }
+    }
 }
