@@ -163,7 +163,7 @@ impl Run {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut number = |default: u64| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(default);
-    let (primary, secondary, page_bytes) = (number(5_000_000), number(200_000), number(4096) as usize);
+    let (primary, secondary, page_bytes) = (number(5_000_000), number(200_000), number(2048) as usize);
     let skey = match std::env::args().nth(4).as_deref() {
         Some("trie") => SkeyKind::Trie,
         _ => SkeyKind::BTree,

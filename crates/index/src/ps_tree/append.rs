@@ -51,6 +51,8 @@ impl PsTree {
             return Ok(Attempt::Again);
         };
         let page = seen.page();
+        // Two lines that will be needed: asked for together, before the lock makes the loads wait for each other.
+        std::hint::black_box(page::tail(&self.region, page)? as u64 ^ self.region.load(seen.at())?);
         let _guard = self.locks.share(page);
         let Some(mut newest) = self.newest_group(found)?.filter(|newest| newest.page() == page) else {
             return Ok(Attempt::Again);
@@ -120,6 +122,7 @@ impl PsTree {
     ) -> Result<Attempt> {
         let new = self.heap.put(writer, &self.region, secondary_key, pointer.word())?;
         writer.fence();
+        let _changes = self.key_changes.read();
         match self.skeys.insert(&self.region, writer, secondary_key, new)? {
             Inserted::New => {
                 self.count_keys(1);
@@ -203,6 +206,7 @@ impl PsTree {
         secondary_key: &[u8],
         found: Place,
     ) -> Result<()> {
+        let _changes = self.key_changes.read();
         if self.skeys.remove(&self.region, writer, secondary_key, found)? {
             self.heap.remove(writer, &self.region, found)?;
             self.count_keys(-1);

@@ -1,5 +1,6 @@
 //! Looking at the whole tree: check, statistics, dump, and what it has in the region.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
@@ -179,6 +180,10 @@ impl PsTree {
             self.skeys.scan(&self.region, from, Direction::Up, &mut batch)?;
             started = true;
             let Some(&last) = batch.last() else { return Ok(()) };
+            // Damage may make a ring of the nodes.
+            if !key.is_empty() && record::compare_key(&self.region, last, &key)? != Ordering::Greater {
+                return Err(damage(last, "the order of the keys"));
+            }
             key.clear();
             record::read_key(&self.region, last, &mut key)?;
             batch.iter().try_for_each(|&found| visit(self, found))?;

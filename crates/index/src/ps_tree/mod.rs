@@ -60,7 +60,7 @@ use skey::SkeyLayer;
 use skey::btree::BTree;
 use skey::record::KeyHeap;
 use skey::trie::Trie;
-use sync::{AtomicU64, Ordering};
+use sync::{AtomicU64, Ordering, RwLock};
 
 /// Root slot with the format word.
 const FORMAT_SLOT: usize = 0;
@@ -70,6 +70,8 @@ const SKEY_SLOT: usize = 1;
 const KEYS_SLOT: usize = 2;
 /// Root slot with the number of entries, as above.
 const ENTRIES_SLOT: usize = 3;
+/// Root slot in which a new SKey layer is built.
+const SPARE_SKEY_SLOT: usize = 4;
 /// "PSTree" in the format word, above version (1 byte) and options (1 byte).
 const MAGIC: u64 = u64::from_le_bytes(*b"\0\0PSTree");
 const FORMAT_VERSION: u64 = 1;
@@ -92,13 +94,14 @@ pub struct PsTreeOptions {
     /// The structure of the SKey layer. Default: the B+-tree.
     pub skey: SkeyKind,
     /// Bytes of a PKey page that takes appends: 512, 1024, 2048 or 4096. Larger pages hold more neighbouring
-    /// keys, so they are split more seldom; smaller ones keep the entries of a key closer. Default: 4096.
+    /// keys, so they are split more seldom and read faster in ranges; smaller ones keep the entries of a key
+    /// closer. Default: 2048.
     pub page_bytes: usize,
 }
 
 impl Default for PsTreeOptions {
     fn default() -> Self {
-        Self { skey: SkeyKind::default(), page_bytes: 4096 }
+        Self { skey: SkeyKind::default(), page_bytes: 2048 }
     }
 }
 
@@ -183,6 +186,10 @@ pub struct PsTree {
     skeys: Box<dyn SkeyLayer>,
     heap: KeyHeap,
     locks: PageLocks,
+    /// Shared while keys are added or removed; alone while the SKey layer is built anew.
+    key_changes: RwLock<()>,
+    /// Nodes of the SKey layer for 1024 keys when it was last built; 0 before.
+    dense_nodes: AtomicU64,
     keys: AtomicU64,
     entries: AtomicU64,
     rewrites: AtomicU64,
@@ -205,7 +212,7 @@ impl PsTree {
             return Err(Error::new(ErrorKind::Conflict, "the region holds a PS-Tree already"));
         }
         let writer = region.writer();
-        let skeys = Self::create_skeys(&region, &writer, options.skey)?;
+        let skeys = Self::create_skeys(&region, &writer, options.skey, SKEY_SLOT)?;
         // Last: a region whose creation was cut off is still empty.
         writer.set_root(FORMAT_SLOT, options.format_word())?;
         writer.fence();
@@ -239,10 +246,11 @@ impl PsTree {
         region: &Region,
         writer: &RegionWriter<'_>,
         kind: SkeyKind,
+        slot: usize,
     ) -> Result<Box<dyn SkeyLayer>> {
         Ok(match kind {
-            SkeyKind::BTree => Box::new(BTree::create(region, writer, SKEY_SLOT)?),
-            SkeyKind::Trie => Box::new(Trie::create(region, writer, SKEY_SLOT)?),
+            SkeyKind::BTree => Box::new(BTree::create(region, writer, slot)?),
+            SkeyKind::Trie => Box::new(Trie::create(region, writer, slot)?),
         })
     }
 
@@ -261,6 +269,8 @@ impl PsTree {
             skeys,
             heap: KeyHeap::new(),
             locks: PageLocks::new(),
+            key_changes: RwLock::new(()),
+            dense_nodes: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             rewrites: AtomicU64::new(0),

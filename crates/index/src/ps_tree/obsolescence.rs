@@ -16,6 +16,11 @@ pub trait Obsolescence: Send + Sync {
     fn verdict(&self, primary_key: &[u8], sequence: SequenceNumber, oldest_in_use: SequenceNumber)
     -> Verdict;
 
+    /// False while no entry can be obsolete: [`verdict`](Self::verdict) is then not asked. Asked once a rewrite.
+    fn expects_obsolete(&self) -> bool {
+        true
+    }
+
     /// An entry is gone. `flagged` says that it had been flagged as obsolete before; whoever flagged it has been told
     /// so. Called once for each removed entry, after its removal is durable where the region has that; a crash
     /// in between leaves it uncalled.
@@ -29,6 +34,10 @@ pub struct KeepAll;
 impl Obsolescence for KeepAll {
     fn verdict(&self, _: &[u8], _: SequenceNumber, _: SequenceNumber) -> Verdict {
         Verdict::Unknown
+    }
+
+    fn expects_obsolete(&self) -> bool {
+        false
     }
 
     fn removed(&self, _: &[u8], _: SequenceNumber, _: bool) {}

@@ -72,6 +72,7 @@ pub(super) struct Rewrite<'t, 'w, 'r> {
     pub(super) tree: &'t PsTree,
     pub(super) writer: &'w RegionWriter<'r>,
     obsolescence: &'w dyn Obsolescence,
+    expects_obsolete: bool,
     oldest_in_use: SequenceNumber,
     ascending: Option<&'w [u8]>,
     /// Only if something is to be removed or joined.
@@ -96,6 +97,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             tree,
             writer,
             obsolescence,
+            expects_obsolete: obsolescence.expects_obsolete(),
             oldest_in_use,
             ascending: None,
             only_if_useful: false,
@@ -303,6 +305,9 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
     /// False for an obsolete entry, which is noted.
     fn is_wanted(&mut self, header: EntryHeader, entry: &[u8]) -> Result<bool> {
         let flagged = header.is_obsolete();
+        if !flagged && !self.expects_obsolete {
+            return Ok(true);
+        }
         let inline = group::body_of(header, entry);
         let region = &self.tree.region;
         let body = if header.is_overflow() {

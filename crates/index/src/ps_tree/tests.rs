@@ -352,3 +352,46 @@ fn keys_in_order_leave_full_pages() {
     assert!(stats.filled_bytes * 100 > stats.head_page_bytes * 85, "{stats:?}");
     assert!(stats.skey.nodes * 35 < stats.skey.keys, "{stats:?}");
 }
+
+/// Keys that move on, as times of change do: each write replaces an entry of an old key by one of a new key.
+fn space_stays_bounded_where_keys_move_on(skey: SkeyKind) {
+    let tree = new_tree(PsTreeOptions::new().skey(skey));
+    let versions = Versions::default();
+    let mut random = Random(3);
+    let mut position = Vec::new();
+    let mut largest = [0; 2];
+    for sequence in 1..=60_000_u64 {
+        let pkey = random.below(1_000).to_be_bytes();
+        let skey = format!("time {sequence:012}");
+        versions.write(&pkey, sequence);
+        let writer = tree.region().writer();
+        tree.insert(&writer, skey.as_bytes(), &pkey, sequence, b"", &versions, sequence).unwrap();
+        if sequence % 100 == 0 {
+            tree.sweep(&writer, &mut position, 4, &versions, sequence).unwrap();
+            if position.is_empty() {
+                tree.compact_keys(&writer).unwrap();
+            }
+        }
+        drop(writer);
+        let half = usize::from(sequence > 30_000);
+        largest[half] = largest[half].max(tree.region().stats().allocated_bytes);
+    }
+    let check = tree.check().unwrap();
+    assert_eq!(check.problems, Vec::<String>::new());
+    assert!(check.keys < 6_000, "{}", check.keys);
+    assert!(largest[1] * 10 < largest[0] * 12 && largest[1] < 4 << 20, "{largest:?}");
+    let rows = rows(tree.cursor(PsBounds::Range { low: b"", end: None }, Order::Newest, u64::MAX).unwrap());
+    let current = |row: &&Row| versions.verdict(&row.1, row.2, u64::MAX) == Verdict::Current;
+    assert_eq!(rows.iter().filter(current).count(), 1_000);
+    assert_eq!(tree.region().stats().refused_frees, 0);
+}
+
+#[test]
+fn space_stays_bounded_where_keys_move_on_with_a_btree() {
+    space_stays_bounded_where_keys_move_on(SkeyKind::BTree);
+}
+
+#[test]
+fn space_stays_bounded_where_keys_move_on_with_a_trie() {
+    space_stays_bounded_where_keys_move_on(SkeyKind::Trie);
+}

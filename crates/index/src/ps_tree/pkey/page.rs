@@ -82,7 +82,7 @@ pub(crate) fn read_header(region: &Region, at: Place) -> Result<PageHeader> {
 /// # Errors
 /// `Corruption` for a place outside of the region.
 pub(crate) fn tail(region: &Region, at: Place) -> Result<usize> {
-    Ok(region.load_acquire(at + TAIL_AT)? as usize * 8)
+    Ok((region.load_acquire(at.wrapping_add(TAIL_AT))? as usize).saturating_mul(8))
 }
 
 /// Appends to `out` the header of the head page at `at` whose groups will have `bytes` bytes.
@@ -169,7 +169,7 @@ pub(crate) fn take_space(
 ) -> Result<Option<Place>> {
     let mut tail = region.load_acquire(page + TAIL_AT)?;
     loop {
-        let start = tail as usize * 8;
+        let start = (tail as usize).saturating_mul(8);
         if start < HEAD_HEADER_BYTES || start > page_bytes {
             return Err(damage(page, "the tail of a PKey page"));
         }

@@ -110,6 +110,9 @@ pub(crate) trait SkeyLayer: Send + Sync + fmt::Debug {
     /// The memory of its own records, if it has some.
     fn own_records(&self) -> Option<&record::KeyHeap>;
 
+    /// Bytes of a node.
+    fn node_bytes(&self) -> usize;
+
     /// Looks for broken rules of the structure and describes each to `report`. Without writers.
     ///
     /// # Errors

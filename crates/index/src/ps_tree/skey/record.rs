@@ -50,7 +50,7 @@ pub(crate) fn record_bytes(length: usize) -> usize {
 /// `Corruption` for a place outside of the region; so for all that read a record.
 #[inline]
 pub(crate) fn key_length(region: &Region, record: Place) -> Result<usize> {
-    Ok((region.load(record + 8)? & 0xffff) as usize)
+    Ok((region.load(record.wrapping_add(8))? & 0xffff) as usize)
 }
 
 /// Appends the key of a record to `out`.
@@ -59,7 +59,7 @@ pub(crate) fn key_length(region: &Region, record: Place) -> Result<usize> {
 /// `Corruption` if there is no record.
 pub(crate) fn read_key(region: &Region, record: Place, out: &mut Vec<u8>) -> Result<()> {
     let length = key_length(region, record)?;
-    region.read(record + HEADER_BYTES as Place, length, out)
+    region.read(record.wrapping_add(HEADER_BYTES as Place), length, out)
 }
 
 /// Compares the key of a record with `key`.
@@ -69,7 +69,7 @@ pub(crate) fn read_key(region: &Region, record: Place, out: &mut Vec<u8>) -> Res
 #[inline]
 pub(crate) fn compare_key(region: &Region, record: Place, key: &[u8]) -> Result<Ordering> {
     let length = key_length(region, record)?;
-    region.compare(record + HEADER_BYTES as Place, length, key)
+    region.compare(record.wrapping_add(HEADER_BYTES as Place), length, key)
 }
 
 /// The value of a record.
@@ -88,7 +88,7 @@ pub(crate) fn value(region: &Region, record: Place) -> Result<u64> {
 pub(crate) fn verify(region: &Region, record: Place, scratch: &mut Vec<u8>) -> Result<()> {
     scratch.clear();
     read_key(region, record, scratch)?;
-    if region.load(record + 8)? != length_word(scratch) {
+    if region.load(record.wrapping_add(8))? != length_word(scratch) {
         return Err(damage(record, "the checksum of a secondary key"));
     }
     Ok(())

@@ -13,7 +13,7 @@ mod verify;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use self::node::{NewNode, NodeView, NodeWriter, SLOTS, Slot, Target};
+use self::node::{NODE_BYTES, NewNode, NodeView, NodeWriter, SLOTS, Slot, Target};
 use super::record::{self, KeyHeap};
 use super::{Direction, From, Inserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
@@ -178,17 +178,23 @@ impl BTree {
         let slots = view.slots();
         // Keys that come in order leave full nodes behind.
         let ascending = at_end && view.sibling().is_none();
-        let middle = if ascending { slots.len() - 2 } else { slots.len() / 2 };
+        let middle = if ascending { SLOTS - 2 } else { SLOTS / 2 };
+        let (Some(&[below, first]), Some(rest)) = (slots.get(middle - 1..=middle), slots.get(middle + 1..))
+        else {
+            return Err(damage(node, "a full node of the B+-tree"));
+        };
         let mut key = Vec::new();
-        record::read_key(region, view.key_record(slots[middle])?, &mut key)?;
+        record::read_key(region, view.key_record(first)?, &mut key)?;
         let low = if level == 0 {
-            self.leaf_separator(region, writer, view.key_record(slots[middle - 1])?, &mut key)?
+            self.leaf_separator(region, writer, view.key_record(below)?, &mut key)?
         } else {
-            view.key_record(slots[middle])?
+            view.key_record(first)?
         };
         // An inner node gives its middle key to the level above, and the child behind it to the new node.
-        let (leftmost, rest) =
-            if level == 0 { (0, &slots[middle..]) } else { (slots[middle].pointer, &slots[middle + 1..]) };
+        let (leftmost, rest) = match level {
+            0 => (0, slots.get(middle..).unwrap_or_default()),
+            _ => (first.pointer, rest),
+        };
         let sibling = view.sibling().unwrap_or(0);
         let new = NewNode { level, sibling, low, leftmost, slots: rest }.write(writer, self.open_count)?;
         locked.cut(middle, new)?;
@@ -457,6 +463,10 @@ impl SkeyLayer for BTree {
 
     fn check(&self, region: &Region, report: &mut dyn FnMut(String)) -> Result<()> {
         verify::check(self, region, report)
+    }
+
+    fn node_bytes(&self) -> usize {
+        NODE_BYTES
     }
 
     fn own_records(&self) -> Option<&KeyHeap> {

@@ -56,7 +56,7 @@ const LOW: usize = 4;
 const LEFTMOST: usize = 5;
 
 fn word_at(node: Place, word: usize) -> Place {
-    node + 8 * word as Place
+    node.wrapping_add(8 * word as Place)
 }
 
 fn slot_at(node: Place, slot: usize) -> Place {
@@ -113,6 +113,7 @@ pub(super) fn read<T>(
     look: impl Fn(&NodeView<'_>) -> Result<T>,
 ) -> Result<T> {
     let words = region.words(node, NODE_BYTES)?;
+    touch(words);
     let mut turns = 0;
     loop {
         let version = words[VERSION].acquire();
@@ -129,6 +130,15 @@ pub(super) fn read<T>(
             return found;
         }
     }
+}
+
+/// Loads a word of every line that a search may come to. The loads do not wait for each other, so the lines
+/// come from memory at once and not one after the other, as each step of the search asks for the next.
+#[inline]
+fn touch(words: &[Word]) {
+    const LINE_WORDS: usize = 8;
+    let lines = words.iter().step_by(LINE_WORDS).fold(0, |all, word| all ^ word.get());
+    std::hint::black_box(lines);
 }
 
 impl<'r> NodeView<'r> {

@@ -9,6 +9,7 @@ use super::super::record::{self, record_bytes};
 use super::super::{SkeyStats, record::head_of};
 use super::BTree;
 use super::node::{NODE_BYTES, Slot};
+use crate::ps_tree::pkey::damage;
 
 /// A node's parts, copied.
 struct Copied {
@@ -50,6 +51,7 @@ pub(super) fn walk(
     visit: &mut dyn FnMut(Place, usize) -> Result<()>,
 ) -> Result<SkeyStats> {
     let levels = tree.levels(region)?;
+    let limit = region.stats().mark_bytes / NODE_BYTES as u64;
     let mut stats = SkeyStats { height: levels.len() as u64, ..SkeyStats::default() };
     for first in levels {
         let mut next = Some(first);
@@ -57,6 +59,7 @@ pub(super) fn walk(
             let copied = copy(tree, region, node)?;
             visit(node, NODE_BYTES)?;
             stats.nodes += 1;
+            check_count(limit, node, stats.nodes)?;
             stats.node_bytes += NODE_BYTES as u64;
             let mut record = |record: Place| -> Result<()> {
                 let bytes = record_bytes(record::key_length(region, record)?);
@@ -79,12 +82,16 @@ pub(super) fn walk(
 
 pub(super) fn check(tree: &BTree, region: &Region, report: &mut dyn FnMut(String)) -> Result<()> {
     let levels = tree.levels(region)?;
+    let limit = region.stats().mark_bytes / NODE_BYTES as u64;
     let mut scratch = Vec::new();
     for &first in &levels {
         let mut next = Some(first);
         let mut last: Option<Vec<u8>> = None;
+        let mut nodes = 0;
         while let Some(node) = next {
             let copied = copy(tree, region, node)?;
+            nodes += 1;
+            check_count(limit, node, nodes)?;
             if first != node {
                 let mut low = Vec::new();
                 record::read_key(region, copied.low, &mut low)?;
@@ -119,6 +126,14 @@ pub(super) fn check(tree: &BTree, region: &Region, report: &mut dyn FnMut(String
             }
             next = copied.sibling;
         }
+    }
+    Ok(())
+}
+
+/// Damage may make a ring of the nodes of a level: there are not more than the region has room for.
+fn check_count(limit: u64, node: Place, nodes: u64) -> Result<()> {
+    if nodes > limit {
+        return Err(damage(node, "the siblings of the B+-tree"));
     }
     Ok(())
 }

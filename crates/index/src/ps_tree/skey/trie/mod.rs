@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use self::node::{ENTRIES, Entry, LAYER, LONGER, NewNode, NodeView, NodeWriter, Slice};
+use self::node::{ENTRIES, Entry, LAYER, LONGER, NODE_BYTES, NewNode, NodeView, NodeWriter, Slice};
 use super::record::{self, KeyHeap};
 use super::{Direction, From, Inserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
@@ -260,7 +260,7 @@ impl Trie {
         let (level, entries) = (view.level(), view.entries());
         // Keys that come in order leave full nodes behind.
         let ascending = at_end && view.sibling().is_none();
-        let middle = if ascending { entries.len() - 2 } else { entries.len() / 2 };
+        let middle = if ascending { ENTRIES - 2 } else { ENTRIES / 2 };
         let Some(&Entry { slice: low, value }) = entries.get(middle) else {
             return Err(damage(node, "a full node of the trie"));
         };
@@ -489,6 +489,10 @@ impl SkeyLayer for Trie {
 
     fn check(&self, region: &Region, report: &mut dyn FnMut(String)) -> Result<()> {
         verify::check(self, region, report)
+    }
+
+    fn node_bytes(&self) -> usize {
+        NODE_BYTES
     }
 
     fn own_records(&self) -> Option<&KeyHeap> {
