@@ -269,7 +269,7 @@ impl PsTree {
             skeys,
             heap: KeyHeap::new(),
             locks: PageLocks::new(),
-            key_changes: RwLock::new(()),
+            key_changes: RwLock::default(),
             dense_nodes: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             entries: AtomicU64::new(0),
