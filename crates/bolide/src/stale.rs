@@ -4,6 +4,8 @@
 //! So the index is looked at in a number of places spread evenly over its keys, a few entries in each, and the
 //! table is asked whether they are current. Places are evenly spread over keys, not over entries: where
 //! entries crowd in few keys the estimate leans towards the others.
+//!
+//! An index of kind `ps-tree` counts the primary keys with obsolete entries itself.
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::{Bounds, ReadView};
@@ -22,6 +24,11 @@ pub(crate) fn share(
     index: &Index,
     sample: u64,
 ) -> Result<Option<f64>> {
+    if let Some(kept) = index.ps_tree.as_ref().and_then(|ps_tree| ps_tree.kept()) {
+        // Nothing has to be sampled: the keys with obsolete entries are counted.
+        let (entries, obsolete) = (kept.tree().counts().1, kept.versions().stats().keys);
+        return Ok((entries > 0).then(|| (obsolete as f64 / entries as f64).min(1.0)));
+    }
     let table = view.tree(collection.tree)?;
     let mut entries = view.cursor(index.tree, Bounds::all())?;
     entries.seek_to_last()?;

@@ -309,6 +309,7 @@ mod tests {
             "a:lazy:validation=get-lite",
             "n=a+b:eager:maintenance=synchronous,split=off",
             "tags[*]:embedded:bloom_bits=30",
+            "a:ps-tree:include=b,skey=trie,page_bytes=512",
         ] {
             assert_eq!(spec(text).to_string(), text);
         }
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn what_later_versions_have_is_told_apart_from_what_none_has() {
-        for text in ["a:ps-tree", "a:next", "point(lon,lat)", "rect(bbox):next"] {
+        for text in ["a:next", "point(lon,lat)", "rect(bbox):next"] {
             let error = refusal(text);
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
             assert!(error.message().contains("not available in this version"), "{error}");
@@ -341,6 +342,10 @@ mod tests {
             "a:lazy:order=primary-key",
             "a:eager:split=maybe",
             "a:embedded:maintenance=synchronous",
+            "a:ps-tree:page_bytes=256",
+            "a:ps-tree:page_bytes=4097",
+            "a:ps-tree:skey=hash",
+            "a:ps-tree:maintenance=synchronous",
             "a:embedded:bloom_bits=0",
             "a:embedded:bloom_bits=201",
             "a:composite:include=a",

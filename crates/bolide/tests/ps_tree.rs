@@ -1,0 +1,127 @@
+//! Indexes of kind `ps-tree`: what they keep in memory, what they write down, and what they forget.
+
+use std::sync::Arc;
+
+use bolide::storage::{MemVfs, Vfs};
+use bolide::{CollectionOptions, Components, Db, FindOptions, Options, Order, Query};
+
+fn options() -> Options {
+    // Small memtables, so that flushes and cuts come often; no threads, so that they come at once.
+    Options::default().memtable_bytes(16 << 10).background_threads(0)
+}
+
+fn record(group: u64, number: u64) -> Vec<u8> {
+    format!(r#"{{"group":{group},"number":{number},"pad":"{}"}}"#, "x".repeat(60)).into_bytes()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:05}").into_bytes()
+}
+
+fn keys_of(db: &Db, group: u64) -> Vec<Vec<u8>> {
+    let query = Query::new().eq("group", group).order(Order::Newest).keys_only().using_index("group");
+    db.collection("c").unwrap().find(&query).unwrap().into_iter().map(|answer| answer.key).collect()
+}
+
+fn region_files(vfs: &MemVfs) -> usize {
+    let names = vfs.list(std::path::Path::new("db")).unwrap();
+    names.iter().filter(|name| name.ends_with(".region")).count()
+}
+
+#[test]
+fn an_index_is_found_again_with_what_the_log_has_beyond_its_last_cut() {
+    let vfs = Arc::new(MemVfs::new());
+    let components = Components::in_memory().vfs(vfs.clone());
+    let db = Db::open_with("db", options(), components.clone()).unwrap();
+    let made = CollectionOptions::json().index("group:ps-tree".parse().unwrap());
+    let c = db.create_collection("c", made).unwrap();
+    for number in 0..3_000 {
+        c.put(&key(number), &record(number % 7, number)).unwrap();
+    }
+    db.flush().unwrap();
+    assert!(region_files(&vfs) > 0, "the index was written down");
+    for number in 0..40 {
+        c.put(&key(number), &record(9, number)).unwrap();
+    }
+    c.delete(&key(3)).unwrap();
+    let expected: Vec<_> = (0..40).rev().filter(|&number| number != 3).map(key).collect();
+    assert_eq!(keys_of(&db, 9), expected);
+    drop((c, db));
+    let db = Db::open_with("db", options(), components.clone()).unwrap();
+    assert_eq!(keys_of(&db, 9), expected);
+    assert_eq!(keys_of(&db, 3).len(), (40..3_000).filter(|number| number % 7 == 3).count());
+    assert!(db.check(true).unwrap().is_sound());
+}
+
+#[test]
+fn questions_for_keys_touch_no_record() {
+    let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+    let made = CollectionOptions::json().index("group:ps-tree:include=number".parse().unwrap());
+    let c = db.create_collection("c", made).unwrap();
+    for number in 0..2_000 {
+        c.put(&key(number % 1_500), &record(number % 5, number)).unwrap();
+    }
+    let query = Query::new().eq("group", 2).order(Order::Newest).limit(10).keys_only();
+    let found = c.find_with(&query, &FindOptions::default().measure(true)).unwrap();
+    let explain = found.explain().clone();
+    assert_eq!(found.count(), 10);
+    assert_eq!((explain.records_fetched, explain.unknown), (0, 0), "{explain}");
+    assert!(explain.ps_tree.entries >= 10 && explain.ps_tree.keys == 1, "{explain}");
+    // Obsolete entries are flagged by the first who meets them, and no longer judged by the next.
+    let all = Query::new().eq("group", 2).order(Order::Newest).keys_only();
+    let first = c.find(&all).unwrap().explain().ps_tree;
+    let second = c.find(&all).unwrap().explain().ps_tree;
+    assert!(
+        first.obsolete > 0 && first.flagged == first.obsolete && second.obsolete == 0,
+        "{first:?}, {second:?}"
+    );
+}
+
+#[test]
+fn a_snapshot_sees_what_was_replaced_since() {
+    let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+    let made = CollectionOptions::json().index("group:ps-tree".parse().unwrap());
+    let c = db.create_collection("c", made).unwrap();
+    for number in 0..300 {
+        c.put(&key(number), &record(1, number)).unwrap();
+    }
+    let before = db.snapshot();
+    for number in 0..300 {
+        if number % 3 == 0 {
+            c.delete(&key(number)).unwrap()
+        } else {
+            c.put(&key(number), &record(2, number)).unwrap()
+        };
+    }
+    db.flush().unwrap();
+    assert_eq!(keys_of(&db, 1).len(), 0);
+    let all = Query::new().eq("group", 1).order(Order::Newest).keys_only();
+    assert_eq!(c.find_at(&before, &all).unwrap().count(), 300);
+    drop(before);
+    assert_eq!(c.find(&all).unwrap().count(), 0);
+    assert!(db.check(true).unwrap().is_sound());
+}
+
+#[test]
+fn deleted_ranges_are_forgotten_once_the_index_is_clear_of_them() {
+    let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+    let made = CollectionOptions::json().index("group:ps-tree".parse().unwrap());
+    let c = db.create_collection("c", made).unwrap();
+    for number in 0..1_000 {
+        c.put(&key(number), &record(number % 3, number)).unwrap();
+    }
+    c.delete_range(key(100)..key(900)).unwrap();
+    assert_eq!(keys_of(&db, 0).len(), (0..1_000).filter(|n| n % 3 == 0 && !(100..900).contains(n)).count());
+    c.compact().unwrap();
+    // The tombstone waits for the index, which looks at all its entries before its next cut.
+    for number in 2_000..2_400 {
+        c.put(&key(number), &record(5, number)).unwrap();
+    }
+    db.flush().unwrap();
+    c.compact().unwrap();
+    db.flush().unwrap();
+    let tombstones = db.stats().collections[0].table.range_tombstones;
+    assert_eq!(tombstones, 0);
+    assert_eq!(keys_of(&db, 0).len(), (0..1_000).filter(|n| n % 3 == 0 && !(100..900).contains(n)).count());
+    assert!(db.check(true).unwrap().is_sound());
+}
