@@ -86,10 +86,9 @@ impl Flaw {
         let writes_entries = kind != IndexKind::Embedded;
         match self {
             // Where no order is promised the lookup sorts.
-            Self::SwapsNeighbours => {
-                matches!(kind, IndexKind::Composite | IndexKind::Lazy | IndexKind::Eager)
-                    && spec.entry_order() == EntryOrder::Newest
-            }
+            Self::SwapsNeighbours => kind != IndexKind::Embedded && spec.entry_order() == EntryOrder::Newest,
+            // Whatever is asked for comes in order, so that nobody asks for the bound.
+            Self::BoundTooLow => kind != IndexKind::PsTree,
             Self::WrongIncluded => !spec.included().is_empty(),
             Self::ForgetsLastEntry | Self::ForgetsBackFill => writes_entries,
             // Blind writes leave entries behind by design.
