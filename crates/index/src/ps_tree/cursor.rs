@@ -77,7 +77,12 @@ pub enum PsFlag {
     Refused,
 }
 
-/// Streams entries; see the [module](self).
+/// Streams the entries of a key or of a range of keys; made by [`PsTree::cursor`].
+///
+/// It pins the region while it lives, sees each key as it was at some moment since it was made, and leaves out what is
+/// newer than its snapshot and what is flagged as obsolete. By value, and newest first for one key, it costs what
+/// is read of it. Newest first over a range looks at each key of the range at once; oldest first collects all
+/// entries within the bounds.
 pub struct PsCursor<'t> {
     tree: &'t PsTree,
     _pin: Pin<'t>,
