@@ -8,7 +8,7 @@ use bolide_storage::pmem::{Place, RegionWriter};
 use super::obsolescence::Obsolescence;
 use super::pkey::pointer::GroupPointer;
 use super::rewrite::Rewrite;
-use super::skey::{Direction, From, record};
+use super::skey::{Direction, From, SkeyStats, record};
 use super::sync::Ordering;
 use super::{PsTree, SKEY_SLOT, SPARE_SKEY_SLOT};
 
@@ -85,6 +85,20 @@ impl PsTree {
     /// # Errors
     /// `NoSpace` from the region, `Corruption`: the layer stays as it is then.
     pub fn compact_keys(&self, writer: &RegionWriter<'_>) -> Result<bool> {
+        self.compact_keys_if(writer, |stats| {
+            let dense = self.dense_nodes.load(Ordering::Relaxed) * stats.keys / 1024;
+            // Before the first time: a node for four keys is little, however the keys are.
+            let sparse = if dense == 0 { stats.keys < 4 * stats.nodes } else { stats.nodes > 2 * dense };
+            stats.nodes >= 64 && sparse
+        })
+    }
+
+    /// [`compact_keys`](Self::compact_keys) where `is_sparse` says so.
+    pub(super) fn compact_keys_if(
+        &self,
+        writer: &RegionWriter<'_>,
+        is_sparse: impl FnOnce(&SkeyStats) -> bool,
+    ) -> Result<bool> {
         let region = &self.region;
         let _pin = region.pin();
         let _alone = self.key_changes.write();
@@ -94,8 +108,7 @@ impl PsTree {
             old.push((at, bytes));
             Ok(())
         })?;
-        let dense = self.dense_nodes.load(Ordering::Relaxed) * stats.keys / 1024;
-        if stats.nodes < 64 || stats.nodes < 2 * dense || dense == 0 && stats.keys > 4 * stats.nodes {
+        if !is_sparse(&stats) {
             return Ok(false);
         }
         let fresh = Self::create_skeys(region, writer, self.options.skey, SPARE_SKEY_SLOT)?;

@@ -122,10 +122,15 @@ fn run(skey_kind: SkeyKind, page_bytes: usize, keys: u64) {
         let shared = &shared;
         let sweeper = scope.spawn(move || {
             let mut position = Vec::new();
+            let mut rounds = 0_u64;
             while !shared.stop.load(Ordering::SeqCst) {
                 let oldest = shared.done.iter().map(|done| done.load(Ordering::SeqCst)).min().unwrap();
                 let region_writer = shared.tree.region().writer();
                 shared.tree.sweep(&region_writer, &mut position, 3, &shared.versions, oldest).unwrap();
+                rounds += 1;
+                if rounds.is_multiple_of(50) {
+                    assert!(shared.tree.compact_keys_if(&region_writer, |_| true).unwrap());
+                }
                 drop(region_writer);
                 std::thread::yield_now();
             }
