@@ -161,6 +161,9 @@ impl fmt::Display for Explain {
         if self.embedded != EmbeddedCosts::default() {
             self.embedded.fmt(f)?;
         }
+        if self.ps_tree != PsCosts::default() {
+            self.ps_tree.fmt(f)?;
+        }
         let micros = |nanos: u64| nanos as f64 / 1000.0;
         writeln!(
             f,

@@ -142,6 +142,14 @@ impl IndexSpec {
         self.settings.bloom_bits
     }
 
+    /// What validates candidates of the index where their records are not fetched, in a word.
+    pub fn validation_name(&self) -> &'static str {
+        match self.kind() {
+            IndexKind::PsTree => "version-table",
+            _ => self.validation().name(),
+        }
+    }
+
     /// The structure over the secondary keys of an index of kind `ps-tree`.
     pub fn skey(&self) -> SkeyLayer {
         self.settings.skey

@@ -143,7 +143,7 @@ fn row(
         ("attributes".into(), spec.attributes_text().into()),
         ("kind".into(), spec.kind().name().into()),
         ("maintenance".into(), spec.maintenance().name().into()),
-        ("validation".into(), spec.validation().name().into()),
+        ("validation".into(), spec.validation_name().into()),
         ("state".into(), info.state().name().into()),
     ];
     let done = match info.state() {

@@ -1,5 +1,7 @@
 //! What questions cost.
 
+use std::fmt;
+
 /// What questions to an index of kind `ps-tree` read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,4 +20,15 @@ pub struct PsCosts {
     pub unknown: u64,
     /// Entries that the question flagged as obsolete.
     pub flagged: u64,
+}
+
+/// For people: a line, as [`Explain`](crate::Explain) has them.
+impl fmt::Display for PsCosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "ps-tree       {} secondary keys, {} groups on {} pages, {} entries: {} obsolete, {} unknown; {} flagged",
+            self.keys, self.groups, self.pages, self.entries, self.obsolete, self.unknown, self.flagged
+        )
+    }
 }

@@ -195,6 +195,7 @@ impl Kept {
             self.tree.sweep(&writer, &mut position, SWEPT_AT_ONCE, &adviser, oldest_in_use)?;
             adviser.settle(&writer)?;
             if position.is_empty() {
+                self.tree.compact_keys(&writer)?;
                 break;
             }
         }
@@ -287,6 +288,10 @@ impl Obsolescence for Adviser<'_> {
         }
         // What cannot be read stays.
         self.kept.versions.verdict(primary_key, sequence, oldest_in_use).unwrap_or(Verdict::Unknown)
+    }
+
+    fn expects_obsolete(&self) -> bool {
+        self.kept.versions.stats().keys > 0 || self.kept.deleted.newest_of_all() > 0
     }
 
     fn removed(&self, primary_key: &[u8], _sequence: SequenceNumber, flagged: bool) {

@@ -25,8 +25,7 @@
 //!   obsolete.
 //! * Where a count is not known (a key of an index over arrays that was not in the table) it is *inexact*: the key stays
 //!   until a [sweep](VersionTable::forget_through) has looked at all entries. Errors are upward only.
-//! * Keys are told apart by 128 bits of a hash with a seed of the index's own: see
-//!   [`hash_key_wide`](bolide_base::checksum::hash_key_wide).
+//! * Keys are told apart by 128 bits of a hash with a seed of the index's own: see [`hash_key_wide`].
 //!
 //! # The table of cases
 //! | write of key k at S, before it | k is unknown and new | k is unknown, not new | k has (latest L, n entries, o obsolete) |
