@@ -16,7 +16,7 @@
 //! # What differs from the paper, and why
 //! * The paper keeps a durable table of every key and a volatile one of the keys with obsolete entries. Here the second
 //!   one is durable, in the region of the index and in the same cut as its entries, and whether a key is new is told
-//!   by a filter of two to three bytes a key. So nothing is rebuilt after a restart, and an insert
+//!   by a filter of a few bytes a key. So nothing is rebuilt after a restart, and an insert
 //!   touches one cache line for each layer of the filter. [`VersionTableOptions::every_key`] keeps every key, as the paper
 //!   does; `docs/PERFORMANCE.md` compares them.
 //! * Counts are of entries that are not flagged, so only the one who flags an entry lowers them, once. (The paper lowers
