@@ -170,6 +170,10 @@ fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> V
             format!("it would take about {:.0} % of the records' bytes more", profile.entry_share() * 100.0)
         }
         IndexKind::Lazy => "composite keys stop as early and need no merging of lists".to_owned(),
+        IndexKind::PsTree => format!(
+            "it would keep all its entries in memory, about {:.0} % of the records' bytes",
+            profile.entry_share() * 100.0
+        ),
         _ => format!(
             "it would take about {:.0} % of the records' bytes more and a second entry for each of the {:.0} % \
              writes",
