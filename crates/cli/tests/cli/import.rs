@@ -165,7 +165,7 @@ fn wrong_options_are_wrong_usage() {
         ("--layout fragmented", "the layout `fragmented` is not available in this version"),
         ("--layout partitioned", "the layout `partitioned` is not available in this version"),
         ("--layout square", "possible values"),
-        ("--index n:ps-tree", "not available in this version"),
+        ("--index n:next", "not available in this version"),
         ("--index point(n,m)", "not available in this version"),
         ("--index n:bush", "there is no index kind `bush`"),
         ("--index a..b", "a field name is empty"),

@@ -14,8 +14,8 @@
 //!
 //! Of a memtable the index hands on what it has in the range. Where the newest of a range are wanted, its entries are
 //! looked at from the newest on instead: of a range that holds a share s of all, K matches are met among about
-//! K/s entries. That ends where it does not pay, or after a part of the memtable, and the rest is taken from
-//! the range: a question without a limit loses little by the attempt.
+//! K/s entries, and a step costs a hundredth of an entry. That is not done for small ranges, and ends after a part of the
+//! memtable; the rest is taken from the range: a question without a limit loses little by the attempt.
 //!
 //! Every match is read from its record, so filters cost reads and never answers. A match may still be
 //! obsolete: the lookup driver validates. For that it is told where the record was read, and given the record.
@@ -46,10 +46,10 @@ use crate::query::Order;
 const MEMTABLE_BATCH: usize = 256;
 /// The same, the first time: enough for the newest few of one value.
 const FIRST_BATCH: usize = 32;
-/// Entries of a memtable to look at from the newest on, before it is decided whether to go on so.
+/// Entries of a memtable to look at from the newest on, at first; each further walk is twice as long.
 const WALK: usize = 1024;
-/// Matches among these with which it is.
-const WALK_PAYS: usize = 4;
+/// A range of fewer entries is read as it is: each of them costs about as much as a hundred steps of a walk.
+const FEW: usize = 128;
 /// Blocks judged at a time.
 const JUDGED_AT_ONCE: u64 = 32;
 /// Longest record that is handed on with its match; longer ones are fetched again if they are wanted.
@@ -248,13 +248,17 @@ impl<'v> EmbeddedCursor<'v> {
 
     /// Begins with a memtable.
     fn enter_memtable(&mut self, rank: u64, component: usize) -> Result<()> {
-        if self.order == Order::Newest && !self.access.point {
+        let (memtable, index) = self.memtable(component)?;
+        let range = (&self.access.low[..], &self.access.end[..]);
+        let walks = self.order == Order::Newest
+            && !self.access.point
+            && !index.has_few(memtable.memtable(), self.index, self.extractor, range, FEW)?;
+        if walks {
             self.walk(component, self.table.sequence().saturating_add(1), 0)?;
         } else {
             self.read_entries(rank, component, None, SequenceNumber::MAX)?;
         }
         // Records that could not be looked into before.
-        let (_, index) = self.memtable(component)?;
         for (sequence, primary_key) in index.opaque(self.index, self.table.sequence()) {
             self.look_up_opaque(&primary_key, sequence)?;
         }
@@ -266,7 +270,8 @@ impl<'v> EmbeddedCursor<'v> {
         let (memtable, index) = self.memtable(component)?;
         let attributes = self.index.spec.attributes().len();
         let (access, order) = (self.access, self.order);
-        let wanted = Newest { low: &access.low, end: &access.end, below, steps: WALK };
+        let walk = WALK.max(steps);
+        let wanted = Newest { low: &access.low, end: &access.end, below, steps: walk };
         let (found, bytes) = (&mut self.found, &mut self.bytes);
         let memtable = memtable.memtable();
         let walked = index.visit_newest(memtable, self.index, self.extractor, &wanted, |key, repeated| {
@@ -274,12 +279,12 @@ impl<'v> EmbeddedCursor<'v> {
                 found.push(note_entry(&entry, access, order, repeated, bytes));
             }
         })?;
-        self.costs.memtable_entries += WALK.min(walked.entries) as u64;
-        let steps = steps + WALK;
+        self.costs.memtable_entries += walk.min(walked.entries) as u64;
+        let steps = steps + walk;
         if walked.down_to > 0 {
             let below = walked.down_to;
             // A question without a limit is to lose little.
-            let goes_on = self.found.len() >= WALK_PAYS && steps < walked.entries / 16;
+            let goes_on = steps < walked.entries / 16;
             let what = match goes_on {
                 true => What::Walk { component, below, steps },
                 false => What::Entries { component, after: None, below },

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Entries of one secondary key stand newest first. Beside, all entries stand in a list by sequence number: the
-//! newest few of a wide range are found by walking back along it, which meets them in order and can stop. All versions of a key have entries; a record that cannot be
+//! newest few of a wide range are found by walking back along it, which meets them in order and can stop; the first bytes of
+//! their keys stand close together for that, so that a step costs about a nanosecond. All versions of a key have entries; a record that cannot be
 //! looked into stands in a list of its own, and is looked at with every question.
 //!
 //! # Concurrency
@@ -41,7 +42,7 @@ use crate::path::AttributePath;
 pub(super) const ATTACHMENT: u64 = u64::MAX;
 
 /// Memory that an entry takes besides its bytes, about: a place in the tree, one in the list, the counters.
-const ENTRY_BYTES: usize = 112;
+const ENTRY_BYTES: usize = 104;
 
 /// Bytes of an inverted sequence number.
 pub(super) const SEQUENCE_BYTES: usize = 8;
@@ -75,26 +76,26 @@ struct Member {
     /// The entries by sequence number ascending; the last of them, from `sorted` on, are not sorted yet.
     by_age: Vec<Aged>,
     sorted: usize,
+    /// The first bytes of the keys of the sorted entries, as numbers that order like them.
+    heads: Vec<u64>,
     /// Inverted sequence numbers and primary keys of records that could not be looked into.
     opaque: BTreeMap<Box<[u8]>, ()>,
 }
 
 /// An entry in the list by sequence number.
 struct Aged {
-    /// The first bytes of the key as a number that orders like them, so that most keys need not be touched.
-    head: u128,
     sequence: SequenceNumber,
     key: Arc<[u8]>,
     repeated: bool,
 }
 
-/// The first 16 bytes as a number that orders like them.
-fn head_of(key: &[u8]) -> u128 {
-    let mut head = [0; size_of::<u128>()];
+/// The first 8 bytes as a number that orders like them.
+fn head_of(key: &[u8]) -> u64 {
+    let mut head = [0; size_of::<u64>()];
     for (to, from) in head.iter_mut().zip(key) {
         *to = *from;
     }
-    u128::from_be_bytes(head)
+    u64::from_be_bytes(head)
 }
 
 /// Entries to be visited from the newest on.
@@ -145,6 +146,23 @@ impl MemtableIndex {
         Some((hits as f64 / sample().count().max(1) as f64, entries))
     }
 
+    /// Takes in what is new, and tells whether fewer than `few` entries of `index` lie from `low` on and below `end`.
+    pub(super) fn has_few(
+        &self,
+        memtable: &Arc<Memtable>,
+        index: &EmbeddedIndex,
+        extractor: &dyn AttributeExtractor,
+        (low, end): (&[u8], &[u8]),
+        few: usize,
+    ) -> Result<bool> {
+        let mut state = self.state.lock();
+        let member = state.follow(memtable, index, extractor)?;
+        self.memory_bytes.store(state.bytes, Ordering::Relaxed);
+        let Some(member) = state.members.get(member).filter(|_| low < end) else { return Ok(true) };
+        let range = (Bound::Included(low), Bound::Excluded(end));
+        Ok(member.entries.range::<[u8], _>(range).take(few).count() < few)
+    }
+
     /// Takes in what is new, and calls `visit` with entries of `index` in `wanted`, the newest first: the entry's
     /// key and whether its write has others.
     pub(super) fn visit_newest(
@@ -171,8 +189,9 @@ impl MemtableIndex {
         while first > 0 && sequence(first) == sequence(first - 1) {
             first -= 1;
         }
-        for aged in older.iter().skip(first).rev() {
-            let may_be_in = low <= aged.head && aged.head <= end;
+        let heads = member.heads.get(first..behind).unwrap_or_default();
+        for (&head, aged) in heads.iter().zip(older.iter().skip(first)).rev() {
+            let may_be_in = low <= head && head <= end;
             if may_be_in && wanted.low <= &*aged.key && &*aged.key < wanted.end {
                 visit(&aged.key, aged.repeated);
             }
@@ -283,6 +302,7 @@ impl State {
             entries: BTreeMap::new(),
             by_age: Vec::new(),
             sorted: 0,
+            heads: Vec::new(),
             opaque: BTreeMap::new(),
         });
         let paths = self.members.iter().flat_map(|member| member.attributes.iter().cloned());
@@ -322,8 +342,8 @@ impl State {
                 let key: Arc<[u8]> = self.key.as_slice().into();
                 if member.entries.insert(Arc::clone(&key), count > 1).is_none() {
                     self.bytes += key.len() + ENTRY_BYTES;
-                    let (head, sequence) = (head_of(&key), trailer.sequence());
-                    member.by_age.push(Aged { head, sequence, key, repeated: count > 1 });
+                    let sequence = trailer.sequence();
+                    member.by_age.push(Aged { sequence, key, repeated: count > 1 });
                 }
             }
         }
@@ -335,12 +355,13 @@ impl Member {
     fn sort_by_age(&mut self) {
         let (old, new) = self.by_age.split_at_mut(self.sorted);
         new.sort_by_key(|aged| aged.sequence);
-        if let Some(first) = new.first().map(|aged| aged.sequence) {
-            let from = old.partition_point(|aged| aged.sequence <= first);
-            if from < old.len() {
-                self.by_age[from..].sort_by_key(|aged| aged.sequence);
-            }
+        let Some(first) = new.first().map(|aged| aged.sequence) else { return };
+        let from = old.partition_point(|aged| aged.sequence <= first);
+        if from < old.len() {
+            self.by_age[from..].sort_by_key(|aged| aged.sequence);
         }
+        self.heads.truncate(from);
+        self.heads.extend(self.by_age.iter().skip(from).map(|aged| head_of(&aged.key)));
         self.sorted = self.by_age.len();
     }
 }
