@@ -73,7 +73,7 @@ impl Drawing<'_> {
             .x_desc(&self.panel.x_label)
             .y_label_formatter(&y_format)
             .x_label_formatter(&x_format)
-            .light_line_style(WHITE);
+            .max_light_lines(0);
         if grouped {
             mesh.x_labels(0);
         }

@@ -6,6 +6,7 @@
 
 mod chart;
 mod leveldbpp;
+mod page;
 mod quartiles;
 mod report;
 
@@ -64,7 +65,7 @@ pub fn list() {
 /// # Errors
 /// Where a file does not read, and where there is none.
 pub fn page(out: &Path, charts: &str) -> Result<()> {
-    let mut found = false;
+    let mut reports: Vec<FigureReport> = Vec::new();
     for figure in all() {
         let file = out.join(format!("{}.json", figure.name));
         let bytes = match std::fs::read(&file) {
@@ -72,13 +73,13 @@ pub fn page(out: &Path, charts: &str) -> Result<()> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(format!("{}: {error}", file.display()).into()),
         };
-        let report: FigureReport =
-            serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", file.display()))?;
-        found = true;
-        println!("{}", report.markdown());
-        println!("![{}]({charts}/{}.svg)\n", report.title, report.name);
+        reports.push(serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", file.display()))?);
     }
-    if found { Ok(()) } else { Err(format!("{} holds no figures", out.display()).into()) }
+    if reports.is_empty() {
+        return Err(format!("{} holds no figures", out.display()).into());
+    }
+    print!("{}", page::page(&reports, charts));
+    Ok(())
 }
 
 /// Makes the figures with these names (`all`: every one) and writes `NAME.svg`, `NAME.json` and `NAME.md`

@@ -110,6 +110,11 @@ impl FigureReport {
         self.shapes.push(Shape { claim: claim.to_owned(), holds, figures, departs: None });
     }
 
+    /// Claims what is other than in the paper, and says `why`.
+    pub fn departs(&mut self, claim: &str, holds: bool, figures: String, why: &str) {
+        self.shapes.push(Shape { claim: claim.to_owned(), holds, figures, departs: Some(why.to_owned()) });
+    }
+
     /// The claims that the figures do not bear out.
     pub fn broken(&self) -> impl Iterator<Item = &Shape> {
         self.shapes.iter().filter(|shape| !shape.holds)
@@ -189,8 +194,7 @@ mod tests {
             content: Content::Bars { groups: vec!["a".into(), "b".into()], series },
         });
         report.claim("a is small", true, "1 < 2".into());
-        report.claim("b is large", false, "3 > 4".into());
-        report.shapes[1].departs = Some("it is not.".into());
+        report.departs("b is large", false, "3 > 4".into(), "it is not.");
         assert_eq!(report.broken().count(), 1);
         let text = report.markdown();
         assert!(text.contains("| one | 1.00 | 1234 |"), "{text}");

@@ -1,14 +1,17 @@
 //! Figure 8: what each kind of index adds to size, PUT and GET.
 
-use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EAGER, EAGER_SPLIT, EMBEDDED, Kind, LAZY, NONE, Subject};
-use super::{TIME, USER, bars, listed, load, of, place, report, seed_set, tweets};
+use super::subject::{
+    COMPOSITE, COMPOSITE_NEWEST, EAGER, EAGER_SPLIT, EMBEDDED, EMBEDDED_SHORT, Kind, LAZY, NONE, Subject,
+};
+use super::{TIME, USER, bars, listed, load, of, place, ratio, report, seed_set, tweets};
 use crate::data::random::Random;
 use crate::error::Result;
 use crate::figures::Scale;
 use crate::figures::report::FigureReport;
 use crate::measure::thread_cpu_nanos;
 
-const KINDS: [Kind; 7] = [NONE, EMBEDDED, EAGER, EAGER_SPLIT, LAZY, COMPOSITE, COMPOSITE_NEWEST];
+const KINDS: [Kind; 8] =
+    [NONE, EMBEDDED, EMBEDDED_SHORT, EAGER, EAGER_SPLIT, LAZY, COMPOSITE, COMPOSITE_NEWEST];
 
 pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
     let seed_set = seed_set(scale)?;
@@ -60,9 +63,15 @@ fn claims(
     let told = |of: &dyn Fn(Kind) -> f64| listed(&KINDS.map(|kind| (kind.name, of(kind))));
     let stand_alone = [EAGER, EAGER_SPLIT, LAZY, COMPOSITE, COMPOSITE_NEWEST];
     report.claim(
-        "the embedded index takes less space than every stand-alone index",
-        stand_alone.iter().all(|kind| size(EMBEDDED) < size(*kind)),
+        "the embedded index with filters of the default length takes less space than every stand-alone index",
+        stand_alone.iter().all(|kind| size(EMBEDDED_SHORT) < size(*kind)),
         told(size),
+    );
+    report.departs(
+        "with filters as long as in the paper, 100 bits a value, it takes more space than lazy lists",
+        size(EMBEDDED) > size(LAZY),
+        told(size),
+        "there, a posting is a piece of JSON; here it is binary and compressed, and takes less than 100 bits.",
     );
     report.claim(
         "the unsplit eager index has by far the dearest PUT (three times any other)",
@@ -70,9 +79,16 @@ fn claims(
         told(put),
     );
     report.claim(
-        "the embedded index adds less to a PUT than eager and lazy ones",
-        [EAGER, EAGER_SPLIT, LAZY].iter().all(|kind| put(EMBEDDED) < put(*kind)),
+        "the embedded index adds less to a PUT than every stand-alone index",
+        stand_alone.iter().all(|kind| put(EMBEDDED) < put(*kind)),
         told(put),
+    );
+    report.departs(
+        "lazy lists and composite keys add the same to a PUT (within a third)",
+        ratio(put(LAZY), put(COMPOSITE)) < 1.34,
+        told(put),
+        "there, composite keys are ahead, since lazy lists are JSON that compactions parse; here, fragments \
+         are binary and merged as they are.",
     );
     let gets = KINDS.map(get);
     let (low, high) =
@@ -84,15 +100,20 @@ fn claims(
     );
 }
 
-/// Mean CPU microseconds of a read of a random record.
+/// Mean CPU microseconds of a read of a random record: the least of three passes, since other programs
+/// slow some of them.
 fn mean_get(subject: &Subject, scale: &Scale) -> Result<f64> {
-    let mut random = Random::new(scale.seed ^ 8);
     let reads = scale.questions * 20;
-    let before = thread_cpu_nanos();
-    for _ in 0..reads {
-        if !subject.get(random.below(scale.records))? {
-            return Err("a record that was put is not there".into());
+    let mut least = f64::MAX;
+    for pass in 0..3 {
+        let mut random = Random::new(scale.seed ^ (8 + pass));
+        let before = thread_cpu_nanos();
+        for _ in 0..reads {
+            if !subject.get(random.below(scale.records))? {
+                return Err("a record that was put is not there".into());
+            }
         }
+        least = least.min((thread_cpu_nanos() - before) as f64 / 1000.0 / reads as f64);
     }
-    Ok((thread_cpu_nanos() - before) as f64 / 1000.0 / reads as f64)
+    Ok(least)
 }

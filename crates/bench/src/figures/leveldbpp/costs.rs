@@ -13,6 +13,9 @@ use crate::figures::Scale;
 use crate::figures::report::FigureReport;
 use crate::measure::Cause;
 
+/// Records read in order before anything is counted: several in each file.
+const FIRST_LOOKS: usize = 2_000;
+
 /// Counted and expected accesses of one operation, on average.
 #[derive(Clone, Copy, Default)]
 struct Accesses {
@@ -20,11 +23,19 @@ struct Accesses {
     expected: f64,
 }
 
-/// A database loaded and flushed, with something in every level.
-fn loaded(scale: &Scale, kind: Kind, attribute: &str, rows: &[Tweet]) -> Result<Subject> {
-    let subject = Subject::open(&place(scale), kind, &[attribute], true)?;
+/// A database loaded and flushed, its files open.
+fn loaded(scale: &Scale, kind: Kind, values: &Values, rows: &[Tweet]) -> Result<Subject> {
+    let subject = Subject::open(&place(scale), kind, &[values.attribute()], true)?;
     load(&subject, rows)?;
     subject.flush()?;
+    // The first to look into a file reads its filters and its index: not counted.
+    for row in rows.iter().step_by(rows.len().div_ceil(FIRST_LOOKS)) {
+        subject.get(row.number)?;
+    }
+    let mut random = Random::new(scale.seed ^ 6);
+    for _ in 0..FIRST_LOOKS / 10 {
+        values.ask(&subject, &mut random, Question::Lookup, None)?;
+    }
     Ok(subject)
 }
 
@@ -76,17 +87,17 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
     report.set("operations of each kind", scale.questions);
     let (mut puts, mut gets, mut lookups, mut all_lookups) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for kind in KINDS {
-        let subject = loaded(scale, kind, USER, &rows)?;
-        let (_, levels) = subject.levels();
-        let runs = levels.max(1) as f64;
-        // Eager reads one list; lazy and composite at most one block a level.
-        let index_reads = if kind == EAGER || kind == EAGER_SPLIT { 1.0 } else { runs };
+        let subject = loaded(scale, kind, &values, &rows)?;
+        let (_, runs) = subject.runs();
+        // Eager reads one list; lazy and composite at most one block a sorted run, and in level 0 each
+        // file is one.
+        let index_reads = if kind == EAGER || kind == EAGER_SPLIT { 1.0 } else { runs.max(1) as f64 };
         gets.push((kind, vec![get(&subject, scale)?]));
         let top = ask(&subject, &values, scale, Question::Lookup, Some(10), |found| found + index_reads)?;
         lookups.push((kind, vec![top.counted, top.expected]));
         let all = ask(&subject, &values, scale, Question::Lookup, None, |found| found + index_reads)?;
         all_lookups.push((kind, vec![all.counted, all.expected]));
-        puts.push((kind, vec![put(&subject, &mut tweets.clone(), scale)?]));
+        puts.push((kind, vec![put(&subject, &mut tweets.clone(), scale)?, runs as f64]));
     }
     let cell =
         |all: &[(Kind, Vec<f64>)], kind, column: usize| of(all, kind).get(column).copied().unwrap_or(0.0);
@@ -98,10 +109,18 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
         told(&gets, 0),
     );
     report.claim(
-        "a PUT reads nothing with lazy and composite keys, and about one block with eager lists",
-        [LAZY, COMPOSITE, COMPOSITE_NEWEST].iter().all(|kind| cell(&puts, *kind, 0) == 0.0)
-            && [EAGER, EAGER_SPLIT].iter().all(|kind| (0.1..=2.5).contains(&cell(&puts, *kind, 0))),
+        "a PUT reads nothing with lazy and composite keys",
+        [LAZY, COMPOSITE, COMPOSITE_NEWEST].iter().all(|kind| cell(&puts, *kind, 0) == 0.0),
         told(&puts, 0),
+    );
+    report.departs(
+        "a PUT reads a block of each sorted run of an eager index at most (one more where a flush adds a run)",
+        [EAGER, EAGER_SPLIT]
+            .iter()
+            .all(|kind| (0.1..=cell(&puts, *kind, 1) + 1.0).contains(&cell(&puts, *kind, 0))),
+        format!("counted: {}; runs: {}", told(&puts, 0), told(&puts, 1)),
+        "there, a list is one key, which filters find with one read; here it is in pieces, of which a seek finds \
+         the right one, and filters cannot help a seek.",
     );
     report.claim(
         "a LOOKUP of all records stays within K' + L (K' + 1 for eager), a tenth for filters and blocks that \
@@ -110,7 +129,7 @@ pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
         format!("counted: {}; formula: {}", told(&all_lookups, 0), told(&all_lookups, 1)),
     );
     report.panels = vec![
-        bars("PUT, calling thread", "file accesses", false, &["counted"], puts),
+        bars("PUT, calling thread", "file accesses", false, &["counted", "sorted runs of the index"], puts),
         bars("GET", "file accesses", false, &["counted"], gets),
         bars("LOOKUP, top 10", "file accesses", false, &["counted", "formula"], lookups),
         bars("LOOKUP, no limit", "file accesses", false, &["counted", "formula"], all_lookups),
@@ -124,7 +143,7 @@ pub(super) fn table_3(scale: &Scale) -> Result<FigureReport> {
     let mut report = report("leveldbpp-table3", "Table 3", scale, &seed_set);
     report.set("operations of each kind", scale.questions);
     let by_user = Values::new(USER, &tweets, &rows);
-    let subject = loaded(scale, EMBEDDED, USER, &rows)?;
+    let subject = loaded(scale, EMBEDDED, &by_user, &rows)?;
     let get = get(&subject, scale)?;
     let matches = |found: f64| found;
     let user = ask(&subject, &by_user, scale, Question::Lookup, None, matches)?;
@@ -132,7 +151,7 @@ pub(super) fn table_3(scale: &Scale) -> Result<FigureReport> {
     let put = put(&subject, &mut tweets.clone(), scale)?;
     drop(subject);
     let by_time = Values::new(TIME, &tweets, &rows);
-    let subject = loaded(scale, EMBEDDED, TIME, &rows)?;
+    let subject = loaded(scale, EMBEDDED, &by_time, &rows)?;
     let time_range = ask(&subject, &by_time, scale, Question::Range(10), None, matches)?;
     report.claim("GET reads one block", get <= 1.1, listed(&[("GET", get)]));
     report.claim("PUT reads and writes nothing in the calling thread", put == 0.0, listed(&[("PUT", put)]));

@@ -3,7 +3,7 @@
 use super::dataset::{Tweet, Tweets};
 use super::queries::{Question, Values};
 use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, Kind, LAZY, NONE, Subject};
-use super::{USER, listed, named, of, place, report, seed_set};
+use super::{USER, listed, named, of, place, ratio, report, seed_set};
 use crate::data::random::Random;
 use crate::error::Result;
 use crate::figures::Scale;
@@ -25,6 +25,13 @@ struct Workload {
     /// Puts of records that are there.
     update: u64,
     get: u64,
+}
+
+impl Workload {
+    /// The share of lookups in percent.
+    fn lookups(self) -> u64 {
+        100 - self.put - self.update - self.get
+    }
 }
 
 const WRITE_HEAVY: Workload = Workload { name: "write heavy", put: 80, update: 0, get: 15 };
@@ -123,27 +130,63 @@ pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
         let courses = run_all(scale, workload, &tweets)?;
         let micros: Vec<(Kind, Vec<f64>)> =
             courses.iter().map(|(kind, course)| (*kind, course.micros.clone())).collect();
-        let cost = |kind| mean(&of(&micros, kind));
-        let told = listed(&KINDS.map(|kind| (kind.name, cost(kind))));
-        report.claim(
-            &format!("{}: lazy is ahead of composite keys in the paper's order", workload.name),
-            cost(LAZY) < cost(COMPOSITE),
-            told.clone(),
-        );
-        report.claim(
-            &format!(
-                "{}: lazy is ahead of the embedded index, whose attribute is not time-correlated",
-                workload.name
-            ),
-            cost(LAZY) < cost(EMBEDDED),
-            told,
-        );
+        mean_claims(&mut report, workload, &micros);
         let title = format!("{}, lookups of the newest {LIMIT}", workload.name);
         report.panels.push(lines(&title, "CPU µs an operation, whole process", scale, &courses, |course| {
             &course.micros
         }));
     }
     Ok(report)
+}
+
+/// What `workload` shows by the CPU time of an operation, after each tenth of them.
+fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(Kind, Vec<f64>)]) {
+    let cost = |kind| mean(&of(micros, kind));
+    let told = listed(&KINDS.map(|kind| (kind.name, cost(kind))));
+    let name = workload.name;
+    if workload.update > 0 {
+        report.claim(
+            &format!("{name}: composite keys in the paper's order are ahead of lazy lists"),
+            cost(COMPOSITE) < cost(LAZY),
+            told.clone(),
+        );
+        let growth = |kind| {
+            let steps = of(micros, kind);
+            let fifth = steps.len() / 5;
+            mean(&steps[steps.len() - fifth..]) / mean(&steps[..fifth])
+        };
+        report.claim(
+            &format!("{name}: the embedded index grows dearer faster than lazy lists as updates add up"),
+            growth(EMBEDDED) > growth(LAZY),
+            format!("last fifth by first fifth: {}", listed(&INDEXED.map(|kind| (kind.name, growth(kind))))),
+        );
+    } else {
+        report.departs(
+            &format!(
+                "{name}: lazy lists and composite keys in the paper's order cost the same (within a third)"
+            ),
+            ratio(cost(LAZY), cost(COMPOSITE)) < 1.34,
+            told.clone(),
+            "there, lazy is ahead, since lookups with composite keys fetch the record of every candidate to \
+             find the newest; here their entries hold sequence numbers, and only the newest are fetched.",
+        );
+    }
+    if workload.lookups() < 10 {
+        report.departs(
+            &format!("{name}: the embedded index keeps up with lazy lists (costs a third more at most)"),
+            cost(EMBEDDED) < 1.34 * cost(LAZY),
+            told,
+            "there, lazy is ahead. A lookup in the embedded index asks the filters of all blocks, so it costs \
+             the more the more there are: there tens of millions, here some thousand. For few lookups and many \
+             writes the paper, too, advises the embedded index (its Figure 2).",
+        );
+    } else {
+        report.claim(
+            &format!("{name}: lazy is ahead of the embedded index, whose attribute is not time-correlated"),
+            cost(LAZY) < cost(EMBEDDED),
+            told,
+        );
+    }
 }
 
 fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Result<FigureReport> {
@@ -161,11 +204,60 @@ fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Resul
     };
     let lookup = |kind| last(kind, |course| &course.lookup);
     let get = |kind| last(kind, |course| &course.get);
-    report.claim(
-        "lookups of lazy read less than those of composite keys in the paper's order and of the embedded index",
-        lookup(LAZY) < lookup(COMPOSITE) && lookup(LAZY) < lookup(EMBEDDED),
-        listed(&INDEXED.map(|kind| (kind.name, lookup(kind)))),
-    );
+    let compaction = |kind| last(kind, |course| &course.compaction);
+    let told = |of: &dyn Fn(Kind) -> f64| listed(&INDEXED.map(|kind| (kind.name, of(kind))));
+    if workload.put > 50 {
+        report.claim(
+            "lookups of lazy read less than those of composite keys in the paper's order",
+            lookup(LAZY) < lookup(COMPOSITE),
+            told(&lookup),
+        );
+    } else {
+        report.departs(
+            "lookups of lazy and of composite keys in the paper's order read the same (within a fifth)",
+            ratio(lookup(LAZY), lookup(COMPOSITE)) < 1.2,
+            told(&lookup),
+            "there, lazy is ahead, since lookups with composite keys fetch the record of every candidate to find \
+             the newest; here their entries hold sequence numbers, and only the newest are fetched. What is left \
+             are the blocks of the index, and the stale entries that its compactions have not yet met.",
+        );
+    }
+    let least_moved =
+        [LAZY, COMPOSITE, COMPOSITE_NEWEST].iter().all(|kind| compaction(EMBEDDED) < compaction(*kind));
+    if workload.update > 0 {
+        report.claim(
+            "lookups of lazy read less than those of the embedded index",
+            lookup(LAZY) < lookup(EMBEDDED),
+            told(&lookup),
+        );
+        report.claim(
+            "compactions move more pages with lazy lists than with composite keys",
+            compaction(LAZY) > compaction(COMPOSITE),
+            told(&compaction),
+        );
+        report.departs(
+            "compactions move fewer pages with the embedded index than with stand-alone ones",
+            least_moved,
+            told(&compaction),
+            "there, updates cost the embedded index more compactions. Here its filters add little to those of \
+             the records alone, and compactions of stand-alone indexes look up which entries are stale.",
+        );
+    } else {
+        report.departs(
+            "lookups of the embedded index read less than those of lazy",
+            lookup(EMBEDDED) < lookup(LAZY),
+            told(&lookup),
+            "by the formulas of the paper's tables 3 and 5, the embedded index reads the blocks of the answers and \
+             those for which a filter errs, lazy those of the answers and of its own levels; there, filters of tens \
+             of millions of blocks err often enough to tip this, here those of some thousand blocks do not. \
+             What the filters cost is CPU time: see leveldbpp-12.",
+        );
+        report.claim(
+            "compactions move fewer pages with the embedded index than with stand-alone ones",
+            least_moved,
+            told(&compaction),
+        );
+    }
     let gets = KINDS.map(get);
     let (low, high) =
         gets.iter().fold((f64::MAX, 0.0f64), |(low, high), get| (low.min(*get), high.max(*get)));

@@ -57,6 +57,10 @@ fn report(name: &str, what: &str, scale: &Scale, seed_set: &SeedSet) -> FigureRe
     report.set("records", scale.records);
     report.set("seed set", format!("{posts} posts, {users} users"));
     report.set("seed", scale.seed);
+    let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
+    report.set("memtables", kib(subject::MEMTABLE_BYTES));
+    report.set("sstables", kib(subject::FILE_BYTES as usize));
+    report.set("block cache", kib(subject::CACHE_BYTES));
     report
 }
 
@@ -115,4 +119,9 @@ fn listed(values: &[(&str, f64)]) -> String {
     let parts: Vec<String> =
         values.iter().map(|(name, value)| format!("{name} {}", super::report::number(*value))).collect();
     parts.join(", ")
+}
+
+/// How many times the larger of two figures is the smaller.
+fn ratio(left: f64, right: f64) -> f64 {
+    (left / right).max(right / left)
 }
