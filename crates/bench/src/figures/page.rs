@@ -12,8 +12,8 @@ claims about its shape; a claim that does not hold fails the run. A claim marked
 found there, and why it is not so here. All data is in the JSON files beside the charts.
 
 ```sh
-cargo run --release -p bolide-bench -- figure list                       # what there is
-cargo run --release -p bolide-bench -- figure all --out docs/figures     # measure, draw and check
+cargo run --release -p bolide-bench -- figure list    # what there is
+cargo run --release -p bolide-bench -- figure all --questions 200 --out docs/figures    # measure, draw, check
 cargo run --release -p bolide-bench -- figure page --out docs/figures    # print this page
 ```
 

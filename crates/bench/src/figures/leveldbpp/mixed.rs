@@ -177,7 +177,7 @@ fn mean_claims(report: &mut FigureReport, workload: Workload, micros: &[(Kind, V
             cost(EMBEDDED) < 1.34 * cost(LAZY),
             told,
             "there, lazy is ahead. A lookup in the embedded index asks the filters of all blocks, so it costs \
-             the more the more there are: there tens of millions, here some thousand. For few lookups and many \
+             the more the more there are: there millions, here some thousand. For few lookups and many \
              writes the paper, too, advises the embedded index (its Figure 2).",
         );
     } else {
@@ -248,7 +248,7 @@ fn io_figure(scale: &Scale, name: &str, what: &str, workload: Workload) -> Resul
             lookup(EMBEDDED) < lookup(LAZY),
             told(&lookup),
             "by the formulas of the paper's tables 3 and 5, the embedded index reads the blocks of the answers and \
-             those for which a filter errs, lazy those of the answers and of its own levels; there, filters of tens \
+             those for which a filter errs, lazy those of the answers and of its own levels; there, filters \
              of millions of blocks err often enough to tip this, here those of some thousand blocks do not. \
              What the filters cost is CPU time: see leveldbpp-12.",
         );

@@ -3,7 +3,7 @@
 
 use super::dataset::{Tweet, Tweets};
 use super::subject::{COMPOSITE, COMPOSITE_NEWEST, EMBEDDED, Kind, LAZY, Subject};
-use super::{TIME, USER, listed, load, named, of, place, report, seed_set, tweets};
+use super::{TIME, USER, listed, load, named, of, place, ratio, report, seed_set, tweets};
 use crate::data::random::Random;
 use crate::error::Result;
 use crate::figures::Scale;
@@ -157,10 +157,11 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
         mean(&lookup, LAZY, 0) < mean(&lookup, COMPOSITE, 0),
         told(&lookup, 0),
     );
-    report.claim(
-        "without a limit, composite keys in the paper's order beat lazy",
-        mean(&lookup, COMPOSITE, 2) < mean(&lookup, LAZY, 2),
+    report.departs(
+        "without a limit, lazy lists and composite keys in the paper's order cost a LOOKUP the same (within a third)",
+        ratio(mean(&lookup, LAZY, 2), mean(&lookup, COMPOSITE, 2)) < 1.34,
         told(&lookup, 2),
+        "there, composite keys are ahead, since lazy lists are JSON that a question parses; here they are binary.",
     );
     report.departs(
         "the embedded index costs a LOOKUP of the top 10 more than composite keys in the paper's order",
