@@ -26,7 +26,7 @@ use crate::access::Access;
 /// Blocks of an sstable that are asked, at most.
 const ASKED_BLOCKS: u64 = 64;
 /// Entries of a memtable's index that are counted one by one.
-const COUNTED_ENTRIES: usize = 512;
+const COUNTED_ENTRIES: usize = 64;
 
 /// About how many records of `table` match `access`, old versions included; `None` where there is nothing to tell
 /// it by.

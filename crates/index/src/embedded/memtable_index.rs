@@ -44,6 +44,11 @@ pub(super) const ATTACHMENT: u64 = u64::MAX;
 /// Memory that an entry takes besides its bytes, about: a place in the tree, one in the list, the counters.
 const ENTRY_BYTES: usize = 104;
 
+/// Places of the list by sequence number from which a sample is taken.
+const SAMPLED_PLACES: usize = 16;
+/// Entries that are looked at from each of them on.
+const SAMPLED_IN_A_ROW: usize = 32;
+
 /// Bytes of an inverted sequence number.
 pub(super) const SEQUENCE_BYTES: usize = 8;
 
@@ -120,7 +125,7 @@ pub(super) struct Walked {
 
 impl MemtableIndex {
     /// About which part of the entries of `index` lies from `low` on and below `end`, and how many entries there
-    /// are; `None` if nobody has asked so far. Takes in nothing new, and looks at no more than `most` entries.
+    /// are; `None` if nobody has asked so far. Takes in nothing new. Counts up to `most` entries; of more it takes a sample.
     pub(super) fn share(
         &self,
         index: &EmbeddedIndex,
@@ -128,8 +133,8 @@ impl MemtableIndex {
         end: &[u8],
         most: usize,
     ) -> Option<(f64, usize)> {
-        let state = self.state.lock();
-        let member = state.members.iter().find(|member| member.id == index.id)?;
+        let mut state = self.state.lock();
+        let member = state.members.iter_mut().find(|member| member.id == index.id)?;
         if low >= end {
             return Some((0.0, member.entries.len()));
         }
@@ -139,11 +144,23 @@ impl MemtableIndex {
         if within < most {
             return Some((within as f64 / entries.max(1) as f64, entries));
         }
-        // Very many: those of a sample tell.
-        let stride = (entries / most).max(1);
-        let sample = || member.by_age.iter().step_by(stride);
-        let hits = sample().filter(|aged| low <= &*aged.key && &*aged.key < end).count();
-        Some((hits as f64 / sample().count().max(1) as f64, entries))
+        // Very many: those of a sample tell, some in a row at each of a few places.
+        member.sort_by_age();
+        let (low_head, end_head) = (head_of(low), head_of(end));
+        let (mut looked_at, mut hits) = (0, 0);
+        for place in 0..SAMPLED_PLACES {
+            let start = place * member.heads.len() / SAMPLED_PLACES;
+            let heads = member.heads.get(start..).unwrap_or_default();
+            let aged = member.by_age.get(start..).unwrap_or_default();
+            for (&head, aged) in heads.iter().zip(aged).take(SAMPLED_IN_A_ROW) {
+                looked_at += 1;
+                let is_within = low_head < head && head < end_head;
+                let is_unclear = head == low_head || head == end_head;
+                hits += usize::from(is_within || is_unclear && low <= &*aged.key && &*aged.key < end);
+            }
+        }
+        let share = hits as f64 / f64::from(looked_at.max(1));
+        Some((share.max(most as f64 / entries.max(1) as f64), entries))
     }
 
     /// Takes in what is new, and tells whether fewer than `few` entries of `index` lie from `low` on and below `end`.
@@ -289,6 +306,10 @@ impl State {
         while cursor.valid() {
             self.take_in(known, cursor.key(), cursor.trailer(), cursor.value(), extractor);
             cursor.next()?;
+        }
+        if let Some(member) = self.members.get_mut(known) {
+            // Part of the first question's work, not of the first one that walks.
+            member.sort_by_age();
         }
         Ok(known)
     }

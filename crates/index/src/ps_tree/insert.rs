@@ -42,6 +42,7 @@ impl PsTree {
         obsolescence: &dyn Obsolescence,
         oldest_in_use: SequenceNumber,
     ) -> Result<PsInserted> {
+        let _turn = self.changing.lock();
         let _pin = self.region.pin();
         let mut entry = Vec::with_capacity(64);
         let limit = self.sizes.inline_limit();

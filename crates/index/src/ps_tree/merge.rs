@@ -42,6 +42,7 @@ impl PsTree {
         if entries.windows(2).any(|pair| pair[0].sequence < pair[1].sequence) {
             return Err(Error::invalid_input("the entries for an index do not descend by sequence number"));
         }
+        let turn = self.changing.lock();
         let _pin = self.region.pin();
         let mut bytes = Vec::new();
         for entry in entries {
@@ -71,6 +72,7 @@ impl PsTree {
                         Attempt::Done => {
                             self.count_entries(1);
                             let rest = entries.get(1..).unwrap_or_default();
+                            drop(turn);
                             return Ok(1 + self.merge(
                                 writer,
                                 secondary_key,

@@ -22,8 +22,8 @@
 //! [`PsTree::reclaim`]. Entries of a key are linked in the order of their sequence numbers, newest first; redoing an
 //! insert changes nothing.
 //!
-//! Readers take no locks. Writers of different pages do not wait for each other; a page that is rewritten waits for
-//! those who append to it.
+//! Readers take no locks. Writers take turns. (Their steps are made for several at once, and the locks of pages are there;
+//! but until that is proven under load, one changes the structure at a time.)
 
 mod append;
 mod cursor;
@@ -186,6 +186,8 @@ pub struct PsTree {
     skeys: Box<dyn SkeyLayer>,
     heap: KeyHeap,
     locks: PageLocks,
+    /// Held by whoever changes the structure: writers take turns, while readers go on.
+    changing: sync::Mutex<()>,
     /// Shared while keys are added or removed; alone while the SKey layer is built anew.
     key_changes: RwLock<()>,
     /// Nodes of the SKey layer for 1024 keys when it was last built; 0 before.
@@ -269,6 +271,7 @@ impl PsTree {
             skeys,
             heap: KeyHeap::new(),
             locks: PageLocks::new(),
+            changing: sync::Mutex::new(()),
             key_changes: RwLock::default(),
             dense_nodes: AtomicU64::new(0),
             keys: AtomicU64::new(0),

@@ -299,7 +299,10 @@ impl BTree {
                         first -= 1;
                     }
                 }
-                Ok((view.slots().split_off(first.min(view.len())), view.sibling()))
+                // Taken once: while a writer is in the node, its length may change from look to look.
+                let mut slots = view.slots();
+                let first = first.min(slots.len());
+                Ok((slots.split_off(first), view.sibling()))
             })?;
             out.extend(slots.iter().map(|slot| slot.pointer));
             match sibling {

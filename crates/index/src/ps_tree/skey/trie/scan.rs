@@ -190,7 +190,7 @@ pub(super) fn estimate(trie: &Trie, region: &Region, low: &[u8], end: Option<&[u
             return Ok(behind.saturating_sub(before) as u64 * scale);
         }
         let (mut between, mut next) =
-            trie.read(region, first, |view| Ok((view.len() - before.min(view.len()), view.sibling())))?;
+            trie.read(region, first, |view| Ok((view.len().saturating_sub(before), view.sibling())))?;
         between += behind;
         for _ in 0..16 {
             match next {
