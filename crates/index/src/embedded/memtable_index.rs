@@ -144,13 +144,14 @@ impl MemtableIndex {
         if within < most {
             return Some((within as f64 / entries.max(1) as f64, entries));
         }
-        // Very many: those of a sample tell, some in a row at each of a few places.
+        // Very many: those of a sample tell, some in a row at each of a few places; a short list is looked at whole.
         member.sort_by_age();
         let (low_head, end_head) = (head_of(low), head_of(end));
         let (mut looked_at, mut hits) = (0, 0);
         for place in 0..SAMPLED_PLACES {
             let start = place * member.heads.len() / SAMPLED_PLACES;
-            let heads = member.heads.get(start..).unwrap_or_default();
+            let next = (place + 1) * member.heads.len() / SAMPLED_PLACES;
+            let heads = member.heads.get(start..next).unwrap_or_default();
             let aged = member.by_age.get(start..).unwrap_or_default();
             for (&head, aged) in heads.iter().zip(aged).take(SAMPLED_IN_A_ROW) {
                 looked_at += 1;
