@@ -24,6 +24,7 @@ use crate::value_ref::ValueRef;
 pub struct PointRead<'a> {
     reader: &'a TableReader,
     key: &'a [u8],
+    sequence: SequenceNumber,
     state: State<'a>,
 }
 
@@ -64,9 +65,9 @@ impl Place<'_> {
 }
 
 impl<'a> PointRead<'a> {
-    /// A read of `key` in `reader`.
-    pub fn new(reader: &'a TableReader, key: &'a [u8]) -> Self {
-        Self { reader, key, state: State::Idle }
+    /// A read of the newest version of `key` in `reader` with a sequence number of at most `sequence`.
+    pub fn new(reader: &'a TableReader, key: &'a [u8], sequence: SequenceNumber) -> Self {
+        Self { reader, key, sequence, state: State::Idle }
     }
 
     /// What [`read_many`] found: the newest visible version, tombstones included, with its value, which
@@ -80,9 +81,9 @@ impl<'a> PointRead<'a> {
         }
     }
 
-    fn search_index(&mut self, sequence: SequenceNumber) {
+    fn search_index(&mut self) {
         let Some(top) = self.reader.top_index() else { return };
-        let child = top.block.find(self.key, sequence);
+        let child = top.block.find(self.key, self.sequence);
         match top.levels {
             IndexLevelCount::One => {
                 self.reader.prefetch_hint(top.block.ordinal(child));
@@ -101,10 +102,10 @@ impl<'a> PointRead<'a> {
         }
     }
 
-    fn search_partition(&mut self, sequence: SequenceNumber) -> Result<()> {
+    fn search_partition(&mut self) -> Result<()> {
         if let State::Partition { top, partition } = self.state {
             let leaf = self.reader.partition(&top.block, partition)?;
-            let child = leaf.find(self.key, sequence);
+            let child = leaf.find(self.key, self.sequence);
             self.reader.prefetch_hint(leaf.ordinal(child));
             self.state = State::Child(Place { top, partition, loaded: Some(leaf), child });
         }
@@ -136,11 +137,11 @@ impl<'a> PointRead<'a> {
         Ok(())
     }
 
-    fn search_entries(&mut self, sequence: SequenceNumber) -> Result<()> {
+    fn search_entries(&mut self) -> Result<()> {
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Run { place, block, run } => {
                 let (top, leaf, child) = (place.top, place.leaf(), place.child);
-                match block.find_in_run(run, self.key, sequence) {
+                match block.find_in_run(run, self.key, self.sequence) {
                     Ok(Found::Entry(entry)) => State::Found(block, entry),
                     Ok(Found::Absent) => State::Idle,
                     Ok(Found::PastTheEnd) => {
@@ -150,7 +151,7 @@ impl<'a> PointRead<'a> {
                             leaf,
                             child,
                             self.key,
-                            sequence,
+                            self.sequence,
                         )? {
                             Some((block, entry)) => State::Found(block, entry),
                             None => State::Idle,
@@ -165,26 +166,25 @@ impl<'a> PointRead<'a> {
     }
 }
 
-/// Looks for the newest version of every key with a sequence number of at most `sequence`; each read then
-/// has its answer to be [taken](PointRead::take). `values` says whether the values will be looked at.
+/// Looks for what every read wants; each then has its answer to be [taken](PointRead::take). `values` says whether the values will be looked at.
 ///
 /// Costs the I/O of as many single reads, and a third of their time where blocks are cached. Best with
 /// 8 to 64 reads.
 ///
 /// # Errors
 /// `Corruption` or `Io` from reading a block; the reads are of no use then.
-pub fn read_many(reads: &mut [PointRead<'_>], sequence: SequenceNumber, values: bool) -> Result<()> {
+pub fn read_many(reads: &mut [PointRead<'_>], values: bool) -> Result<()> {
     let mut partitions = false;
     for read in reads.iter_mut() {
-        read.search_index(sequence);
+        read.search_index();
         partitions |= matches!(read.state, State::Partition { .. });
     }
     if partitions {
         reads.iter().for_each(PointRead::prefetch_partition);
-        reads.iter_mut().try_for_each(|read| read.search_partition(sequence))?;
+        reads.iter_mut().try_for_each(PointRead::search_partition)?;
     }
     reads.iter().for_each(PointRead::prefetch_slot);
     reads.iter().for_each(PointRead::prefetch_block);
     reads.iter_mut().try_for_each(|read| read.search_block(values))?;
-    reads.iter_mut().try_for_each(|read| read.search_entries(sequence))
+    reads.iter_mut().try_for_each(PointRead::search_entries)
 }

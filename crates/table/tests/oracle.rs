@@ -171,8 +171,8 @@ fn check_many(oracle: &[Entry], table: &TableReader, rng: &mut Rng, shape: Shape
         };
         let keys: Vec<_> = (0..count).map(|_| any(rng)).collect();
         let sequence = if rng.below(3) == 0 { MAX_SEQUENCE } else { rng.below(100_000) };
-        let mut reads: Vec<_> = keys.iter().map(|key| PointRead::new(table, key)).collect();
-        read_many(&mut reads, sequence, rng.below(2) == 0)?;
+        let mut reads: Vec<_> = keys.iter().map(|key| PointRead::new(table, key, sequence)).collect();
+        read_many(&mut reads, rng.below(2) == 0)?;
         for (read, key) in reads.into_iter().zip(&keys) {
             let answer = oracle.get(lower_bound(oracle, key, sequence)).filter(|entry| entry.key == *key);
             let answer = answer.map(|entry| (entry.trailer, entry.value.clone()));

@@ -166,19 +166,34 @@ impl Memtable {
         at_most: SequenceNumber,
         found: &mut [Option<(Trailer, &'m [u8])>],
     ) {
-        for (keys, found) in keys.chunks(TOGETHER).zip(found.chunks_mut(TOGETHER)) {
+        self.get_many_at(keys, |_| Some(at_most), found);
+    }
+
+    /// As [`get_many`](Self::get_many), each key with an upper bound of its own, which `at_most` tells by its place;
+    /// `None` for one that is not to be looked for.
+    pub fn get_many_at<'m>(
+        &'m self,
+        keys: &[&[u8]],
+        at_most: impl Fn(usize) -> Option<SequenceNumber>,
+        found: &mut [Option<(Trailer, &'m [u8])>],
+    ) {
+        let chunks = keys.chunks(TOGETHER).zip(found.chunks_mut(TOGETHER));
+        for (first, (keys, found)) in (0..).step_by(TOGETHER).zip(chunks) {
             let mut wanted: [&[u8]; TOGETHER] = [&[]; TOGETHER];
+            let mut places = [(0, 0); TOGETHER];
             let mut count = 0;
-            for (key, _) in keys.iter().zip(&*found).filter(|(_, found)| found.is_none()) {
+            for (place, (key, _)) in
+                keys.iter().zip(&*found).enumerate().filter(|(_, (_, found))| found.is_none())
+            {
+                let Some(at_most) = at_most(first + place) else { continue };
                 wanted[count] = key;
+                places[count] = (place, at_most);
                 count += 1;
             }
             let mut entries = [None; TOGETHER];
             self.tree.get_many(&wanted[..count], &mut entries[..count]);
-            let mut entries = entries.iter();
-            for found in found.iter_mut().filter(|found| found.is_none()) {
-                let entry = entries.next().copied().flatten();
-                *found = entry
+            for ((place, at_most), entry) in places.into_iter().zip(&entries[..count]) {
+                found[place] = entry
                     .and_then(|entry| entry.newest(at_most))
                     .map(|version| (version.trailer(), version.value()));
             }

@@ -6,11 +6,12 @@
 //! instead of one after the other. A key that a filter let pass in vain goes on to its next run in
 //! another round.
 //!
-//! The answers are those of single reads: the newest component with a version of the key decides.
+//! The answers are those of single reads: the newest component with a version of the key decides. A [`Reach`] may
+//! leave components out.
 
 use bolide_base::checksum::hash_key;
 use bolide_base::{Result, SequenceNumber, Trailer};
-use bolide_table::{PointRead, ValueRef, read_many};
+use bolide_table::{PointRead, ReadCounters, ValueRef, read_many};
 
 use super::tree::TreeState;
 use crate::version::TableHandle;
@@ -18,10 +19,58 @@ use crate::version::TableHandle;
 /// Keys that go through the components together. More would push each other out of the nearest cache.
 const CHUNK: usize = 32;
 
+/// Which components are asked for each key of a list, and for which of its versions. Keys are told by their places in the
+/// list.
+pub(super) trait Reach {
+    /// Whether it ever leaves a component out because of its sequence numbers.
+    const BY_SEQUENCE: bool;
+
+    /// Only versions at or below this number are looked for.
+    fn at_most(&self, place: usize) -> SequenceNumber;
+
+    /// Whether a component with sequence numbers from `smallest` to `largest` is asked.
+    fn may_hold(&self, place: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool;
+
+    /// Whether what is looked for is there, so that the only sstable that may hold it does.
+    fn is_there(&self) -> bool;
+}
+
+/// The newest version that a view at this number sees, wherever it lies.
+struct Newest(SequenceNumber);
+
+impl Reach for Newest {
+    const BY_SEQUENCE: bool = false;
+
+    #[inline]
+    fn at_most(&self, _place: usize) -> SequenceNumber {
+        self.0
+    }
+
+    #[inline]
+    fn may_hold(&self, _place: usize, _smallest: SequenceNumber, _largest: SequenceNumber) -> bool {
+        true
+    }
+
+    #[inline]
+    fn is_there(&self) -> bool {
+        false
+    }
+}
+
 /// A value where it was found.
-enum Held<'a> {
+pub(super) enum Held<'a> {
     Memtable(&'a [u8]),
     Table(ValueRef),
+}
+
+impl Held<'_> {
+    /// The value, to keep.
+    pub(super) fn into_value(self) -> ValueRef {
+        match self {
+            Held::Memtable(value) => ValueRef::from(value),
+            Held::Table(value) => value,
+        }
+    }
 }
 
 /// An sstable that may hold a key.
@@ -29,6 +78,8 @@ struct Lead<'a> {
     /// Which key of the chunk.
     key: usize,
     table: &'a TableHandle,
+    /// What its filter is to be asked for; `None` where that is not worth it.
+    hash: Option<u64>,
     tried: bool,
 }
 
@@ -40,11 +91,8 @@ impl TreeState {
         sequence: SequenceNumber,
         out: &mut Vec<Option<(SequenceNumber, ValueRef)>>,
     ) -> Result<()> {
-        self.find_many(keys, sequence, true, |found| {
-            out.push(found.map(|(written, held)| match held {
-                Held::Memtable(value) => (written, ValueRef::from(value)),
-                Held::Table(value) => (written, value),
-            }));
+        self.find_many(keys, sequence, &Newest(sequence), true, |found| {
+            out.push(found.map(|(written, held)| (written, held.into_value())));
         })
     }
 
@@ -56,26 +104,27 @@ impl TreeState {
         sequence: SequenceNumber,
         out: &mut Vec<Option<SequenceNumber>>,
     ) -> Result<()> {
-        self.find_many(keys, sequence, false, |found| out.push(found.map(|(written, _)| written)))
+        let reach = Newest(sequence);
+        self.find_many(keys, sequence, &reach, false, |found| out.push(found.map(|(written, _)| written)))
     }
 
-    /// Calls `emit` for each of `keys`, in order, with the newest visible version.
-    fn find_many<'a>(
+    /// Calls `emit` for each of `keys`, in order, with the newest version that is within `reach`, if the view at
+    /// `sequence` sees that one.
+    pub(super) fn find_many<'a, R: Reach>(
         &'a self,
         keys: &[&[u8]],
         sequence: SequenceNumber,
+        reach: &R,
         values: bool,
         mut emit: impl FnMut(Option<(SequenceNumber, Held<'a>)>),
     ) -> Result<()> {
-        for keys in keys.chunks(CHUNK) {
+        for (first, keys) in (0..).step_by(CHUNK).zip(keys.chunks(CHUNK)) {
             let mut in_memtables = [None; CHUNK];
-            for logged in self.memtables().filter(|logged| !logged.memtable.is_empty()) {
-                logged.memtable.get_many(keys, sequence, &mut in_memtables[..keys.len()]);
-            }
+            self.find_in_memtables(keys, first, reach, &mut in_memtables);
             let mut found = in_memtables.map(|found| {
                 found.map(|(trailer, value): (Trailer, &'a [u8])| (trailer, Held::Memtable(value)))
             });
-            self.find_in_tables(keys, sequence, values, &mut found)?;
+            self.find_in_tables(keys, first, reach, values, &mut found)?;
             for (key, found) in keys.iter().zip(found) {
                 let shown = found.filter(|(trailer, _)| self.shows(key, *trailer, sequence));
                 emit(shown.map(|(trailer, held)| (trailer.sequence(), held)));
@@ -84,15 +133,45 @@ impl TreeState {
         Ok(())
     }
 
+    /// Fills the places of `found` with the newest versions in memtables. The first of `keys` has the place `first`
+    /// in the whole list; so for the methods below.
+    fn find_in_memtables<'a, R: Reach>(
+        &'a self,
+        keys: &[&[u8]],
+        first: usize,
+        reach: &R,
+        found: &mut [Option<(Trailer, &'a [u8])>; CHUNK],
+    ) {
+        for logged in self.memtables() {
+            let memtable = &logged.memtable;
+            let Some((smallest, largest)) = memtable.smallest_sequence().zip(memtable.largest_sequence())
+            else {
+                continue;
+            };
+            if !R::BY_SEQUENCE {
+                memtable.get_many(keys, reach.at_most(first), &mut found[..keys.len()]);
+                continue;
+            }
+            let may_hold = |place: usize| reach.may_hold(first + place, smallest, largest);
+            let skipped = (0..keys.len()).filter(|&place| !may_hold(place)).count();
+            ReadCounters::count(|counters| counters.memtables_skipped += skipped as u64);
+            if skipped < keys.len() {
+                let at_most = |place: usize| may_hold(place).then(|| reach.at_most(first + place));
+                memtable.get_many_at(keys, at_most, &mut found[..keys.len()]);
+            }
+        }
+    }
+
     /// Fills the empty places of `found` with the newest versions in sstables.
-    fn find_in_tables(
+    fn find_in_tables<R: Reach>(
         &self,
         keys: &[&[u8]],
-        sequence: SequenceNumber,
+        first: usize,
+        reach: &R,
         values: bool,
         found: &mut [Option<(Trailer, Held<'_>)>; CHUNK],
     ) -> Result<()> {
-        let mut leads = self.leads(keys, found);
+        let mut leads = self.leads(keys, first, reach, found);
         let mut reads = Vec::with_capacity(keys.len());
         let mut places = Vec::with_capacity(keys.len());
         loop {
@@ -103,13 +182,14 @@ impl TreeState {
                     continue;
                 }
                 (last, lead.tried) = (Some(lead.key), true);
-                reads.push(PointRead::new(lead.table.reader()?, keys[lead.key]));
+                let at_most = reach.at_most(first + lead.key);
+                reads.push(PointRead::new(lead.table.reader()?, keys[lead.key], at_most));
                 places.push(lead.key);
             }
             if reads.is_empty() {
                 return Ok(());
             }
-            read_many(&mut reads, sequence, values)?;
+            read_many(&mut reads, values)?;
             for (read, place) in reads.drain(..).zip(places.drain(..)) {
                 found[place] = read.take().map(|(trailer, value)| (trailer, Held::Table(value)));
             }
@@ -117,22 +197,54 @@ impl TreeState {
     }
 
     /// The sstables that may hold the keys without an answer so far: by key, then newest first.
-    fn leads(&self, keys: &[&[u8]], found: &[Option<(Trailer, Held<'_>)>; CHUNK]) -> Vec<Lead<'_>> {
+    fn leads<R: Reach>(
+        &self,
+        keys: &[&[u8]],
+        first: usize,
+        reach: &R,
+        found: &[Option<(Trailer, Held<'_>)>; CHUNK],
+    ) -> Vec<Lead<'_>> {
         let runs = self.version.runs();
-        let mut hashes = [0; CHUNK];
-        let mut leads = Vec::with_capacity(keys.len() * runs.len());
+        let mut leads: Vec<Lead<'_>> =
+            Vec::with_capacity(keys.len() * if R::BY_SEQUENCE { 2 } else { runs.len() });
+        let (mut tables_skipped, mut filters_skipped) = (0, 0);
         for (place, key) in keys.iter().enumerate().filter(|(place, _)| found[*place].is_none()) {
-            hashes[place] = hash_key(key);
-            for table in runs.iter().filter_map(|run| run.find(key)) {
-                if let Some(reader) = table.opened_reader() {
-                    reader.prefetch_filter(hashes[place]);
+            let before = leads.len();
+            for run in runs {
+                let may_hold = |smallest, largest| reach.may_hold(first + place, smallest, largest);
+                if !may_hold(run.smallest_sequence(), run.largest_sequence()) {
+                    tables_skipped += 1;
+                    continue;
                 }
-                leads.push(Lead { key: place, table, tried: false });
+                let Some(table) = run.find(key) else { continue };
+                if !may_hold(table.meta().smallest_sequence, table.meta().largest_sequence) {
+                    tables_skipped += 1;
+                    continue;
+                }
+                leads.push(Lead { key: place, table, hash: None, tried: false });
+            }
+            if reach.is_there() && leads.len() == before + 1 {
+                filters_skipped += 1;
+                continue;
+            }
+            let hash = hash_key(key);
+            for lead in leads.iter_mut().skip(before) {
+                lead.hash = Some(hash);
+                if let Some(reader) = lead.table.opened_reader() {
+                    reader.prefetch_filter(hash);
+                }
             }
         }
+        if R::BY_SEQUENCE {
+            ReadCounters::count(|counters| {
+                counters.tables_skipped += tables_skipped;
+                counters.filters_skipped += filters_skipped;
+            });
+        }
         // A file that nobody has read yet is opened only where the search comes to it.
-        leads.retain(|lead| {
-            lead.table.opened_reader().is_none_or(|reader| reader.may_contain_hash(hashes[lead.key]))
+        leads.retain(|lead| match (lead.hash, lead.table.opened_reader()) {
+            (Some(hash), Some(reader)) => reader.may_contain_hash(hash),
+            _ => true,
         });
         leads
     }

@@ -24,6 +24,7 @@ pub struct SortedRun {
     /// Of the largest keys.
     heads: KeyHeads,
     file_bytes: u64,
+    smallest_sequence: SequenceNumber,
     largest_sequence: SequenceNumber,
 }
 
@@ -40,7 +41,9 @@ impl SortedRun {
         let heads = KeyHeads::new(tables.iter().map(|table| table.meta().largest_key.as_slice()));
         let file_bytes = tables.iter().map(|table| table.meta().file_bytes).sum();
         let largest_sequence = tables.iter().map(|table| table.meta().largest_sequence).max().unwrap_or(0);
-        let run = Self { level, id, tables: tables.into(), heads, file_bytes, largest_sequence };
+        let smallest_sequence = tables.iter().map(|table| table.meta().smallest_sequence).min().unwrap_or(0);
+        let run =
+            Self { level, id, tables: tables.into(), heads, file_bytes, smallest_sequence, largest_sequence };
         run.check()?;
         Ok(run)
     }
@@ -81,6 +84,12 @@ impl SortedRun {
     /// The length of all its files in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
+    }
+
+    /// The smallest sequence number of its entries.
+    #[inline]
+    pub fn smallest_sequence(&self) -> SequenceNumber {
+        self.smallest_sequence
     }
 
     /// The largest sequence number of its entries.

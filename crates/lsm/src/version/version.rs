@@ -58,6 +58,15 @@ impl Version {
         Ok(version)
     }
 
+    /// A version of `runs`, for tests of shapes that take a large tree to come about.
+    #[cfg(test)]
+    pub(crate) fn of_runs(tree: TreeId, runs: Vec<SortedRun>) -> Result<Self, String> {
+        let runs = runs.into_iter().map(Arc::new).collect();
+        let version = Self { tree, runs, range_tombstones: Arc::default() };
+        version.check()?;
+        Ok(version)
+    }
+
     /// The run of this version that consists of just `tables`, in any order.
     fn same_run(&self, level: usize, id: u64, tables: &[Arc<TableHandle>]) -> Option<Arc<SortedRun>> {
         let run = self.run(level, id)?;

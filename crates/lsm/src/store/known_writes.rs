@@ -1,0 +1,260 @@
+//! Reads of writes whose sequence number is known.
+//!
+//! An index knows of each record under which number it was written. Every memtable and every sstable knows the range of
+//! the numbers in it, a zone map over sequence numbers. So most components are out before their keys or filters are
+//! looked at (Perseid §4.4.1).
+//!
+//! # Two questions
+//! * **What did the write put?** ([`TreeView::get_exact_many`].) For callers who know that the write is the newest of its key. Only
+//!   components whose range holds the number are asked, and those for versions at or below it. Where that leaves one
+//!   sstable, its Bloom filter is not asked: the write is there.
+//! * **Is the write the newest, and what did it put?** ([`TreeView::get_current_many`].) For callers who do not know.
+//!   Components whose numbers are all smaller are left out: neither the write is there nor a newer one. All others
+//!   may hold a newer one, and are asked as ever, filters included.
+//!
+//! # Why it is exact
+//! Nothing is taken for granted because of a layout's name. Whether a component may hold the number is read off its own
+//! range for each key, so ranges that overlap, as those of levels do, cost a filter or two and never an answer. In a tiered tree,
+//! and in a leveled one as long as all of level 0 goes to one level below, the ranges of runs are strictly divided, and
+//! one component is left. A version counts only if it has the very number; so a caller who was wrong, or a
+//! write that is gone, gets `None`, and has read one block in vain.
+//!
+//! The first component with a version at or below the number decides, since all versions of the key in older ones are
+//! older.
+
+use bolide_base::{Result, SequenceNumber};
+use bolide_table::ValueRef;
+
+use super::batch_read::Reach;
+use super::read_view::TreeView;
+use super::tree::TreeState;
+
+/// A write of a key whose sequence number is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KnownWrite<'k> {
+    /// The key.
+    pub key: &'k [u8],
+    /// The sequence number of the write.
+    pub sequence: SequenceNumber,
+}
+
+/// The versions with just these numbers.
+struct Exact<'w> {
+    writes: &'w [KnownWrite<'w>],
+    view: SequenceNumber,
+}
+
+impl Exact<'_> {
+    fn sequence(&self, place: usize) -> SequenceNumber {
+        self.writes.get(place).map_or(0, |write| write.sequence)
+    }
+}
+
+impl Reach for Exact<'_> {
+    const BY_SEQUENCE: bool = true;
+
+    fn at_most(&self, place: usize) -> SequenceNumber {
+        self.sequence(place)
+    }
+
+    fn may_hold(&self, place: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool {
+        let sequence = self.sequence(place);
+        (smallest..=largest).contains(&sequence) && sequence <= self.view
+    }
+
+    fn is_there(&self) -> bool {
+        true
+    }
+}
+
+/// The newest versions that a view sees, as far as they are not older than these numbers.
+struct NotOlder<'w> {
+    writes: &'w [KnownWrite<'w>],
+    view: SequenceNumber,
+}
+
+impl Reach for NotOlder<'_> {
+    const BY_SEQUENCE: bool = true;
+
+    fn at_most(&self, _place: usize) -> SequenceNumber {
+        self.view
+    }
+
+    fn may_hold(&self, place: usize, smallest: SequenceNumber, largest: SequenceNumber) -> bool {
+        smallest <= self.view && self.writes.get(place).is_some_and(|write| largest >= write.sequence)
+    }
+
+    fn is_there(&self) -> bool {
+        false
+    }
+}
+
+impl TreeState {
+    /// Calls `emit` for each of `writes`, in order, with the value of that very version if `reach` meets it.
+    fn find_writes<R: Reach>(
+        &self,
+        writes: &[KnownWrite<'_>],
+        view: SequenceNumber,
+        reach: &R,
+        out: &mut Vec<Option<ValueRef>>,
+    ) -> Result<()> {
+        let keys: Vec<&[u8]> = writes.iter().map(|write| write.key).collect();
+        let mut wanted = writes.iter().map(|write| write.sequence);
+        self.find_many(&keys, view, reach, true, |found| {
+            let wanted = wanted.next();
+            let found = found.filter(|(sequence, _)| wanted == Some(*sequence));
+            out.push(found.map(|(_, held)| held.into_value()));
+        })
+    }
+}
+
+impl TreeView {
+    /// What the write of `key` at `sequence` put, for a caller who knows that no newer write of the key is seen by this
+    /// view. `None` where the write is a delete, is within a deleted range, is too new for this view, or is not stored:
+    /// a compaction may have dropped it once a newer write had replaced it. Says nothing about newer writes.
+    ///
+    /// Costs the search of one memtable or one block where sequence ranges are strictly divided.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading an sstable.
+    pub fn get_exact(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<ValueRef>> {
+        let mut found = Vec::with_capacity(1);
+        self.get_exact_many(&[KnownWrite { key, sequence }], &mut found)?;
+        Ok(found.pop().flatten())
+    }
+
+    /// [`get_exact`](Self::get_exact) for each of `writes`: the answers are appended to `out` in their order. The reads
+    /// wait for memory together, and sorted keys share blocks; see [`get_many`](Self::get_many).
+    ///
+    /// # Errors
+    /// As [`get_exact`](Self::get_exact); `out` then has fewer answers than there are writes.
+    pub fn get_exact_many(&self, writes: &[KnownWrite<'_>], out: &mut Vec<Option<ValueRef>>) -> Result<()> {
+        let view = self.sequence();
+        self.state().find_writes(writes, view, &Exact { writes, view }, out)
+    }
+
+    /// What each of `writes` put, if it is the newest write of its key that this view sees; `None` where it was
+    /// replaced or deleted. Appended to `out` in their order.
+    ///
+    /// The same answers as [`get_many`](Self::get_many) with numbers compared; components that only hold older writes are not
+    /// asked.
+    ///
+    /// # Errors
+    /// As [`get_exact_many`](Self::get_exact_many).
+    pub fn get_current_many(&self, writes: &[KnownWrite<'_>], out: &mut Vec<Option<ValueRef>>) -> Result<()> {
+        let view = self.sequence();
+        self.state().find_writes(writes, view, &NotOlder { writes, view }, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bolide_base::{EntryKind, Trailer, TreeId};
+    use bolide_storage::{MemVfs, SystemRuntime};
+    use bolide_table::{BlockCache, ReadCounters};
+
+    use super::super::tree::LoggedMemtable;
+    use super::super::{Store, StoreComponents};
+    use super::*;
+    use crate::options::{StoreOptions, SyncMode, TreeOptions};
+    use crate::version::{SortedRun, Version};
+    use crate::{StoreBatch, TreeView};
+
+    const VIEW: SequenceNumber = 1_000;
+
+    fn exact(state: &TreeState, key: &[u8], sequence: SequenceNumber) -> Option<Vec<u8>> {
+        let (writes, mut out) = ([KnownWrite { key, sequence }], Vec::new());
+        state.find_writes(&writes, VIEW, &Exact { writes: &writes, view: VIEW }, &mut out).unwrap();
+        out.pop().flatten().map(ValueRef::into_vec)
+    }
+
+    fn current(state: &TreeState, key: &[u8], sequence: SequenceNumber) -> Option<Vec<u8>> {
+        let (writes, mut out) = ([KnownWrite { key, sequence }], Vec::new());
+        state.find_writes(&writes, VIEW, &NotOlder { writes: &writes, view: VIEW }, &mut out).unwrap();
+        out.pop().flatten().map(ValueRef::into_vec)
+    }
+
+    /// The sstables of two trees with interleaved keys and interleaved sequence numbers, one above the other, as levels
+    /// of a large tree lie.
+    fn overlapping() -> (Store, TreeState, Vec<(Vec<u8>, SequenceNumber)>) {
+        let mut options = StoreOptions::new("/db");
+        options.background_threads = 0;
+        let components = StoreComponents {
+            vfs: Arc::new(MemVfs::new()),
+            runtime: Arc::new(SystemRuntime::default()),
+            cache: BlockCache::new(1 << 20),
+        };
+        let store = Store::open(options, components).unwrap();
+        let trees: [TreeId; 2] = [0, 1].map(|_| store.create_tree(TreeOptions::default(), b"").unwrap());
+        let mut writes = Vec::new();
+        for number in 0..100 {
+            let key = format!("key{number:04}").into_bytes();
+            let mut batch = StoreBatch::new();
+            batch.put(trees[number % 2], &key, &key).unwrap();
+            writes.push((key, store.commit(batch, None, SyncMode::None).unwrap()));
+        }
+        store.flush().unwrap();
+        let view = store.read_view();
+        let tables = |tree: TreeId| -> Vec<_> {
+            let view: TreeView = view.tree(tree).unwrap();
+            view.state().version.tables().cloned().collect()
+        };
+        let runs = vec![
+            SortedRun::new(5, 0, tables(trees[0])).unwrap(),
+            SortedRun::new(6, 0, tables(trees[1])).unwrap(),
+        ];
+        let version = Arc::new(Version::of_runs(trees[0], runs).unwrap());
+        (store, TreeState { active: Arc::default(), immutables: Vec::new(), version }, writes)
+    }
+
+    #[test]
+    fn levels_whose_ranges_overlap_are_asked_with_their_filters() {
+        let (_store, state, writes) = overlapping();
+        let before = ReadCounters::of_this_thread();
+        for (key, sequence) in &writes {
+            assert_eq!(exact(&state, key, *sequence).as_ref(), Some(key));
+            assert_eq!(current(&state, key, *sequence).as_ref(), Some(key));
+            // The number of a neighbour: the other level has it, under another key.
+            assert_eq!(exact(&state, key, sequence ^ 1), None);
+            assert_eq!(current(&state, key, sequence + 1), None);
+        }
+        let cost = ReadCounters::of_this_thread() - before;
+        // At the ends the ranges of one level begin and end alone.
+        assert!(cost.filters_skipped <= 6 && cost.bloom_checks > 390, "{cost:?}");
+    }
+
+    #[test]
+    fn memtables_whose_ranges_overlap_are_all_asked() {
+        let logged = |entries: &[(&[u8], SequenceNumber)]| {
+            let logged = LoggedMemtable::default();
+            for (key, sequence) in entries {
+                logged.memtable.insert(key, Trailer::new(*sequence, EntryKind::Put), b"value");
+            }
+            Arc::new(logged)
+        };
+        let state = TreeState {
+            active: logged(&[(b"a", 7), (b"c", 3)]),
+            immutables: vec![logged(&[(b"a", 2), (b"b", 5)])],
+            version: Arc::new(Version::of_runs(1, Vec::new()).unwrap()),
+        };
+        for (key, sequence, is_current) in
+            [(b"a", 7, true), (b"c", 3, true), (b"a", 2, false), (b"b", 5, true)]
+        {
+            assert!(exact(&state, key, sequence).is_some() || !is_current);
+            assert_eq!(current(&state, key, sequence).is_some(), is_current);
+        }
+        assert!(exact(&state, b"a", 2).is_some(), "the older version is in a component of its own");
+        assert!(exact(&state, b"a", 5).is_none() && exact(&state, b"b", 3).is_none());
+    }
+
+    #[test]
+    fn what_is_too_new_for_the_view_is_not_found() {
+        let logged = LoggedMemtable::default();
+        logged.memtable.insert(b"a", Trailer::new(VIEW + 1, EntryKind::Put), b"value");
+        let version = Arc::new(Version::of_runs(1, Vec::new()).unwrap());
+        let state = TreeState { active: Arc::new(logged), immutables: Vec::new(), version };
+        assert!(exact(&state, b"a", VIEW + 1).is_none() && current(&state, b"a", VIEW + 1).is_none());
+    }
+}
