@@ -332,6 +332,8 @@ pub(crate) fn test_region() -> Region {
 }
 
 #[cfg(all(test, not(bolide_shuttle)))]
+mod beside_a_writer;
+#[cfg(all(test, not(bolide_shuttle)))]
 mod line_model;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod oracle;

@@ -331,14 +331,21 @@ impl BTree {
         target: Option<&Target<'_>>,
         out: &mut Vec<Place>,
     ) -> Result<Option<Vec<u8>>> {
-        let node = self.descend(region, target, 0)?.node;
-        let (slots, low) = self.read(region, node, |view| {
-            let mut slots = view.slots();
-            if let Some(target) = target {
-                slots.truncate(view.slots_before(target)?);
+        let mut node = self.descend(region, target, 0)?.node;
+        let (slots, low) = loop {
+            // A split since the leaf was found has moved its upper slots to the sibling: the last ones before the target
+            // are looked for there then.
+            let (step, mut slots, low) =
+                self.read(region, node, |view| Ok((Self::step(view, target, 0)?, view.slots(), view.low())))?;
+            match step {
+                Step::Right(sibling) => node = sibling,
+                Step::Here(before) => {
+                    slots.truncate(before);
+                    break (slots, low);
+                }
+                Step::Down(_) => return Err(damage(node, "the levels of the B+-tree")),
             }
-            Ok((slots, view.low()))
-        })?;
+        };
         out.extend(slots.iter().rev().map(|slot| slot.pointer));
         if !slots.is_empty() || low == 0 {
             return Ok(None);

@@ -100,8 +100,16 @@ impl Scan<'_> {
         };
         let (mut node, _) = self.trie.descend(self.region, root, target, 0)?;
         loop {
-            let (mut entries, sibling, low) =
-                self.trie.read(self.region, node, |view| Ok((view.entries(), view.sibling(), view.low())))?;
+            // A split since the node was found has moved its upper entries to the sibling. Going up they come next; going
+            // down they come first.
+            let (moved, mut entries, sibling, low) = self.trie.read(self.region, node, |view| {
+                let moved = if up { None } else { target.moved_right(view)? };
+                Ok((moved, view.entries(), view.sibling(), view.low()))
+            })?;
+            if let Some(sibling) = moved {
+                node = sibling;
+                continue;
+            }
             if !up {
                 entries.reverse();
             }
