@@ -6,6 +6,7 @@
 //! cargo run --release -p bolide-bench -- kinds [--n 300000] [--updates 75000]
 //! cargo run --release -p bolide-bench -- figure list
 //! cargo run --release -p bolide-bench -- figure leveldbpp-8 [--records 100000] [--out figures]
+//! cargo run --release -p bolide-bench -- figure perseid-all
 //! ```
 //!
 //! `--peers` needs the feature `peers` (see `engines` for the stores and their configuration).
@@ -22,6 +23,7 @@ mod engines;
 mod error;
 mod figures;
 mod measure;
+mod pm_baselines;
 mod report;
 mod workloads;
 
@@ -86,8 +88,8 @@ enum Command {
     ///
     /// Example: `bolide-bench figure leveldbpp-8 leveldbpp-10 --out figures`
     Figure {
-        /// Names of figures; `list` prints them, `all` makes every one, `page` prints those made before as
-        /// one page of Markdown
+        /// Names of figures; `list` prints them, `all` makes every one, `perseid-all` those of one paper, `page` prints
+        /// those made before as one page of Markdown
         #[arg(required = true)]
         names: Vec<String>,
         /// Where NAME.svg, NAME.json and NAME.md are written

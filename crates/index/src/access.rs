@@ -40,6 +40,12 @@ pub struct Access {
 }
 
 impl Access {
+    /// The first key to read and the first key behind, as an index over the attributes alone would have them.
+    #[doc(hidden)]
+    pub fn bounds(&self) -> (&[u8], &[u8]) {
+        (&self.low, &self.end)
+    }
+
     /// How an index over `attributes` serves `query`; `None` if it does not, because no predicate is on
     /// its first attribute.
     pub fn plan(attributes: &[AttributePath], query: &CompiledQuery<'_>) -> Option<Self> {

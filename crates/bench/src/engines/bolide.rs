@@ -53,7 +53,7 @@ pub fn open_index(path: &Path, layout: Layout, kind: &str) -> Result<Box<dyn Ind
 
 /// The first eight bytes of a record as an unsigned integer.
 #[derive(Debug)]
-struct SecondaryKey;
+pub struct SecondaryKey;
 
 impl AttributeExtractor for SecondaryKey {
     fn extract_into(

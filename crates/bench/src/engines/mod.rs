@@ -30,6 +30,8 @@ mod sqlite;
 
 use std::path::Path;
 
+pub use self::bolide::SecondaryKey;
+
 use crate::engine::{Engine, IndexEngine, Layout};
 use crate::error::{Error, Result};
 

@@ -7,6 +7,7 @@
 mod chart;
 mod leveldbpp;
 mod page;
+mod perseid;
 mod quartiles;
 mod report;
 
@@ -29,6 +30,12 @@ pub struct Scale {
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Delay of reading 256 bytes of modelled persistent memory, in nanoseconds; none of both delays leaves it out
+    #[arg(long, default_value_t = 200)]
+    pub pm_read_nanos: u64,
+    /// Delay of persisting them
+    #[arg(long, default_value_t = 100)]
+    pub pm_write_nanos: u64,
     /// Posts to take the distributions from, NDJSON, also .zst (default: the bundled ones)
     #[arg(long)]
     pub seed_set: Option<PathBuf>,
@@ -49,7 +56,7 @@ pub struct Figure {
 
 /// All figures.
 fn all() -> impl Iterator<Item = &'static Figure> {
-    leveldbpp::FIGURES.iter()
+    leveldbpp::FIGURES.iter().chain(perseid::FIGURES)
 }
 
 /// Prints the names of all figures.
@@ -82,7 +89,16 @@ pub fn page(out: &Path, charts: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes the figures with these names (`all`: every one) and writes `NAME.svg`, `NAME.json` and `NAME.md`
+/// Whether the figure is meant by one of `names`: its own, `all`, or that of its paper with `-all`.
+fn is_meant(figure: &Figure, names: &[String]) -> bool {
+    let of_paper = |name: &str| {
+        name.strip_suffix("all")
+            .is_some_and(|paper| paper.is_empty() || paper.ends_with('-') && figure.name.starts_with(paper))
+    };
+    names.iter().any(|name| name == figure.name || of_paper(name))
+}
+
+/// Makes the figures with these names (`all`: every one; `perseid-all`: those of a paper) and writes `NAME.svg`, `NAME.json` and `NAME.md`
 /// into `out`.
 ///
 /// # Errors
@@ -91,14 +107,13 @@ pub fn run(names: &[String], scale: &Scale, out: &Path) -> Result<()> {
     if scale.records < 1000 || scale.questions == 0 {
         return Err("a figure needs at least 1000 records and one question".into());
     }
-    if let Some(unknown) =
-        names.iter().find(|name| *name != "all" && !all().any(|figure| figure.name == **name))
-    {
+    let is_known = |name: &String| all().any(|figure| is_meant(figure, std::slice::from_ref(name)));
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
         return Err(format!("no figure `{unknown}`; `figure list` names them").into());
     }
     std::fs::create_dir_all(out)?;
     let mut broken = Vec::new();
-    for figure in all().filter(|figure| names.iter().any(|name| name == "all" || name == figure.name)) {
+    for figure in all().filter(|figure| is_meant(figure, names)) {
         let started = std::time::Instant::now();
         eprintln!("{}: {}", figure.name, figure.title);
         let report = (figure.run)(scale)?;
@@ -117,4 +132,20 @@ fn write(report: &FigureReport, out: &Path) -> Result<()> {
     std::fs::write(out.join(format!("{}.json", report.name)), serde_json::to_vec_pretty(report)?)?;
     std::fs::write(out.join(format!("{}.md", report.name)), report.markdown())?;
     chart::draw(report, &out.join(format!("{}.svg", report.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_mean_a_figure_those_of_a_paper_or_all() {
+        let meant = |name: &str| all().filter(|figure| is_meant(figure, &[name.to_owned()])).count();
+        assert_eq!(meant("all"), leveldbpp::FIGURES.len() + perseid::FIGURES.len());
+        assert_eq!(meant("perseid-all"), perseid::FIGURES.len());
+        assert_eq!(
+            (meant("perseid-7"), meant("leveldbpp-8"), meant("perseid"), meant("x-all")),
+            (1, 1, 0, 0)
+        );
+    }
 }

@@ -16,6 +16,7 @@
 //! * `merge`, `sweep` — back-fills, and collection in the background
 //! * `cursor` — entries of a key or a range, by value or by age
 //! * `inspect` — check, dump, statistics, reclaim
+//! * `key_map` — the SKey layer on its own, for comparisons
 //!
 //! An entry is committed once its key's record points to its group, and the record of a new key once the SKey
 //! layer holds it. Whatever is written before that is unreachable after a crash, and freed by
@@ -30,6 +31,7 @@ mod cursor;
 mod examine;
 mod insert;
 mod inspect;
+mod key_map;
 mod merge;
 mod obsolescence;
 mod pkey;
@@ -47,6 +49,8 @@ use bolide_storage::pmem::{Place, Region, RegionWriter};
 pub use cursor::{PsBounds, PsCursor, PsEntry, PsFlag, PsTouched};
 pub use insert::PsInserted;
 pub use inspect::{PsCheck, PsTreeStats};
+#[doc(hidden)]
+pub use key_map::{KeyMap, KeyMapEntry, KeyMapScan};
 pub use merge::PsOlder;
 pub use obsolescence::{KeepAll, Obsolescence};
 pub use pkey::pointer::EntryPlace;

@@ -1,0 +1,115 @@
+//! The figures of Perseid (Wang, Lu, Wang, Zhang and Shu, USENIX ATC 2023), repeated.
+//!
+//! ```text
+//! workload     what is written and asked (§5.1)
+//! index_only   measures figures 6 to 8: indexes alone (§5.2.1 to §5.2.3)
+//! inserts, lookups, ranges, threads   figures 6, 7, 8, 9
+//! mixed        figure 12 and table 1 (§5.3)
+//! recovery     reopening (§5.4)
+//! ```
+
+mod index_only;
+mod inserts;
+mod lookups;
+mod mixed;
+mod ranges;
+mod recovery;
+mod threads;
+mod workload;
+
+use super::report::{Content, FigureReport, Panel, Series};
+use super::{Figure, Scale};
+use crate::pm_baselines::LsmKind;
+
+/// All figures of this paper.
+pub const FIGURES: &[Figure] = &[
+    Figure { name: "perseid-6", title: "Inserts and upserts of the index alone", run: inserts::figure_6 },
+    Figure { name: "perseid-7", title: "Index-only questions", run: lookups::figure_7 },
+    Figure { name: "perseid-8", title: "Index-only range questions", run: ranges::figure_8 },
+    Figure { name: "perseid-9", title: "Upserts and questions from several threads", run: threads::figure_9 },
+    Figure { name: "perseid-12", title: "Mixed workloads", run: mixed::figure_12 },
+    Figure { name: "perseid-table1", title: "Operations of the mixed workloads", run: mixed::table_1 },
+    Figure {
+        name: "perseid-recovery",
+        title: "Reopening after a crash and after a close",
+        run: recovery::figure,
+    },
+];
+
+const PAPER: &str = "Perseid (USENIX ATC 2023)";
+/// Bytes of a record, where records are asked for (§5.1).
+const RECORD_BYTES: usize = 1024;
+
+/// Databases of such records as much larger than cache and memtables as in the paper.
+fn table(tiered: bool) -> LsmKind {
+    LsmKind { index: None, in_memory: false, cache_bytes: 16 << 20, memtable_bytes: 2 << 20, tiered }
+}
+
+/// A report with the settings that all figures share.
+fn report(name: &str, what: &str, scale: &Scale, records: u64) -> FigureReport {
+    let title = FIGURES.iter().find(|figure| figure.name == name).map_or("", |figure| figure.title);
+    let mut report = FigureReport::new(name, title, &format!("{PAPER}, {what}"));
+    report.set("records", records);
+    report.set("records a secondary key", workload::RECORDS_A_KEY);
+    report.set("seed", scale.seed);
+    report.set("load average when it began", load_average());
+    report
+}
+
+/// Programs that ran or waited for a processor in the last minute, this one included; empty where the system does not tell.
+fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// One bar for each subject in each group.
+fn bars(
+    title: &str,
+    y_label: &str,
+    log: bool,
+    groups: &[&str],
+    series: impl IntoIterator<Item = (&'static str, Vec<f64>)>,
+) -> Panel {
+    Panel {
+        title: title.to_owned(),
+        x_label: String::new(),
+        y_label: y_label.to_owned(),
+        log,
+        content: Content::Bars {
+            groups: groups.iter().map(ToString::to_string).collect(),
+            series: named(series),
+        },
+    }
+}
+
+/// One line for each subject.
+fn lines(
+    title: &str,
+    labels: (&str, &str),
+    log: bool,
+    x: Vec<f64>,
+    series: impl IntoIterator<Item = (&'static str, Vec<f64>)>,
+) -> Panel {
+    Panel {
+        title: title.to_owned(),
+        x_label: labels.0.to_owned(),
+        y_label: labels.1.to_owned(),
+        log,
+        content: Content::Lines { x, series: named(series) },
+    }
+}
+
+fn named(series: impl IntoIterator<Item = (&'static str, Vec<f64>)>) -> Vec<Series<f64>> {
+    series.into_iter().map(|(name, values)| Series { name: name.to_owned(), values }).collect()
+}
+
+/// "name 1.2, name 3.4": the figures that a claim is judged by.
+fn listed<'n>(values: impl IntoIterator<Item = (&'n str, f64)>) -> String {
+    let parts: Vec<String> =
+        values.into_iter().map(|(name, value)| format!("{name} {}", super::report::number(value))).collect();
+    parts.join(", ")
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}

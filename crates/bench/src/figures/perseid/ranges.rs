@@ -1,0 +1,79 @@
+//! Figure 8: index-only questions for the newest five records of each of 20 neighbouring secondary keys (§5.2.3).
+
+use super::index_only::{
+    COMPOSITE_BTREE, COMPOSITE_TRIE, IN_REGIONS, LOG_BTREE, LOG_TRIE, LSM, LSM_MEMORY, PS_BTREE, PS_DATABASE,
+    PS_TRIE, RANGE, SUBJECTS, Subject, latency, measured, records,
+};
+use super::workload::Workload;
+use super::{bars, listed, report};
+use crate::error::Result;
+use crate::figures::Scale;
+use crate::figures::report::FigureReport;
+
+pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
+    let measured = measured(scale)?;
+    let mut report = report("perseid-8", "Figure 8", scale, records(scale));
+    report.set("secondary keys of a range", RANGE.0);
+    report.set("records of each", RANGE.1);
+    let range = |subject, workload| measured.of(subject, workload).range;
+    let told = |workload| listed(SUBJECTS.map(|subject| (subject.name, range(subject, workload))));
+    let gains = |of: &[(Subject, Subject)]| {
+        listed(of.iter().map(|(ps, other)| {
+            (other.name, range(*other, Workload::SkewedSecondary) / range(*ps, Workload::SkewedSecondary))
+        }))
+    };
+    let lsm = [(PS_BTREE, LSM_MEMORY), (PS_TRIE, LSM)];
+    report.claim(
+        "§5.2.3: a PS-Tree answers ranges at least ten times as fast as LSM trees, wherever their files are",
+        Workload::ALL.iter().all(|workload| {
+            [LSM, LSM_MEMORY].iter().all(|lsm| {
+                [PS_BTREE, PS_TRIE].iter().all(|ps| range(*lsm, *workload) > 10.0 * range(*ps, *workload))
+            })
+        }),
+        format!("uniform: {}; times as fast, skewed-sec: {}", told(Workload::Uniform), gains(&lsm)),
+    );
+    let composite = [(PS_BTREE, COMPOSITE_BTREE), (PS_TRIE, COMPOSITE_TRIE)];
+    report.claim(
+        "§5.2.3: a PS-Tree answers ranges faster than composite keys, however keys are distributed",
+        composite.iter().all(|(ps, other)| {
+            Workload::ALL.iter().all(|workload| range(*other, *workload) > range(*ps, *workload))
+        }),
+        format!("skewed-sec: {}; times as fast: {}", told(Workload::SkewedSecondary), gains(&composite)),
+    );
+    let log = [(PS_BTREE, LOG_BTREE), (PS_TRIE, LOG_TRIE)];
+    report.claim(
+        "§5.2.3: and faster than a log, whose entries of neighbouring keys lie anywhere",
+        log.iter().all(|(ps, other)| {
+            Workload::ALL.iter().all(|workload| range(*other, *workload) > range(*ps, *workload))
+        }),
+        format!("skewed-sec: {}; times as fast: {}", told(Workload::SkewedSecondary), gains(&log)),
+    );
+    report.claim(
+        "as an index of a database, a PS-Tree answers ranges at least three times as fast as LSM trees",
+        Workload::ALL.iter().all(|workload| range(LSM, *workload) > 3.0 * range(PS_DATABASE, *workload)),
+        listed(
+            Workload::ALL
+                .map(|workload| (workload.name(), range(LSM, workload) / range(PS_DATABASE, workload))),
+        ),
+    );
+    report.panels.push(bars(
+        "The newest five of each of 20 secondary keys",
+        "CPU µs a question",
+        true,
+        &Workload::ALL.map(Workload::name),
+        SUBJECTS
+            .map(|subject| (subject.name, Workload::ALL.map(|workload| range(subject, workload)).to_vec())),
+    ));
+    if let Some(model) = latency(scale) {
+        report.set("delays of modelled memory", format!("{} / {} ns", model.read_nanos, model.write_nanos));
+        let of = |subject| vec![measured.modelled(subject).map_or(0.0, |took| took.range)];
+        report.panels.push(bars(
+            "Where reading 256 bytes has a delay",
+            "CPU µs a question",
+            true,
+            &["uniform"],
+            IN_REGIONS.map(|subject| (subject.name, of(subject))),
+        ));
+    }
+    Ok(report)
+}

@@ -1,0 +1,184 @@
+//! Recovery (§5.4): how long a database takes to open after a crash, and after a close.
+//!
+//! A crash is a copy of all files of the open database, taken between two writes: what a process that is killed leaves
+//! behind.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bolide::{Components, Db, Options, Query, SyncMode};
+
+use super::index_only::records as micro_records;
+use super::workload::{Draws, Workload};
+use super::{bars, listed, report};
+use crate::engines::SecondaryKey;
+use crate::error::Result;
+use crate::figures::Scale;
+use crate::figures::report::FigureReport;
+use crate::measure::{process_cpu_nanos, settle};
+use crate::pm_baselines::{LsmIndex, LsmKind};
+
+/// What stands in a database beside its records.
+const KINDS: [(&str, Option<&str>); 5] = [
+    ("no index", None),
+    ("PS-Tree (B+-tree)", Some("ps-tree")),
+    ("PS-Tree (trie)", Some("ps-tree:skey=trie")),
+    ("LSM", Some("composite")),
+    ("LSM with primary-key index", Some("composite:validation=key-index")),
+];
+const TIMES: usize = 3;
+const MEMTABLE_BYTES: usize = 16 << 20;
+
+/// Milliseconds to open, and CPU milliseconds.
+#[derive(Clone, Copy)]
+struct Opened {
+    crashed: f64,
+    crashed_cpu: f64,
+    closed: f64,
+    closed_cpu: f64,
+    log_bytes: u64,
+}
+
+pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
+    let records = micro_records(scale);
+    let mut report = report("perseid-recovery", "§5.4", scale, records);
+    report.set("upserts", 2 * records);
+    report.set("memtables", format!("{} MiB", MEMTABLE_BYTES >> 20));
+    let mut all = Vec::new();
+    for (name, index) in KINDS {
+        eprintln!("  {name}");
+        all.push((name, measure(scale, index, records)?));
+    }
+    let of = |name: &str, value: fn(&Opened) -> f64| {
+        all.iter().find(|(of, _)| *of == name).map_or(0.0, |(_, opened)| value(opened))
+    };
+    let told = |value: fn(&Opened) -> f64| listed(all.iter().map(|(name, opened)| (*name, value(opened))));
+    let (ps, lsm) = (KINDS[1].0, KINDS[4].0);
+    report.set(
+        "log behind the last flush",
+        format!("{} MiB at most", all.iter().map(|(_, opened)| opened.log_bytes >> 20).max().unwrap_or(0)),
+    );
+    report.claim(
+        "§5.4: after a crash, a database with a PS-Tree opens in the time of one with an LSM index and its primary-key \
+         index, within a factor of two",
+        of(ps, |o| o.crashed_cpu) < 2.0 * of(lsm, |o| o.crashed_cpu),
+        told(|opened| opened.crashed_cpu),
+    );
+    report.departs(
+        "after a close it opens faster than after a crash",
+        of(ps, |o| o.closed_cpu) < of(ps, |o| o.crashed_cpu),
+        format!("crash: {}; close: {}", told(|o| o.crashed_cpu), told(|o| o.closed_cpu)),
+        "there, the volatile table is built from the durable one after a close too. Here it is in the region with the \
+         entries, which is read as it was left.",
+    );
+    report.panels.push(bars(
+        "Opening",
+        "ms",
+        false,
+        &["after a crash", "after a close"],
+        all.iter().map(|(name, opened)| (*name, vec![opened.crashed, opened.closed])),
+    ));
+    report.panels.push(bars(
+        "Opening, processor time",
+        "CPU ms, whole process",
+        false,
+        &["after a crash", "after a close"],
+        all.iter().map(|(name, opened)| (*name, vec![opened.crashed_cpu, opened.closed_cpu])),
+    ));
+    Ok(report)
+}
+
+fn measure(scale: &Scale, index: Option<&'static str>, records: u64) -> Result<Opened> {
+    let folder = match &scale.directory {
+        Some(directory) => tempfile::tempdir_in(directory)?,
+        None => tempfile::tempdir()?,
+    };
+    let (live, copy) = (folder.path().join("live"), folder.path().join("copy"));
+    let kind = LsmKind {
+        index,
+        in_memory: false,
+        cache_bytes: 64 << 20,
+        memtable_bytes: MEMTABLE_BYTES,
+        tiered: false,
+    };
+    let database = LsmIndex::create_in(kind, &live, Components::system())?;
+    let draws = Draws::new(Workload::SkewedPrimary, records, scale.seed);
+    for write in draws.writes() {
+        database.put(write.secondary, write.record, b"")?;
+    }
+    settle(std::time::Duration::from_secs(60));
+    // In the middle of what the memtables hold.
+    for write in draws.reseeded(scale.seed ^ 5).writes().iter().take(records as usize / 20) {
+        database.put(write.secondary, write.record, b"")?;
+    }
+    let log_bytes = database.db().stats().log_segment_bytes;
+    let expected = answers(database.records(), &draws)?;
+    let mut opened = Opened {
+        crashed: f64::MAX,
+        crashed_cpu: f64::MAX,
+        closed: f64::MAX,
+        closed_cpu: f64::MAX,
+        log_bytes,
+    };
+    for _ in 0..TIMES {
+        copy_files(&live, &copy)?;
+        let (wall, cpu) = open(&copy, &draws, &expected)?;
+        opened.crashed = opened.crashed.min(wall);
+        opened.crashed_cpu = opened.crashed_cpu.min(cpu);
+        std::fs::remove_dir_all(&copy)?;
+    }
+    database.close()?;
+    for _ in 0..TIMES {
+        let (wall, cpu) = open(&live, &draws, &expected)?;
+        opened.closed = opened.closed.min(wall);
+        opened.closed_cpu = opened.closed_cpu.min(cpu);
+    }
+    Ok(opened)
+}
+
+/// The keys that some questions bring.
+fn answers(records: &bolide::Collection, draws: &Draws) -> Result<Vec<Vec<u8>>> {
+    let mut draws = draws.reseeded(3);
+    let mut keys = Vec::new();
+    for _ in 0..100 {
+        let query: Query = LsmIndex::newest_of(draws.secondary(), 10).keys_only();
+        // Without an index a question reads all records.
+        if records.indexes().is_empty() {
+            break;
+        }
+        keys.extend(records.find(&query)?.into_iter().map(|answer| answer.key));
+    }
+    Ok(keys)
+}
+
+/// Milliseconds, and CPU milliseconds, until the database in `path` is open. It answers as before, or that is an error.
+fn open(path: &Path, draws: &Draws, expected: &[Vec<u8>]) -> Result<(f64, f64)> {
+    let components = Components::system().extractor(LsmIndex::RECORDS, Arc::new(SecondaryKey));
+    let options =
+        Options::default().cache_bytes(64 << 20).memtable_bytes(MEMTABLE_BYTES).sync(SyncMode::None);
+    let (started, before) = (Instant::now(), process_cpu_nanos());
+    let db = Db::open_with(path, options, components)?;
+    let records = db.collection(LsmIndex::RECORDS)?;
+    let took = (started.elapsed().as_secs_f64() * 1e3, (process_cpu_nanos() - before) as f64 / 1e6);
+    if answers(&records, draws)? != expected {
+        return Err("a database that was opened again answers otherwise than before".into());
+    }
+    drop(records);
+    db.close()?;
+    Ok(took)
+}
+
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_files(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Figure 9: upserts and index-only questions from several threads (§5.2.4).
+
+use std::time::{Duration, Instant};
+
+use super::index_only::{
+    COMPOSITE_TRIE, LOG_TRIE, LSM, Make, PS_TRIE, Subject, lsm_kind, records as micro_records,
+};
+use super::workload::{Draws, Workload};
+use super::{lines, listed, report};
+use crate::error::{Error, Result};
+use crate::figures::Scale;
+use crate::figures::report::FigureReport;
+use crate::measure::settle;
+use crate::pm_baselines::{LsmIndex, PmIndex, PmSettings, primary_key, secondary_key};
+
+const SUBJECTS: [Subject; 4] = [PS_TRIE, COMPOSITE_TRIE, LOG_TRIE, LSM];
+const THREADS: [usize; 3] = [1, 2, 4];
+const WORKLOADS: [Workload; 2] = [Workload::SkewedPrimary, Workload::SkewedSecondary];
+/// How long each number of threads works.
+const TIME: Duration = Duration::from_millis(500);
+/// Operations between two looks at the clock.
+const BURST: usize = 16;
+
+/// Operations a second, for each number of threads.
+struct Rates {
+    subject: Subject,
+    workload: Workload,
+    upserts: Vec<f64>,
+    questions: Vec<f64>,
+}
+
+pub(super) fn figure_9(scale: &Scale) -> Result<FigureReport> {
+    let records = micro_records(scale) / 2;
+    let mut report = report("perseid-9", "Figure 9", scale, records);
+    report.set("processors", std::thread::available_parallelism().map_or(0, usize::from));
+    let mut all = Vec::new();
+    for workload in WORKLOADS {
+        for subject in SUBJECTS {
+            all.push(measure(scale, subject, workload, records)?);
+        }
+    }
+    claims(&mut report, &all);
+    let x = THREADS.map(|threads| threads as f64).to_vec();
+    for workload in WORKLOADS {
+        let of = |values: fn(&Rates) -> &Vec<f64>| {
+            let rates = all.iter().filter(move |rates| rates.workload == workload);
+            rates.map(move |rates| (rates.subject.name, values(rates).clone())).collect::<Vec<_>>()
+        };
+        let labels = ("threads", "thousand a second");
+        let title = format!("Upserts, {}", workload.name());
+        report.panels.push(lines(&title, labels, true, x.clone(), of(|rates| &rates.upserts)));
+        let title = format!("The newest {}, {}", limit_of(workload), workload.name());
+        report.panels.push(lines(&title, labels, true, x.clone(), of(|rates| &rates.questions)));
+    }
+    Ok(report)
+}
+
+/// As in the paper: the longer questions where secondary keys are popular.
+fn limit_of(workload: Workload) -> usize {
+    if workload == Workload::SkewedSecondary { 200 } else { 10 }
+}
+
+fn claims(report: &mut FigureReport, all: &[Rates]) {
+    let rates = |subject: Subject, workload| {
+        all.iter().find(|rates| rates.subject == subject && rates.workload == workload)
+    };
+    let question = |subject, workload, at: usize| rates(subject, workload).map_or(0.0, |of| of.questions[at]);
+    let upsert = |subject, workload, at: usize| rates(subject, workload).map_or(0.0, |of| of.upserts[at]);
+    let last = THREADS.len() - 1;
+    let popular = Workload::SkewedSecondary;
+    report.claim(
+        "§5.2.4: with any number of threads a PS-Tree answers more questions for 200 records of popular secondary keys \
+         than composite keys, a log and LSM trees",
+        (0..=last).all(|at| {
+            SUBJECTS[1..].iter().all(|other| question(PS_TRIE, popular, at) > question(*other, popular, at))
+        }),
+        format!(
+            "one thread: {}; {} threads: {}",
+            listed(SUBJECTS.map(|subject| (subject.name, question(subject, popular, 0)))),
+            THREADS[last],
+            listed(SUBJECTS.map(|subject| (subject.name, question(subject, popular, last))))
+        ),
+    );
+    report.claim(
+        "§5.2.4: two threads get more questions to a PS-Tree answered than one: readers take no locks",
+        WORKLOADS
+            .iter()
+            .all(|workload| question(PS_TRIE, *workload, 1) > 1.1 * question(PS_TRIE, *workload, 0)),
+        listed(WORKLOADS.map(|workload| {
+            (workload.name(), question(PS_TRIE, workload, 1) / question(PS_TRIE, workload, 0))
+        })),
+    );
+    report.claim(
+        "§5.2.4: with any number of threads a PS-Tree takes more upserts than composite keys and LSM trees",
+        WORKLOADS.iter().all(|workload| {
+            (0..=last).all(|at| {
+                [COMPOSITE_TRIE, LSM]
+                    .iter()
+                    .all(|other| upsert(PS_TRIE, *workload, at) > upsert(*other, *workload, at))
+            })
+        }),
+        WORKLOADS
+            .map(|workload| {
+                let at = |at| listed(SUBJECTS.map(|subject| (subject.name, upsert(subject, workload, at))));
+                format!("{}, one thread: {}; {} threads: {}", workload.name(), at(0), THREADS[last], at(last))
+            })
+            .join("; "),
+    );
+    report.departs(
+        "more threads do not lower the rate of upserts to a PS-Tree below half of one thread's",
+        WORKLOADS.iter().all(|workload| {
+            (1..=last).all(|at| upsert(PS_TRIE, *workload, at) > 0.5 * upsert(PS_TRIE, *workload, 0))
+        }),
+        listed(WORKLOADS.map(|workload| {
+            (workload.name(), upsert(PS_TRIE, workload, last) / upsert(PS_TRIE, workload, 0))
+        })),
+        "there, upserts scale to 24 threads. Here writes are noted in the version table one after the other, in the order \
+         of the log, as the leader of a commit does it in a database; and there are few processors.",
+    );
+}
+
+/// An index under load.
+enum Loaded {
+    Pm(Box<PmIndex>),
+    Lsm(LsmIndex),
+}
+
+impl Loaded {
+    fn put(&self, secondary: u64, record: u64) -> Result<()> {
+        match self {
+            Self::Pm(index) => index.put(&secondary_key(secondary), &primary_key(record)),
+            Self::Lsm(index) => index.put(secondary, record, b""),
+        }
+    }
+
+    fn newest(&self, secondary: u64, limit: usize) -> Result<()> {
+        match self {
+            Self::Pm(index) => index.newest(&secondary_key(secondary), limit, &mut |_, _| {}),
+            Self::Lsm(index) => index.keys(LsmIndex::newest_of(secondary, limit), &mut |_| {}),
+        }
+    }
+}
+
+fn measure(scale: &Scale, subject: Subject, workload: Workload, records: u64) -> Result<Rates> {
+    eprintln!("  {}, {}", workload.name(), subject.name);
+    let draws = Draws::new(workload, records, scale.seed);
+    let index = match subject.make {
+        Make::Pm(kind, skey) => {
+            Loaded::Pm(Box::new(PmIndex::create(PmSettings { kind, skey, latency: None })?))
+        }
+        Make::Lsm(index, in_memory) => Loaded::Lsm(LsmIndex::create(
+            lsm_kind(Some(index), in_memory),
+            scale.directory.as_deref(),
+            bolide::Components::system(),
+        )?),
+    };
+    for write in draws.writes() {
+        index.put(write.secondary, write.record)?;
+    }
+    let mut rates = Rates { subject, workload, upserts: Vec::new(), questions: Vec::new() };
+    for threads in THREADS {
+        settle(Duration::from_secs(20));
+        rates.questions.push(rate(threads, &draws, scale.seed, |draws| {
+            index.newest(draws.secondary(), limit_of(workload))
+        })?);
+    }
+    for threads in THREADS {
+        settle(Duration::from_secs(20));
+        rates.upserts.push(rate(threads, &draws, scale.seed ^ 1, |draws| {
+            let write = draws.write();
+            index.put(write.secondary, write.record)
+        })?);
+    }
+    Ok(rates)
+}
+
+/// Thousand operations a second of so many threads together.
+fn rate(
+    threads: usize,
+    draws: &Draws,
+    seed: u64,
+    act: impl Fn(&mut Draws) -> Result<()> + Sync,
+) -> Result<f64> {
+    let started = Instant::now();
+    let work = |thread: usize| -> Result<u64> {
+        let mut draws = draws.reseeded(seed ^ (900 + thread as u64));
+        let mut done = 0;
+        while started.elapsed() < TIME {
+            (0..BURST).try_for_each(|_| act(&mut draws))?;
+            done += BURST as u64;
+        }
+        Ok(done)
+    };
+    let done: Result<u64> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        handles.into_iter().map(|handle| handle.join().map_err(|_| Error::from("a thread panicked"))?).sum()
+    });
+    Ok(done? as f64 / 1000.0 / started.elapsed().as_secs_f64())
+}

@@ -1,0 +1,58 @@
+//! The PS-Tree as one of the compared structures: the one of an index of kind `ps-tree`, alone.
+
+use std::sync::Arc;
+
+use bolide_base::MAX_SEQUENCE;
+use bolide_index::Order;
+use bolide_index::ps_tree::{Obsolescence, PsBounds, PsFlag, PsTree, PsTreeOptions, SkeyKind};
+use bolide_storage::pmem::{Region, RegionWriter};
+
+use super::{Entry, Step, Structure, Visitor};
+use crate::error::Result;
+
+/// See the [module](self).
+pub struct PsStructure {
+    tree: PsTree,
+}
+
+impl PsStructure {
+    /// An empty one in an empty region.
+    ///
+    /// # Errors
+    /// `NoSpace` from the region.
+    pub fn create(region: &Arc<Region>, skey: SkeyKind) -> Result<Self> {
+        Ok(Self { tree: PsTree::create(region.clone(), PsTreeOptions::new().skey(skey))? })
+    }
+}
+
+impl Structure for PsStructure {
+    fn insert(&self, writer: &RegionWriter<'_>, entry: Entry<'_>, garbage: &dyn Obsolescence) -> Result<()> {
+        let Entry { secondary_key, primary_key, sequence } = entry;
+        // Nobody reads an older state.
+        self.tree.insert(writer, secondary_key, primary_key, sequence, b"", garbage, MAX_SEQUENCE)?;
+        Ok(())
+    }
+
+    fn walk(&self, bounds: PsBounds<'_>, visitor: &mut dyn Visitor) -> Result<()> {
+        let order = match bounds {
+            PsBounds::One(_) => Order::Newest,
+            PsBounds::Range { .. } => Order::Value,
+        };
+        let mut cursor = self.tree.cursor(bounds, order, MAX_SEQUENCE)?;
+        loop {
+            let Some(found) = cursor.next_entry()? else { return Ok(()) };
+            let (place, sequence) = (found.place, found.sequence);
+            let (secondary_key, primary_key) = (found.secondary_key, found.primary_key);
+            match visitor.entry(Entry { secondary_key, primary_key, sequence })? {
+                Step::Next => {}
+                Step::NextKey => cursor.skip_key(),
+                Step::Stop => return Ok(()),
+                Step::Flag => {
+                    if cursor.flag_obsolete(place)? == PsFlag::Won {
+                        visitor.flagged()?;
+                    }
+                }
+            }
+        }
+    }
+}
