@@ -236,3 +236,52 @@ fn pages_by_value_show_a_record_with_several_values_once() {
         assert_eq!(paged, whole, "{order:?}");
     }
 }
+
+/// So large a memtable that ranges of it are read in every way: small ones as they are, small ones of which only the
+/// newest are taken, wide ones by walks from the newest entry on.
+#[test]
+fn ranges_of_a_large_memtable_have_their_newest() {
+    const VALUES: u64 = 600;
+    let mut rng = SimRng::new(support::seed());
+    let options = tiny().memtable_bytes(16 << 20);
+    let db = Db::open_with("db", options, components(1)).unwrap();
+    let one =
+        db.create_collection("c", tiny_collection().index("tags[*]:embedded".parse().unwrap())).unwrap();
+    // The state, and the state at each of some snapshots: key -> (number of the write, its two values).
+    type State = std::collections::BTreeMap<u64, (u64, [u64; 2])>;
+    let mut states: Vec<(Option<Snapshot>, State)> = Vec::new();
+    let mut state = State::new();
+    for write in 0..12_000 {
+        let (key, values) = (rng.below(9_000), [rng.below(VALUES), rng.below(VALUES)]);
+        let record = format!(r#"{{"tags":[{},{}]}}"#, values[0], values[1]);
+        one.put(&key.to_be_bytes(), record.as_bytes()).unwrap();
+        state.insert(key, (write, values));
+        if write % 3_000 == 2_999 {
+            states.push((Some(db.snapshot()), state.clone()));
+        }
+    }
+    states.push((None, state));
+    for _ in 0..400 {
+        let (at, state) = &states[rng.below(states.len() as u64) as usize];
+        let low = rng.below(VALUES);
+        let high = low + [0, 1, 2, 3, 5, 30, 200][rng.below(7) as usize];
+        let limit = [1, 10, 40, usize::MAX][rng.below(4) as usize];
+        let mut query = Query::new().range("tags[*]", low..=high).using_index("tags[*]").keys_only();
+        if limit < usize::MAX {
+            query = query.limit(limit);
+        }
+        let answers = match at {
+            Some(snapshot) => one.find_at(snapshot, &query),
+            None => one.find(&query),
+        };
+        let is_in = |values: &[u64; 2]| values.iter().any(|value| (low..=high).contains(value));
+        let mut expected: Vec<(u64, u64)> =
+            state.iter().filter(|(_, (_, values))| is_in(values)).map(|(key, of)| (of.0, *key)).collect();
+        expected.sort_unstable_by(|left, right| right.cmp(left));
+        expected.truncate(limit);
+        let keys: Vec<Vec<u8>> = answers.unwrap().into_iter().map(|answer| answer.key).collect();
+        let expected: Vec<Vec<u8>> = expected.iter().map(|(_, key)| key.to_be_bytes().to_vec()).collect();
+        assert!(keys == expected, "{query:?}: {} answers, {} expected", keys.len(), expected.len());
+    }
+    assert_eq!(db.stats().collections[0].table.sstables(), 0, "everything is to be in the memtable");
+}

@@ -65,6 +65,10 @@ struct Collected {
 const MOST_RANKED: usize = 4096;
 /// Candidates of the first drain where more than that are wanted.
 const FIRST_DRAIN: usize = 512;
+/// Room for so many candidates is taken at once.
+const FIRST_ROOM: usize = 32;
+/// The same in bytes.
+const FIRST_ROOM_BYTES: usize = 1 << 10;
 /// No record is kept.
 const NONE: u32 = u32::MAX;
 /// It is not known where the candidate was read.
@@ -137,8 +141,8 @@ impl TopK {
             capacity: capacity.min(most).max(1),
             // Offsets have 32 bits.
             capacity_bytes: capacity_bytes.clamp(1, 1 << 30),
-            collected: Vec::new(),
-            bytes: Vec::new(),
+            collected: Vec::with_capacity(FIRST_ROOM.min(most)),
+            bytes: Vec::with_capacity(FIRST_ROOM_BYTES.min(capacity_bytes)),
             sorted: true,
             newest: BinaryHeap::new(),
             ranked: 0,
@@ -202,6 +206,7 @@ impl TopK {
         }
         if wanted != self.ranked {
             self.ranked = wanted;
+            self.newest.reserve(wanted.min(FIRST_ROOM));
             self.rank_newest();
         }
         self.newest.len() >= wanted && self.newest.peek().is_none_or(|least| least.0 >= bound)

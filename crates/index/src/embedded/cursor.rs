@@ -14,8 +14,9 @@
 //!
 //! Of a memtable the index hands on what it has in the range. Where the newest of a range are wanted, its entries are
 //! looked at from the newest on instead: of a range that holds a share s of all, K matches are met among about
-//! K/s entries, and a step costs a hundredth of an entry. That is not done for small ranges, and ends after a part of the
-//! memtable; the rest is taken from the range: a question without a limit loses little by the attempt.
+//! K/s entries. A range that has few of the first ones, and few in all, is read as it is: its entries are counted, and
+//! the newest of them taken. The walk ends after a part of the memtable; the rest is taken from the range: a question
+//! without a limit loses little by the attempt.
 //!
 //! Every match is read from its record, so filters cost reads and never answers. A match may still be
 //! obsolete: the lookup driver validates. For that it is told where the record was read, and given the record.
@@ -30,7 +31,7 @@ use bolide_lsm::store::{BlockReader, Component, MemtableComponent, TableComponen
 
 use super::EmbeddedIndex;
 use super::costs::EmbeddedCosts;
-use super::memtable_index::{ATTACHMENT, MemtableIndex, Newest, SEQUENCE_BYTES};
+use super::memtable_index::{ATTACHMENT, Few, MemtableIndex, Newest, SEQUENCE_BYTES, Walked};
 use super::meta_block::{self, Answer, MetaBlock, Wanted};
 use super::secondary_keys::SecondaryKeys;
 use super::{filter, summary};
@@ -45,11 +46,17 @@ use crate::query::Order;
 /// Entries taken from a memtable index at a time.
 const MEMTABLE_BATCH: usize = 256;
 /// The same, the first time: enough for the newest few of one value.
-const FIRST_BATCH: usize = 32;
+const FIRST_BATCH: usize = 24;
 /// Entries of a memtable to look at from the newest on, at first; each further walk is twice as long.
 const WALK: usize = 1024;
-/// A range of fewer entries is read as it is: each of them costs about as much as a hundred steps of a walk.
+/// The same, to find out whether the range is small.
+const FIRST_WALK: usize = 512;
+/// So many of these in the range tell that it is not.
+const PROMISING: usize = 2;
+/// A range of fewer entries is read as it is: each of them costs about as much as ten steps of a walk.
 const FEW: usize = 128;
+/// Bytes that an entry takes, about.
+const ENTRY_ROOM: usize = 16;
 /// Blocks judged at a time.
 const JUDGED_AT_ONCE: u64 = 32;
 /// Longest record that is handed on with its match; longer ones are fetched again if they are wanted.
@@ -248,30 +255,69 @@ impl<'v> EmbeddedCursor<'v> {
 
     /// Begins with a memtable.
     fn enter_memtable(&mut self, rank: u64, component: usize) -> Result<()> {
-        let (memtable, index) = self.memtable(component)?;
-        let range = (&self.access.low[..], &self.access.end[..]);
-        let walks = self.order == Order::Newest
-            && !self.access.point
-            && !index.has_few(memtable.memtable(), self.index, self.extractor, range, FEW)?;
-        if walks {
-            self.walk(component, self.table.sequence().saturating_add(1), 0)?;
+        if self.order == Order::Newest && !self.access.point {
+            self.found.reserve(FIRST_BATCH);
+            self.bytes.reserve(FIRST_BATCH * ENTRY_ROOM);
+            self.enter_range(component)?;
         } else {
             self.read_entries(rank, component, None, SequenceNumber::MAX)?;
         }
         // Records that could not be looked into before.
+        let (_, index) = self.memtable(component)?;
         for (sequence, primary_key) in index.opaque(self.index, self.table.sequence()) {
             self.look_up_opaque(&primary_key, sequence)?;
         }
         Ok(())
     }
 
-    /// Takes the newest entries of a memtable's index that are older than `below`, after `steps` others.
-    fn walk(&mut self, component: usize, below: SequenceNumber, steps: usize) -> Result<()> {
+    /// Begins with a memtable of which the newest entries of a range are wanted: looks at its newest entries, and where
+    /// these tell of a small range, at the range.
+    fn enter_range(&mut self, component: usize) -> Result<()> {
+        let below = self.table.sequence().saturating_add(1);
+        let walked = self.look_at_newest(component, below, FIRST_WALK)?;
+        if walked.down_to == 0 || self.found.len() < PROMISING && self.read_few(component, walked.down_to)? {
+            return Ok(());
+        }
+        self.go_on_walking(component, &walked, FIRST_WALK);
+        Ok(())
+    }
+
+    /// Takes the newest entries of a memtable's index in the range that are older than `below`, if the range has few.
+    /// False if it has many.
+    fn read_few(&mut self, component: usize, below: SequenceNumber) -> Result<bool> {
         let (memtable, index) = self.memtable(component)?;
         let attributes = self.index.spec.attributes().len();
         let (access, order) = (self.access, self.order);
+        let wanted = Few { low: &access.low, end: &access.end, below, few: FEW, newest: FIRST_BATCH };
+        let (found, bytes, looked) = (&mut self.found, &mut self.bytes, &mut self.costs.memtable_entries);
+        let memtable = memtable.memtable();
+        let down_to = index.visit_few(memtable, self.index, self.extractor, &wanted, |key, repeated| {
+            *looked += 1;
+            if let Some(entry) = split_entry(key, attributes) {
+                found.push(note_entry(&entry, access, order, repeated, bytes));
+            }
+        })?;
+        if let Some(below) = down_to.filter(|&down_to| down_to > 0) {
+            let what = What::Entries { component, after: None, below };
+            self.units.push(Unit { rank: below - 1, what });
+        }
+        Ok(down_to.is_some())
+    }
+
+    /// Takes the newest entries of a memtable's index that are older than `below`, after `steps` others.
+    fn walk(&mut self, component: usize, below: SequenceNumber, steps: usize) -> Result<()> {
         let walk = WALK.max(steps);
-        let wanted = Newest { low: &access.low, end: &access.end, below, steps: walk };
+        let walked = self.look_at_newest(component, below, walk)?;
+        self.go_on_walking(component, &walked, steps + walk);
+        Ok(())
+    }
+
+    /// Takes those in the range of the `steps` newest entries of a memtable's index that are older than `below`.
+    fn look_at_newest(&mut self, component: usize, below: SequenceNumber, steps: usize) -> Result<Walked> {
+        let (memtable, index) = self.memtable(component)?;
+        let attributes = self.index.spec.attributes().len();
+        let (access, order) = (self.access, self.order);
+        let wanted = Newest { low: &access.low, end: &access.end, below, steps };
         let (found, bytes) = (&mut self.found, &mut self.bytes);
         let memtable = memtable.memtable();
         let walked = index.visit_newest(memtable, self.index, self.extractor, &wanted, |key, repeated| {
@@ -279,10 +325,14 @@ impl<'v> EmbeddedCursor<'v> {
                 found.push(note_entry(&entry, access, order, repeated, bytes));
             }
         })?;
-        self.costs.memtable_entries += walk.min(walked.entries) as u64;
-        let steps = steps + walk;
-        if walked.down_to > 0 {
-            let below = walked.down_to;
+        self.costs.memtable_entries += steps.min(walked.entries) as u64;
+        Ok(walked)
+    }
+
+    /// Notes that what `walked` left of a memtable is still to be read, after `steps` entries.
+    fn go_on_walking(&mut self, component: usize, walked: &Walked, steps: usize) {
+        let below = walked.down_to;
+        if below > 0 {
             // A question without a limit is to lose little.
             let goes_on = steps < walked.entries / 16;
             let what = match goes_on {
@@ -291,7 +341,6 @@ impl<'v> EmbeddedCursor<'v> {
             };
             self.units.push(Unit { rank: below - 1, what });
         }
-        Ok(())
     }
 
     /// Takes the next entries of a memtable's index in their order.

@@ -6,7 +6,7 @@
 //! memtable nobody asks about costs nothing, and a question costs what was written since the last one.
 //!
 //! ```text
-//! entry    secondary key, inverted sequence number (8 bytes), primary key  ->  has the write other entries?
+//! entry    secondary key, inverted sequence number (8 bytes), primary key  ->  sequence number; has the write other entries?
 //! ```
 //!
 //! Entries of one secondary key stand newest first. Beside, all entries stand in a list by sequence number: the
@@ -42,7 +42,7 @@ use crate::path::AttributePath;
 pub(super) const ATTACHMENT: u64 = u64::MAX;
 
 /// Memory that an entry takes besides its bytes, about: a place in the tree, one in the list, the counters.
-const ENTRY_BYTES: usize = 104;
+const ENTRY_BYTES: usize = 120;
 
 /// Places of the list by sequence number from which a sample is taken.
 const SAMPLED_PLACES: usize = 16;
@@ -77,7 +77,7 @@ struct Member {
     id: TreeId,
     attributes: Vec<AttributePath>,
     slots: Vec<Slot>,
-    entries: BTreeMap<Arc<[u8]>, bool>,
+    entries: BTreeMap<Arc<[u8]>, Noted>,
     /// The entries by sequence number ascending; the last of them, from `sorted` on, are not sorted yet.
     by_age: Vec<Aged>,
     sorted: usize,
@@ -85,6 +85,13 @@ struct Member {
     heads: Vec<u64>,
     /// Inverted sequence numbers and primary keys of records that could not be looked into.
     opaque: BTreeMap<Box<[u8]>, ()>,
+}
+
+/// What is known of an entry without a look at its key.
+#[derive(Debug, Clone, Copy)]
+struct Noted {
+    sequence: SequenceNumber,
+    repeated: bool,
 }
 
 /// An entry in the list by sequence number.
@@ -113,6 +120,20 @@ pub(super) struct Newest<'q> {
     pub(super) below: SequenceNumber,
     /// Entries of the list to look at.
     pub(super) steps: usize,
+}
+
+/// A range that is read as it is if it has few entries.
+pub(super) struct Few<'q> {
+    /// Secondary keys from this on.
+    pub(super) low: &'q [u8],
+    /// Secondary keys below this.
+    pub(super) end: &'q [u8],
+    /// Entries older than this.
+    pub(super) below: SequenceNumber,
+    /// So many entries are too many.
+    pub(super) few: usize,
+    /// Entries to visit, about.
+    pub(super) newest: usize,
 }
 
 /// How far a walk from the newest entry on has come.
@@ -164,21 +185,44 @@ impl MemtableIndex {
         Some((share.max(most as f64 / entries.max(1) as f64), entries))
     }
 
-    /// Takes in what is new, and tells whether fewer than `few` entries of `index` lie from `low` on and below `end`.
-    pub(super) fn has_few(
+    /// Takes in what is new. Where fewer than `few` entries of `index` lie from `low` on and below `end`, calls `visit`
+    /// with about the `newest` newest of them that are older than `below`, the oldest first, and answers with the
+    /// sequence number down to which all were visited, 0 for all. Else answers `None`, and visits none.
+    ///
+    /// Costs a step in the tree for each entry of the range; only the keys of those that are visited are looked at.
+    pub(super) fn visit_few(
         &self,
         memtable: &Arc<Memtable>,
         index: &EmbeddedIndex,
         extractor: &dyn AttributeExtractor,
-        (low, end): (&[u8], &[u8]),
-        few: usize,
-    ) -> Result<bool> {
+        wanted: &Few<'_>,
+        mut visit: impl FnMut(&[u8], bool),
+    ) -> Result<Option<SequenceNumber>> {
         let mut state = self.state.lock();
         let member = state.follow(memtable, index, extractor)?;
         self.memory_bytes.store(state.bytes, Ordering::Relaxed);
-        let Some(member) = state.members.get(member).filter(|_| low < end) else { return Ok(true) };
-        let range = (Bound::Included(low), Bound::Excluded(end));
-        Ok(member.entries.range::<[u8], _>(range).take(few).count() < few)
+        let Some(member) = state.members.get(member).filter(|_| wanted.low < wanted.end) else {
+            return Ok(Some(0));
+        };
+        let range = (Bound::Included(wanted.low), Bound::Excluded(wanted.end));
+        let mut met: Vec<(Noted, &[u8])> = Vec::with_capacity(wanted.few);
+        met.extend(
+            member.entries.range::<[u8], _>(range).take(wanted.few).map(|(key, noted)| (*noted, &**key)),
+        );
+        if met.len() == wanted.few {
+            return Ok(None);
+        }
+        met.retain(|(noted, _)| noted.sequence < wanted.below);
+        let mut down_to = 0;
+        if met.len() > 2 * wanted.newest {
+            let last = met.select_nth_unstable_by_key(wanted.newest, |(noted, _)| !noted.sequence).1;
+            down_to = last.0.sequence;
+            // Entries of one write stay together.
+            met.retain(|(noted, _)| noted.sequence >= down_to);
+        }
+        met.sort_unstable_by_key(|(noted, _)| noted.sequence);
+        met.iter().for_each(|(noted, key)| visit(key, noted.repeated));
+        Ok(Some(down_to))
     }
 
     /// Takes in what is new, and calls `visit` with entries of `index` in `wanted`, the newest first: the entry's
@@ -224,7 +268,9 @@ impl MemtableIndex {
         let mut state = self.state.lock();
         let member = state.members.iter_mut().find(|member| member.id == index.id).unwrap();
         match there {
-            true => assert!(member.entries.insert(key.into(), false).is_none()),
+            true => {
+                assert!(member.entries.insert(key.into(), Noted { sequence: 1, repeated: false }).is_none())
+            }
             false => assert!(member.entries.remove(key).is_some()),
         }
     }
@@ -255,8 +301,8 @@ impl MemtableIndex {
         let start = after.map_or(Bound::Included(low), Bound::Excluded);
         let Some(member) = state.members.get(member) else { return Ok(()) };
         if after.unwrap_or(low) < end {
-            for (key, repeated) in member.entries.range::<[u8], _>((start, Bound::Excluded(end))) {
-                if !visit(key, *repeated) {
+            for (key, noted) in member.entries.range::<[u8], _>((start, Bound::Excluded(end))) {
+                if !visit(key, noted.repeated) {
                     break;
                 }
             }
@@ -362,9 +408,10 @@ impl State {
                 self.key.extend_from_slice(&inverted);
                 self.key.extend_from_slice(primary_key);
                 let key: Arc<[u8]> = self.key.as_slice().into();
-                if member.entries.insert(Arc::clone(&key), count > 1).is_none() {
+                let sequence = trailer.sequence();
+                let noted = Noted { sequence, repeated: count > 1 };
+                if member.entries.insert(Arc::clone(&key), noted).is_none() {
                     self.bytes += key.len() + ENTRY_BYTES;
-                    let sequence = trailer.sequence();
                     member.by_age.push(Aged { sequence, key, repeated: count > 1 });
                 }
             }

@@ -167,12 +167,12 @@ where
             let waiting = &window.candidates[position];
             (self.settled || waiting.newer_runs.is_some()) && (waiting.has_record || !waiting.turn.ask_record)
         };
+        if !order.iter().any(|&position| is_enough(position)) {
+            return Ok(());
+        }
         let (in_place, rest): (Vec<usize>, Vec<usize>) =
             order.drain(..).partition(|&position| is_enough(position));
         *order = rest;
-        if in_place.is_empty() {
-            return Ok(());
-        }
         let mut current = Vec::with_capacity(in_place.len());
         if self.settled {
             current.resize(in_place.len(), true);

@@ -6,6 +6,10 @@ use crate::candidate::{Candidate, Origin};
 
 /// Candidates of a window at first, where the limit does not say less.
 const FIRST_WINDOW: usize = 64;
+/// Room for so many candidates is taken at once.
+const FIRST_ROOM: usize = 16;
+/// The same in bytes.
+const FIRST_ROOM_BYTES: usize = 512;
 /// Candidates of a window at most.
 const LARGEST_WINDOW: usize = 4096;
 
@@ -65,6 +69,10 @@ impl<V> Window<V> {
     }
 
     pub(super) fn push(&mut self, candidate: &Candidate<'_>, turn: Turn) {
+        if self.candidates.capacity() == 0 {
+            self.candidates.reserve(FIRST_ROOM);
+            self.bytes.reserve(FIRST_ROOM_BYTES);
+        }
         self.bytes.extend_from_slice(candidate.primary_key);
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(candidate.order_value);
