@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::ops::{ControlFlow, Deref};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
-use bolide_index::{CursorToken, Explain, Lookup, LookupOptions, Query, SecondaryIndex, Value};
+use bolide_index::{CursorToken, Explain, Lookup, LookupOptions, NewestTold, Query, SecondaryIndex, Value};
 use bolide_lsm::ReadView;
 
 use crate::catalog::IndexState;
@@ -27,6 +27,32 @@ pub struct Answer {
     pub values: Vec<Vec<Value>>,
 }
 
+/// A record that satisfies a query, where it lies: nothing is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AnswerRef<'a> {
+    /// The record's key.
+    pub key: &'a [u8],
+    /// The sequence number of the write that put the record: larger ones are newer.
+    pub sequence: SequenceNumber,
+    /// The record; `None` for [`Query::keys_only`] and [`Query::select`].
+    pub record: Option<&'a [u8]>,
+    /// As in [`Answer::values`].
+    pub values: &'a [Vec<Value>],
+}
+
+impl AnswerRef<'_> {
+    /// A copy that can be kept.
+    pub fn to_answer(&self) -> Answer {
+        Answer {
+            key: self.key.to_vec(),
+            sequence: self.sequence,
+            record: self.record.map(<[u8]>::to_vec),
+            values: self.values.to_vec(),
+        }
+    }
+}
+
 /// The answers to a query, in its order, with what they cost. Derefs to a slice of [`Answer`].
 ///
 /// ```
@@ -44,7 +70,15 @@ pub struct Answer {
 #[derive(Debug, Clone)]
 pub struct Answers {
     answers: Vec<Answer>,
-    explain: Explain,
+    told: Told,
+}
+
+/// What is told about answers.
+#[derive(Debug, Clone)]
+enum Told {
+    Driver(Box<Explain>),
+    /// Told by an index alone; it is put in words when somebody asks.
+    Index(NewestTold, OnceLock<Box<Explain>>),
 }
 
 impl Answers {
@@ -60,12 +94,18 @@ impl Answers {
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn count(&self) -> u64 {
-        self.explain.answers
+        match &self.told {
+            Told::Driver(explain) => explain.answers,
+            Told::Index(told, _) => told.answers,
+        }
     }
 
     /// The plan and what it cost. Times are measured only with [`FindOptions::measure`].
     pub fn explain(&self) -> &Explain {
-        &self.explain
+        match &self.told {
+            Told::Driver(explain) => explain,
+            Told::Index(told, words) => words.get_or_init(|| Box::new(told.explain())),
+        }
     }
 
     /// Where a further query goes on: with it, [`Query::after`] brings the answers behind the last of these. `None`
@@ -94,7 +134,10 @@ impl Answers {
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn next_token(&self) -> Option<&CursorToken> {
-        self.explain.next.as_ref()
+        match &self.told {
+            Told::Driver(explain) => explain.next.as_ref(),
+            Told::Index(told, _) => told.next.as_ref(),
+        }
     }
 
     /// The answers alone.
@@ -261,11 +304,18 @@ impl Collection {
     /// As [`find`](Self::find).
     pub fn find_with(&self, query: &Query, options: &FindOptions) -> Result<Answers> {
         let mut answers = Vec::with_capacity(query.answer_limit().unwrap_or(0).min(64));
-        let explain = self.find_each(query, options, |answer| {
-            answers.push(answer);
+        let by_index = self.find_newest(query, options, |sequence, key| {
+            answers.push(Answer { key: key.to_vec(), sequence, record: None, values: Vec::new() });
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(Answers { answers, explain })
+        let told = match by_index {
+            Some(told) => Told::Index(told, OnceLock::new()),
+            None => Told::Driver(Box::new(self.find_by_driver(query, options, &mut |answer| {
+                answers.push(answer.to_answer());
+                Ok(ControlFlow::Continue(()))
+            })?)),
+        };
+        Ok(Answers { answers, told })
     }
 
     /// Hands the records that satisfy `query` to `each`, one by one in the query's order, until it
@@ -294,11 +344,66 @@ impl Collection {
         options: &FindOptions,
         mut each: impl FnMut(Answer) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
+        self.visit(query, options, |answer| each(answer.to_answer()))
+    }
+
+    /// As [`find_each`](Self::find_each), but keys and records are lent where they lie instead of copied: the cheapest
+    /// way to ask.
+    ///
+    /// # Errors
+    /// As [`find_each`](Self::find_each).
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use bolide::{CollectionOptions, Components, Db, FindOptions, Options, Query};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", CollectionOptions::default().index("author".parse()?))?;
+    /// posts.put(b"1", br#"{"author":"ann"}"#)?;
+    /// posts.put(b"2", br#"{"author":"ann"}"#)?;
+    /// let mut keys = Vec::new();
+    /// posts.visit(&Query::new().eq("author", "ann").limit(10).keys_only(), &FindOptions::default(), |answer| {
+    ///     keys.extend_from_slice(answer.key);
+    ///     Ok(ControlFlow::Continue(()))
+    /// })?;
+    /// assert_eq!(keys, b"21");
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn visit(
+        &self,
+        query: &Query,
+        options: &FindOptions,
+        mut each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Explain> {
+        let by_index = self.find_newest(query, options, |sequence, key| {
+            each(AnswerRef { key, sequence, record: None, values: &[] })
+        })?;
+        match by_index {
+            Some(told) => Ok(told.explain()),
+            None => self.find_by_driver(query, options, &mut each),
+        }
+    }
+
+    /// Has the lookup driver answer.
+    fn find_by_driver(
+        &self,
+        query: &Query,
+        options: &FindOptions,
+        each: &mut dyn FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Explain> {
         loop {
             self.state.check_live()?;
+            let latest;
+            let view = match &options.snapshot {
+                Some(snapshot) => &**snapshot.view_of(&self.handle)?,
+                None => {
+                    latest = self.handle.engine.read_view();
+                    &latest
+                }
+            };
+            // Later than the view: the writes that it sees are in every index that is still here.
             let set = self.state.indexes();
             let mut answered = false;
-            let found = self.find_among(&set, query, options, &mut |answer| {
+            let found = self.find_among(&set, view, query, options, &mut |answer| {
                 answered = true;
                 each(answer)
             });
@@ -316,18 +421,11 @@ impl Collection {
     fn find_among(
         &self,
         set: &IndexSet,
+        view: &ReadView,
         query: &Query,
         options: &FindOptions,
-        each: &mut dyn FnMut(Answer) -> Result<ControlFlow<()>>,
+        each: &mut dyn FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
-        let latest;
-        let view = match &options.snapshot {
-            Some(snapshot) => &**snapshot.view_of(&self.handle)?,
-            None => {
-                latest = self.handle.engine.read_view();
-                &latest
-            }
-        };
         check_forced_index(set, query, view.sequence())?;
         let usable: Vec<&dyn SecondaryIndex<ReadView>> = set
             .all()
@@ -351,11 +449,11 @@ impl Collection {
             options: lookup_options,
         };
         lookup.run(query, |row| {
-            each(Answer {
-                key: row.primary_key.to_vec(),
+            each(AnswerRef {
+                key: row.primary_key,
                 sequence: row.sequence,
-                record: row.record.map(|record| record.to_vec()),
-                values: row.values.to_vec(),
+                record: row.record.as_deref(),
+                values: row.values,
             })
         })
     }

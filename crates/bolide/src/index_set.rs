@@ -9,9 +9,9 @@ use bolide_index::standalone::composite::CompositeIndex;
 use bolide_index::standalone::eager::EagerIndex;
 use bolide_index::standalone::lazy::LazyIndex;
 use bolide_index::{
-    AttributeExtractor, AttributePlan, AttributeValues, DeletedRange, EmbeddedIndex, EntryOrder, IndexKind,
-    IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, PsTreeIndex, SecondaryIndex, Slot, StagedBatch,
-    StagedChange, ValidationStrategy, slots_of,
+    AttributeExtractor, AttributePath, AttributePlan, AttributeValues, DeletedRange, EmbeddedIndex,
+    EntryOrder, IndexKind, IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, PsTreeIndex, SecondaryIndex,
+    Slot, StagedBatch, StagedChange, ValidationStrategy, slots_of,
 };
 use bolide_lsm::{Operation, PlacedOperation, ReadView, Store, StoreBatch};
 
@@ -24,6 +24,8 @@ use crate::repairs::{self, Repairs};
 /// One index of an open database.
 pub(crate) struct Index {
     pub(crate) name: String,
+    /// The name, for answers that tell of the index.
+    pub(crate) shown_name: Arc<str>,
     pub(crate) tree: TreeId,
     pub(crate) structure: Arc<dyn SecondaryIndex<ReadView>>,
     pub(crate) progress: Arc<Progress>,
@@ -90,7 +92,9 @@ impl Index {
             IndexKind::PsTree => ps_tree.insert(Arc::new(PsTreeIndex::new(spec, tree))).clone(),
             _ => structure(spec, tree, keys.map(|keys| keys.tree))?,
         };
-        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: false, embedded, ps_tree })
+        let shown_name = name.as_str().into();
+        let (replaces, is_key_index) = (None, false);
+        Ok(Self { name, shown_name, tree, structure, progress, replaces, is_key_index, embedded, ps_tree })
     }
 
     /// The key index of a collection, in `tree`.
@@ -102,13 +106,16 @@ impl Index {
         let name = SecondaryIndex::<ReadView>::spec(&*structure).name().to_owned();
         let progress = Arc::new(progress);
         let (embedded, ps_tree) = (None, None);
-        Ok(Self { name, tree, structure, progress, replaces: None, is_key_index: true, embedded, ps_tree })
+        let shown_name = name.as_str().into();
+        let (replaces, is_key_index) = (None, true);
+        Ok(Self { name, shown_name, tree, structure, progress, replaces, is_key_index, embedded, ps_tree })
     }
 
     /// The same index, now in the place of the one that it was to replace.
     pub(crate) fn in_place(&self) -> Self {
         Self {
             name: self.name.clone(),
+            shown_name: self.shown_name.clone(),
             tree: self.tree,
             structure: self.structure.clone(),
             progress: self.progress.clone(),
@@ -240,6 +247,24 @@ impl IndexSet {
     /// The indexes that a user knows of: those that are being rebuilt show once.
     pub(crate) fn visible(&self) -> impl Iterator<Item = &Arc<Index>> {
         self.indexes.iter().filter(|index| index.replaces.is_none())
+    }
+
+    /// The one index that serves conditions on the attribute at `path` to a view at `sequence`; `None` where there are
+    /// several, or where it is of further attributes too.
+    #[inline]
+    pub(crate) fn only_index_on(
+        &self,
+        path: &AttributePath,
+        sequence: SequenceNumber,
+    ) -> Option<&Arc<Index>> {
+        let serves = |index: &&Arc<Index>| {
+            index.replaces.is_none()
+                && index.spec().attributes().first() == Some(path)
+                && index.progress.serves(sequence)
+        };
+        let mut serving = self.indexes.iter().filter(serves);
+        let only = serving.next().filter(|index| index.spec().attributes().len() == 1)?;
+        (serving.next().is_none() && self.extractor.is_some()).then_some(only)
     }
 
     /// The index that is being built to replace the one in `tree`.

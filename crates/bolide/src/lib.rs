@@ -85,6 +85,7 @@ mod components;
 mod db;
 mod embedded;
 mod find;
+mod find_newest;
 mod handle;
 mod index_build;
 mod index_set;
@@ -130,7 +131,7 @@ pub use components::Components;
 #[doc(hidden)]
 pub use components::IndexWrapper;
 pub use db::Db;
-pub use find::{Answer, Answers, FindOptions};
+pub use find::{Answer, AnswerRef, Answers, FindOptions};
 pub use handle::Collection;
 pub use index_build::options::{BuildOptions, IndexBuild};
 pub use iterator::{Cursor, Iter, Record};

@@ -8,6 +8,7 @@ use crate::access::Access;
 use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
+use crate::newest_keys::NewestKeys;
 use crate::query::{CompiledQuery, Order};
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::IndexSpec;
@@ -256,6 +257,27 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         order: Order,
         view: &'v S,
     ) -> Result<Box<dyn CandidateCursor + 'v>>;
+
+    /// A short cut for the newest `limit` records under one secondary key, without their contents: exactly those that the
+    /// driver would give through [`candidates`](Self::candidates) at `at`, in `out`. False where the index does not do
+    /// that, or cannot without asking somebody else; the driver then has to.
+    ///
+    /// `at` is a number at which somebody is registered to read, or the caller makes sure afterwards that no write was
+    /// published since; `oldest_in_use` tells the oldest of all such numbers.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the files below.
+    fn newest_keys(
+        &self,
+        secondary_key: &[u8],
+        limit: usize,
+        at: SequenceNumber,
+        oldest_in_use: &dyn Fn() -> SequenceNumber,
+        out: &mut NewestKeys,
+    ) -> Result<bool> {
+        let _ = (secondary_key, limit, at, oldest_in_use, out);
+        Ok(false)
+    }
 
     /// About how many candidates lie within `access` at `view`; `None` where the index cannot tell without
     /// reading data. The planner compares plans by it, so a factor of two does no harm.

@@ -20,6 +20,8 @@ pub(super) struct PsCandidates<'v, S> {
     access: &'v Access,
     order: Order,
     cursor: PsCursor<'v>,
+    /// How many keys the version table had forgotten before the first entry was read.
+    departures: u64,
     costs: PsCosts,
     /// What the candidate given last is.
     primary_key: Vec<u8>,
@@ -44,9 +46,10 @@ impl<'v, S: ReadSource> PsCandidates<'v, S> {
         };
         let resumed = access.resume.filter(|_| access.point && order == Order::Newest);
         let snapshot = resumed.unwrap_or(view.sequence()).min(view.sequence());
+        let departures = kept.versions().departures();
         let cursor = kept.tree().cursor(bounds, order, snapshot)?;
         let (costs, primary_key, value, order_value) = Default::default();
-        Ok(Self { kept, view, access, order, cursor, costs, primary_key, value, order_value })
+        Ok(Self { kept, view, access, order, cursor, departures, costs, primary_key, value, order_value })
     }
 }
 
@@ -57,7 +60,21 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
             let (sequence, place) = (entry.sequence, entry.place);
             self.primary_key.clear();
             self.primary_key.extend_from_slice(entry.primary_key);
-            let verdict = self.kept.versions().verdict(&self.primary_key, sequence, self.view.sequence())?;
+            self.value.clear();
+            self.value.extend_from_slice(entry.covering);
+            self.order_value.clear();
+            if let Some(position) = self.access.order_attribute {
+                self.order_value.extend_from_slice(secondary_key::component(entry.secondary_key, position));
+            }
+            let mut verdict =
+                self.kept.versions().verdict(&self.primary_key, sequence, self.view.sequence())?;
+            if verdict == Verdict::Current && self.kept.versions().departures() != self.departures {
+                verdict = match self.cursor.stands(place)? {
+                    Some(true) => Verdict::Current,
+                    Some(false) => continue,
+                    None => Verdict::Unknown,
+                };
+            }
             if verdict == Verdict::Obsolete {
                 self.costs.obsolete += 1;
                 let oldest = self.view.oldest_in_use();
@@ -69,12 +86,6 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
                     self.kept.note_flagged(&self.primary_key)?;
                 }
                 continue;
-            }
-            self.value.clear();
-            self.value.extend_from_slice(entry.covering);
-            self.order_value.clear();
-            if let Some(position) = self.access.order_attribute {
-                self.order_value.extend_from_slice(secondary_key::component(entry.secondary_key, position));
             }
             let is_current = verdict == Verdict::Current;
             self.costs.unknown += u64::from(!is_current);

@@ -154,6 +154,11 @@ impl Kept {
         self.attributes
     }
 
+    /// Whether ranges of records were deleted, and entries of theirs may still be there. No I/O.
+    pub(super) fn has_deleted_ranges(&self) -> bool {
+        self.deleted.newest_of_all() > 0
+    }
+
     /// Takes note that a reader flagged an entry of `primary_key` as obsolete.
     pub(super) fn note_flagged(&self, primary_key: &[u8]) -> Result<()> {
         // If a cut is about to be fixed the count stays too high, until the next sweep.

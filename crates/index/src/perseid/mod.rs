@@ -31,6 +31,7 @@ mod costs;
 mod cursor;
 mod kept;
 mod log_entry;
+mod newest;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -40,6 +41,7 @@ use bolide_base::{Error, Result, SequenceNumber, TreeId};
 use crate::access::Access;
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
+use crate::newest_keys::NewestKeys;
 use crate::query::Order;
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::source::{ReadSource, TreeSource};
@@ -161,6 +163,20 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
         view: &'v S,
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
         Ok(Box::new(PsCandidates::new(self.ready()?, access, order, view)?))
+    }
+
+    fn newest_keys(
+        &self,
+        secondary_key: &[u8],
+        limit: usize,
+        at: SequenceNumber,
+        oldest_in_use: &dyn Fn() -> SequenceNumber,
+        out: &mut NewestKeys,
+    ) -> Result<bool> {
+        match self.kept.get() {
+            Some(kept) => kept.newest_keys(secondary_key, limit, at, oldest_in_use, out),
+            None => Ok(false),
+        }
     }
 
     fn estimate(&self, access: &Access, _view: &S) -> Result<Option<u64>> {

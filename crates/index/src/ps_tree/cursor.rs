@@ -357,6 +357,11 @@ impl PsCursor<'_> {
         self.touched
     }
 
+    /// [`PsTree::stands`] for an entry that this cursor gave.
+    pub(crate) fn stands(&self, place: EntryPlace) -> Result<Option<bool>> {
+        self.tree.stands(&self._pin, place)
+    }
+
     /// [`PsTree::flag_obsolete`] for an entry that this cursor gave.
     ///
     /// # Errors

@@ -15,6 +15,7 @@
 //! * `examine` — collects garbage in the older pages of long chains
 //! * `merge`, `sweep` — back-fills, and collection in the background
 //! * `cursor` — entries of a key or a range, by value or by age
+//! * `newest` — the newest entries of one key
 //! * `inspect` — check, dump, statistics, reclaim
 //! * `key_map` — the SKey layer on its own, for comparisons
 //!
@@ -33,6 +34,7 @@ mod insert;
 mod inspect;
 mod key_map;
 mod merge;
+mod newest;
 mod obsolescence;
 mod pkey;
 mod rewrite;
@@ -52,6 +54,7 @@ pub use inspect::{PsCheck, PsTreeStats};
 #[doc(hidden)]
 pub use key_map::{KeyMap, KeyMapEntry, KeyMapScan};
 pub use merge::PsOlder;
+pub use newest::NewestEntries;
 pub use obsolescence::{KeepAll, Obsolescence};
 pub use pkey::pointer::EntryPlace;
 pub use skey::SkeyStats;

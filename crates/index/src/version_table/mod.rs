@@ -140,6 +140,8 @@ pub struct VersionTable {
     known: AtomicU64,
     /// Held while the number of buckets changes.
     resizing: Mutex<()>,
+    /// How often a key was forgotten.
+    departures: AtomicU64,
     /// The hash and the write of the entry noted last, if its key was new.
     newest: Mutex<Option<(u128, SequenceNumber)>>,
 }
@@ -193,6 +195,7 @@ impl VersionTable {
             keys: AtomicU64::new(region.root(KEYS_SLOT)?),
             known: AtomicU64::new(region.root(KNOWN_SLOT)?),
             resizing: Mutex::new(()),
+            departures: AtomicU64::new(0),
             newest: Mutex::new(None),
             region: region.clone(),
         })
@@ -270,13 +273,44 @@ impl VersionTable {
         if self.keys.load(Ordering::Acquire) == 0 {
             return Ok(Verdict::Current);
         }
+        self.verdict_of(hash_key_wide(self.options.seed, key), sequence, view)
+    }
+
+    /// What stands for a key in [`verdict_of`](Self::verdict_of). Asks the processor for the memory that a verdict
+    /// reads first, so that the verdicts on several keys wait for it together.
+    #[inline]
+    pub fn expect(&self, key: &[u8]) -> u128 {
         let hash = hash_key_wide(self.options.seed, key);
+        let buckets = self.buckets.load(Ordering::Acquire);
+        if buckets > 0 {
+            self.region.prefetch(self.bucket_place(Self::bucket_of(hash, buckets)));
+        }
+        hash
+    }
+
+    /// [`verdict`](Self::verdict) for a key that [`expect`](Self::expect) gave the hash of.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    #[inline]
+    pub fn verdict_of(&self, hash: u128, sequence: SequenceNumber, view: SequenceNumber) -> Result<Verdict> {
         Ok(match self.look(hash)? {
             None => Verdict::Current,
             Some(record) if record.latest == sequence => Verdict::Current,
             Some(record) if record.latest <= view => Verdict::Obsolete,
             Some(_) => Verdict::Unknown,
         })
+    }
+
+    /// How often a key was forgotten since the table was opened.
+    ///
+    /// That a key is not in the table says that its entries are current as long as none was forgotten since the entry was
+    /// read: the entry may have been flagged, or removed, and the key forgotten between the two. So who reads an entry and
+    /// then asks for a verdict takes this number before and after. Where it changed, an entry that still stands in
+    /// its place without a flag is current.
+    #[inline]
+    pub fn departures(&self) -> u64 {
+        self.departures.load(Ordering::Acquire)
     }
 
     /// Forgets all keys whose newest write is at or below `floor`, with their counts: every obsolete entry of a write at
@@ -294,6 +328,8 @@ impl VersionTable {
             let chain = self.lock(writer, bucket)?;
             for (place, _, record) in chain.all()? {
                 if record.latest <= floor {
+                    // Before the key goes: see `departures`.
+                    self.departures.fetch_add(1, Ordering::AcqRel);
                     chain.remove(place)?;
                     self.count_keys(writer, -1)?;
                 }
@@ -406,6 +442,8 @@ impl VersionTable {
         let Some((place, mut record)) = chain.find(hash)? else { return Ok(false) };
         change(&mut record);
         if record.is_settled() && !self.options.every_key {
+            // Before the key goes: see `departures`.
+            self.departures.fetch_add(1, Ordering::AcqRel);
             chain.remove(place)?;
             self.count_keys(writer, -1)?;
         } else {

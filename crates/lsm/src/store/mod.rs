@@ -251,6 +251,11 @@ impl Store {
         self.inner.snapshots.published()
     }
 
+    /// The oldest sequence number at which somebody reads, or may read from now on. Takes a lock.
+    pub fn oldest_in_use(&self) -> SequenceNumber {
+        self.inner.snapshots.oldest()
+    }
+
     /// The settings it was opened with.
     pub fn options(&self) -> &StoreOptions {
         &self.inner.options

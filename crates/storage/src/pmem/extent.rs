@@ -126,6 +126,20 @@ impl ExtentTable {
         Some(unsafe { &*words.add(within_extent(at) / 8) })
     }
 
+    /// Asks the processor for the cache line of the word at `at`, if there is one.
+    #[inline]
+    pub(super) fn prefetch(&self, at: Place) {
+        let Some(word) = self.word(at) else { return };
+        #[cfg(all(target_arch = "x86_64", not(miri), not(bolide_shuttle)))]
+        // SAFETY: a prefetch reads nothing and cannot fault, whatever its address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri), not(bolide_shuttle))))]
+        let _ = word;
+    }
+
     /// The epoch in which the page of `at` was last written; `None` if there is no such page.
     #[inline]
     pub(super) fn epoch(&self, at: Place) -> Option<&AtomicU64> {

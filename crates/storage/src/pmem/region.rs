@@ -289,6 +289,13 @@ impl Region {
         }
     }
 
+    /// Asks the processor for the cache line of the word at `at`, which will be read soon: several such lines then come
+    /// from memory together. Reads nothing, and does nothing for a place that is not there.
+    #[inline]
+    pub fn prefetch(&self, at: Place) {
+        self.table.prefetch(at);
+    }
+
     /// Waits as the latency model says, if there is one.
     #[inline]
     fn delay(&self, at: Place, bytes: usize) {

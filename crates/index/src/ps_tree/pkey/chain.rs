@@ -120,6 +120,29 @@ pub(crate) fn newest_sequence(region: &Region, newest: GroupPointer) -> Result<S
     header.map(EntryHeader::sequence).ok_or_else(|| damage(group, "a group"))
 }
 
+/// Appends the primary key of an entry to `out`.
+#[inline]
+pub(crate) fn append_primary_key(region: &Region, found: &Found, out: &mut Vec<u8>) -> Result<()> {
+    let header = found.header;
+    if header.is_covered() || header.is_overflow() {
+        return append_wrapped_key(region, found, out);
+    }
+    let end = out.len() + header.body_bytes();
+    let words = region.words(found.at + HEADER_BYTES as Place, header.body_bytes())?;
+    out.reserve(8 * words.len());
+    words.iter().for_each(|word| out.extend_from_slice(&word.get().to_le_bytes()));
+    out.truncate(end);
+    Ok(())
+}
+
+/// The same for a key that does not stand alone.
+#[cold]
+fn append_wrapped_key(region: &Region, found: &Found, out: &mut Vec<u8>) -> Result<()> {
+    let mut body = Vec::new();
+    out.extend_from_slice(read_body(region, found, &mut body)?.primary_key);
+    Ok(())
+}
+
 /// Reads the body of an entry into `out`, which is emptied first, and takes it apart.
 #[inline]
 pub(crate) fn read_body<'o>(region: &Region, found: &Found, out: &'o mut Vec<u8>) -> Result<Body<'o>> {

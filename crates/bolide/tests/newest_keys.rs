@@ -1,0 +1,261 @@
+//! Questions for the newest keys of one value take a short cut: it gives what the lookup driver gives.
+#![allow(clippy::disallowed_methods, reason = "a test of threads starts some")]
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bolide::storage::SimRng;
+use bolide::{Answers, Collection, CollectionOptions, Components, Db, FindOptions, Options, Query, Result};
+use bolide_base::{SequenceNumber, TreeId};
+use bolide_index::{
+    Access, CandidateCursor, CheckedTable, IndexCheck, IndexSpec, IndexWrites, IndexedRecord, NewestKeys,
+    Order, SecondaryIndex, Validator,
+};
+use bolide_lsm::{ReadView, TreeView};
+
+fn options() -> Options {
+    Options::default().memtable_bytes(16 << 10).background_threads(0)
+}
+
+fn collection(db: &Db, kind: &str) -> Collection {
+    let made = CollectionOptions::json().index(format!("group:{kind}").parse().unwrap());
+    db.create_collection("c", made).unwrap()
+}
+
+fn record(group: u64) -> Vec<u8> {
+    format!(r#"{{"group":{group},"pad":"{}"}}"#, "x".repeat(40)).into_bytes()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:05}").into_bytes()
+}
+
+fn newest(group: u64, limit: usize) -> Query {
+    Query::new().eq("group", group).limit(limit).keys_only()
+}
+
+/// What is answered, and what is told of it whoever answered.
+fn told(answers: &Answers) -> impl PartialEq + std::fmt::Debug + use<> {
+    let explain = answers.explain();
+    let rows: Vec<_> = answers.iter().map(|answer| (answer.key.clone(), answer.sequence)).collect();
+    let names = (explain.index.clone(), explain.access, explain.validation);
+    let how = (explain.streamed, explain.passes, explain.answers);
+    (rows, answers.next_token().cloned(), names, how, answers.count())
+}
+
+#[test]
+fn the_short_cut_gives_what_the_driver_gives() {
+    for seed in 0..12 {
+        let mut rng = SimRng::new(seed);
+        let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+        let kind = ["ps-tree", "ps-tree:page_bytes=512", "ps-tree:include=pad", "ps-tree:skey=trie"];
+        let c = collection(&db, kind[seed as usize % 4]);
+        let mut snapshots = vec![db.snapshot()];
+        for step in 0..600 {
+            match rng.below(100) {
+                0..85 => c.put(&key(rng.below(120)), &record(rng.below(6))).unwrap(),
+                85..95 => c.delete(&key(rng.below(120))).unwrap(),
+                95 if seed % 3 == 0 => {
+                    let first = rng.below(120);
+                    c.delete_range(key(first)..key(first + 4)).unwrap();
+                }
+                96 => c.put(&key(rng.below(120)), br#"{"other":1}"#).unwrap(),
+                97 => snapshots.push(db.snapshot()),
+                98 => drop(snapshots.swap_remove(rng.below(snapshots.len() as u64) as usize)),
+                _ => db.flush().unwrap(),
+            }
+            if snapshots.is_empty() {
+                snapshots.push(db.snapshot());
+            }
+            let query = newest(rng.below(7), 1 + rng.below(40) as usize);
+            let at = &snapshots[rng.below(snapshots.len() as u64) as usize];
+            for options in [FindOptions::default(), FindOptions::default().snapshot(at)] {
+                let short = c.find_with(&query, &options).unwrap();
+                let mut lent = Vec::new();
+                c.visit(&query, &options, |answer| {
+                    lent.push((answer.key.to_vec(), answer.sequence));
+                    Ok(ControlFlow::Continue(()))
+                })
+                .unwrap();
+                // A clock is what the short cut has no time for.
+                let long = c.find_with(&query, &options.measure(true)).unwrap();
+                assert_eq!(told(&short), told(&long), "seed {seed}, step {step}, {query:?}");
+                let long: Vec<_> = long.iter().map(|answer| (answer.key.clone(), answer.sequence)).collect();
+                assert_eq!(lent, long, "seed {seed}, step {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_of_the_short_cut_follow_each_other() {
+    let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+    let c = collection(&db, "ps-tree");
+    (0..25).for_each(|number| c.put(&key(number), &record(1)).unwrap());
+    let mut query = newest(1, 10);
+    let mut keys = Vec::new();
+    loop {
+        let page = c.find(&query).unwrap();
+        let next = page.next_token().cloned();
+        keys.extend(page.into_iter().map(|answer| answer.key));
+        match next {
+            Some(token) => query = newest(1, 10).after(token),
+            None => break,
+        }
+    }
+    assert_eq!(keys, (0..25).rev().map(key).collect::<Vec<_>>());
+    // The receiver stops: the next page starts behind what it took.
+    let mut taken = 0;
+    let explain = c
+        .find_each(&newest(1, 10), &FindOptions::default(), |_| {
+            taken += 1;
+            Ok(if taken == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })
+        .unwrap();
+    assert_eq!((taken, explain.answers), (3, 3));
+    let rest = c.find(&newest(1, 2).after(explain.next.unwrap())).unwrap();
+    assert_eq!(rest.iter().map(|answer| answer.key.clone()).collect::<Vec<_>>(), [key(21), key(20)]);
+}
+
+#[test]
+fn a_key_that_is_forgotten_while_a_question_runs_is_not_taken_for_current() {
+    let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+    let c = collection(&db, "ps-tree");
+    c.put(b"moved", &record(1)).unwrap();
+    c.put(b"stays", &record(2)).unwrap();
+    c.put(b"moved", &record(3)).unwrap();
+    // Newest first over a range, the entries of all its values are looked at before the first answer. Then another
+    // question flags the old entry, and the version table forgets the key.
+    let mut keys = Vec::new();
+    let range = Query::new().range("group", 1..=3).keys_only().using_index("group");
+    c.find_each(&range, &FindOptions::default(), |answer| {
+        keys.push(answer.key);
+        let old = c.find(&newest(1, 10))?;
+        assert!(old.is_empty());
+        Ok(ControlFlow::Continue(()))
+    })
+    .unwrap();
+    assert_eq!(keys, [b"moved", b"stays"]);
+}
+
+#[test]
+fn questions_may_be_asked_while_answers_are_lent() {
+    let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+    let c = collection(&db, "ps-tree");
+    (0..9).for_each(|number| c.put(&key(number), &record(number % 3)).unwrap());
+    let mut keys = Vec::new();
+    c.visit(&newest(0, 3), &FindOptions::default(), |outer| {
+        keys.push(outer.key.to_vec());
+        keys.extend(c.find(&newest(1, 1))?.into_iter().map(|inner| inner.key));
+        Ok(ControlFlow::Continue(()))
+    })
+    .unwrap();
+    assert_eq!(keys, [key(6), key(7), key(3), key(7), key(0), key(7)]);
+}
+
+/// Records are put again and again under the value that they have: at every moment the value has all of them, once each.
+#[test]
+fn readers_beside_a_writer_see_one_moment() {
+    const RECORDS: u64 = 400;
+    let db =
+        Db::open_with("db", Options::default().memtable_bytes(64 << 10), Components::in_memory()).unwrap();
+    let c = collection(&db, "ps-tree:page_bytes=512");
+    (0..RECORDS).for_each(|number| c.put(&key(number), &record(7)).unwrap());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let query = newest(7, RECORDS as usize + 10);
+                while !done.load(Ordering::Relaxed) {
+                    let answers = c.find(&query).unwrap();
+                    assert!(answers.windows(2).all(|pair| pair[0].sequence > pair[1].sequence));
+                    let mut keys: Vec<_> = answers.iter().map(|answer| &answer.key).collect();
+                    keys.sort();
+                    assert!(
+                        keys.iter().copied().eq((0..RECORDS).map(key).collect::<Vec<_>>().iter()),
+                        "{keys:?}"
+                    );
+                }
+            });
+        }
+        let mut rng = SimRng::new(5);
+        for _ in 0..8_000 {
+            c.put(&key(rng.below(RECORDS)), &record(7)).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+/// An index during whose first short cut, after the moment was chosen, a record is put again and its old entry is flagged.
+#[derive(Debug)]
+struct Overtaken {
+    inner: Arc<dyn SecondaryIndex<ReadView>>,
+    collection: Arc<OnceLock<Collection>>,
+    happened: AtomicBool,
+}
+
+impl SecondaryIndex<ReadView> for Overtaken {
+    fn newest_keys(
+        &self,
+        secondary_key: &[u8],
+        limit: usize,
+        at: SequenceNumber,
+        oldest_in_use: &dyn Fn() -> SequenceNumber,
+        out: &mut NewestKeys,
+    ) -> Result<bool> {
+        if let (Some(collection), false) = (self.collection.get(), self.happened.swap(true, Ordering::SeqCst))
+        {
+            collection.put(&key(3), &record(7))?;
+            assert_eq!(collection.find(&newest(7, 99))?.explain().ps_tree.flagged, 1);
+        }
+        self.inner.newest_keys(secondary_key, limit, at, oldest_in_use, out)
+    }
+
+    fn spec(&self) -> &IndexSpec {
+        self.inner.spec()
+    }
+
+    fn trees(&self) -> &[TreeId] {
+        self.inner.trees()
+    }
+
+    fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
+        self.inner.derive(record, key, out)
+    }
+
+    fn candidates<'v>(
+        &'v self,
+        access: &'v Access,
+        order: Order,
+        view: &'v ReadView,
+    ) -> Result<Box<dyn CandidateCursor + 'v>> {
+        self.inner.candidates(access, order, view)
+    }
+
+    fn validator(&self) -> &dyn Validator<TreeView> {
+        self.inner.validator()
+    }
+
+    fn check(&self, view: &ReadView, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {
+        self.inner.check(view, table, report)
+    }
+}
+
+#[test]
+fn a_question_that_is_overtaken_is_asked_again() {
+    let collection = Arc::new(OnceLock::new());
+    let shared = collection.clone();
+    let wrapper = move |inner, _| -> Arc<dyn SecondaryIndex<ReadView>> {
+        Arc::new(Overtaken { inner, collection: shared.clone(), happened: AtomicBool::new(false) })
+    };
+    let components = Components::in_memory().index_wrapper(Arc::new(wrapper));
+    let db = Db::open_with("db", options(), components).unwrap();
+    let c = self::collection(&db, "ps-tree");
+    (0..9).for_each(|number| c.put(&key(number), &record(7)).unwrap());
+    let _ = collection.set(c.clone());
+    // At the moment that was chosen first the old entry is gone, and the new one not to be seen yet.
+    let keys: Vec<_> = c.find(&newest(7, 99)).unwrap().into_iter().map(|answer| answer.key).collect();
+    assert_eq!(keys, [3, 8, 7, 6, 5, 4, 2, 1, 0].map(key));
+    drop((c, db));
+}

@@ -1,0 +1,157 @@
+//! The newest records of one secondary key, told by an index alone.
+//!
+//! Where nothing but the index has to be asked, the way of a candidate through the [driver](crate::lookup) costs more
+//! than finding it. An index that can offers a short cut, [`SecondaryIndex::newest_keys`]; it gives what the driver would
+//! give, or declines.
+//!
+//! [`SecondaryIndex::newest_keys`]: crate::SecondaryIndex::newest_keys
+
+use std::sync::Arc;
+
+use bolide_base::SequenceNumber;
+
+use crate::cursor_token::CursorToken;
+use crate::explain::Explain;
+use crate::path::AttributePath;
+use crate::perseid::PsCosts;
+use crate::ps_tree::EntryPlace;
+use crate::query::{Order, Projection, Query};
+
+/// The newest current records of one secondary key, with memory that is used again.
+#[derive(Debug, Default)]
+pub struct NewestKeys {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) found: Vec<FoundKey>,
+    /// Entries that wait for their verdicts.
+    pub(crate) waiting: Vec<WaitingKey>,
+    pub(crate) costs: PsCosts,
+}
+
+/// A current record. Its key is a part of [`NewestKeys::bytes`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FoundKey {
+    pub(crate) sequence: SequenceNumber,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// An entry, and what its record's key is known by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitingKey {
+    pub(crate) key: FoundKey,
+    pub(crate) place: EntryPlace,
+    pub(crate) hash: u128,
+}
+
+impl NewestKeys {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// Sequence number and key of each, newest first.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (SequenceNumber, &[u8])> {
+        self.found
+            .iter()
+            .map(|found| (found.sequence, self.bytes.get(found.start..found.end).unwrap_or_default()))
+    }
+
+    /// What they cost.
+    pub fn costs(&self) -> PsCosts {
+        self.costs
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.found.clear();
+        self.waiting.clear();
+        self.costs = PsCosts::default();
+    }
+}
+
+/// The most records that a short cut is taken for: they are held in memory.
+const MOST: usize = 1_024;
+
+/// A question that [`SecondaryIndex::newest_keys`](crate::SecondaryIndex::newest_keys) may answer.
+#[derive(Debug, Clone, Copy)]
+pub struct NewestQuestion<'q> {
+    /// The attribute.
+    pub path: &'q AttributePath,
+    /// Its value, encoded: the secondary key of an index over this attribute alone.
+    pub value: &'q [u8],
+    /// How many records are wanted; at least one.
+    pub limit: usize,
+}
+
+impl Query {
+    /// What it asks, if that is nothing but the keys of the newest few records with one value of one attribute.
+    pub fn newest_of_value(&self) -> Option<NewestQuestion<'_>> {
+        let [predicate] = self.predicates() else { return None };
+        let limit = self.answer_limit().filter(|limit| (1..=MOST).contains(limit))?;
+        // Where all values are equal, only recency is left to order by.
+        let is_plain = predicate.is_equal()
+            && self.projection() == Projection::Keys
+            && self.answer_order() != Order::Oldest
+            && self.token().is_none()
+            && self.check().is_ok();
+        let value = &predicate.encoded_range().low;
+        is_plain.then_some(NewestQuestion { path: predicate.path(), value, limit })
+    }
+}
+
+/// What is told of a question that an index answered alone.
+#[derive(Debug, Clone)]
+pub struct NewestTold {
+    /// The name of the index.
+    pub index: Arc<str>,
+    /// Its kind.
+    pub access: &'static str,
+    /// How it validates.
+    pub validation: &'static str,
+    /// Entries that it found current.
+    pub current: u64,
+    /// Records that were given.
+    pub answers: u64,
+    /// What it read.
+    pub costs: PsCosts,
+    /// Where a further query goes on.
+    pub next: Option<CursorToken>,
+}
+
+impl NewestTold {
+    /// What the driver would say.
+    pub fn explain(&self) -> Explain {
+        Explain {
+            index: Some(self.index.as_ref().to_owned()),
+            access: self.access,
+            validation: self.validation,
+            streamed: true,
+            passes: 1,
+            candidates: self.current,
+            current: self.current,
+            answers: self.answers,
+            ps_tree: self.costs,
+            next: self.next.clone(),
+            ..Explain::default()
+        }
+    }
+}
+
+impl CursorToken {
+    /// Goes on behind the record written at `sequence`, of a query in the order of recency; at the `snapshot`, if the
+    /// query was asked at one.
+    pub fn behind(query: &Query, snapshot: Option<SequenceNumber>, sequence: SequenceNumber) -> Self {
+        Self { query: query.fingerprint(), snapshot, sequence, value: Vec::new() }
+    }
+}

@@ -1,0 +1,103 @@
+//! Reading the newest entries of one key, with no memory of one's own.
+
+use std::fmt;
+
+use bolide_base::{Result, SequenceNumber};
+use bolide_storage::pmem::Pin;
+
+use super::PsTree;
+use super::cursor::{PsFlag, PsTouched};
+use super::pkey::chain::{self, ChainReader};
+use super::pkey::entry::EntryHeader;
+use super::pkey::page;
+use super::pkey::pointer::EntryPlace;
+
+/// The entries of one key, newest first; made by [`PsTree::newest_entries`]. It pins the region while it lives, and
+/// leaves out what a [cursor](PsTree::cursor) leaves out.
+pub struct NewestEntries<'t> {
+    tree: &'t PsTree,
+    pin: Pin<'t>,
+    snapshot: SequenceNumber,
+    chain: Option<ChainReader>,
+    touched: PsTouched,
+}
+
+impl fmt::Debug for NewestEntries<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewestEntries").field("snapshot", &self.snapshot).finish_non_exhaustive()
+    }
+}
+
+impl PsTree {
+    /// The entries of `key` at or below `snapshot`. Reads the nodes above the key and nothing of its entries.
+    ///
+    /// # Errors
+    /// `Corruption` from the region.
+    pub fn newest_entries(&self, key: &[u8], snapshot: SequenceNumber) -> Result<NewestEntries<'_>> {
+        let pin = self.region.pin();
+        let mut entries =
+            NewestEntries { tree: self, pin, snapshot, chain: None, touched: PsTouched::default() };
+        if let Some(record) = self.skeys.find(&self.region, key)?
+            && let Some(newest) = self.newest_group(record)?
+        {
+            entries.touched.keys = 1;
+            entries.chain = Some(ChainReader::new(&self.region, newest, self.sizes.page_bytes)?);
+        }
+        Ok(entries)
+    }
+
+    /// Whether an entry is where it was, without a flag: false once it was flagged, `None` once its page was replaced.
+    /// `_pin` has been held since the entry's place was read.
+    ///
+    /// # Errors
+    /// `Corruption` from the region.
+    pub(crate) fn stands(&self, _pin: &Pin<'_>, place: EntryPlace) -> Result<Option<bool>> {
+        let header = EntryHeader::parse(self.region.load_acquire(place.at())?);
+        if header.is_none_or(EntryHeader::is_obsolete) {
+            return Ok(Some(false));
+        }
+        Ok((!page::read_header(&self.region, place.page())?.retired).then_some(true))
+    }
+}
+
+impl NewestEntries<'_> {
+    /// The sequence number and the place of the next entry; its primary key is appended to `out`.
+    ///
+    /// # Errors
+    /// `Corruption` from the region.
+    #[inline]
+    pub fn next_entry(&mut self, out: &mut Vec<u8>) -> Result<Option<(SequenceNumber, EntryPlace)>> {
+        let Some(chain) = &mut self.chain else { return Ok(None) };
+        let region = &self.tree.region;
+        while let Some(found) = chain.next(region)? {
+            self.touched.entries += 1;
+            if found.header.sequence() <= self.snapshot && !found.header.is_obsolete() {
+                chain::append_primary_key(region, &found, out)?;
+                return Ok(Some((found.header.sequence(), found.place)));
+            }
+        }
+        let (groups, pages) = chain.touched();
+        self.touched.groups += u64::from(groups);
+        self.touched.pages += u64::from(pages);
+        self.chain = None;
+        Ok(None)
+    }
+
+    /// What was read so far; of a key that is not finished, its entries alone.
+    pub fn touched(&self) -> PsTouched {
+        self.touched
+    }
+
+    /// [`PsTree::flag_obsolete`] for an entry that came from here.
+    ///
+    /// # Errors
+    /// `Corruption` from the region.
+    pub fn flag_obsolete(&self, place: EntryPlace) -> Result<PsFlag> {
+        self.tree.flag_obsolete(&self.pin, place)
+    }
+
+    /// [`PsTree::stands`] for an entry that came from here.
+    pub(crate) fn stands(&self, place: EntryPlace) -> Result<Option<bool>> {
+        self.tree.stands(&self.pin, place)
+    }
+}
