@@ -14,6 +14,7 @@ found there, and why it is not so here. All data is in the JSON files beside the
 ```sh
 cargo run --release -p bolide-bench -- figure list    # what there is
 cargo run --release -p bolide-bench -- figure all --questions 200 --out docs/figures    # measure, draw, check
+cargo run --release -p bolide-bench -- figure perseid-all --out docs/figures    # those of one paper
 cargo run --release -p bolide-bench -- figure page --out docs/figures    # print this page
 ```
 
@@ -22,6 +23,13 @@ small with them, so that nearly all records and index entries lie in files, as i
 therefore not those of a database as shipped: those are in [PERFORMANCE.md](PERFORMANCE.md). Times are CPU times, since other
 programs ran beside; compare them within one figure. File accesses are calls that read or write a file, counted by
 what the thread worked for; whether the operating system had the page in memory makes no difference to them.
+
+The figures of Perseid need a machine on which nothing else runs: where several threads work, where records are fetched in
+parallel and where a database opens, time is that of the clock. The load average at the beginning of each figure stands among its
+settings. The memory of regions is ordinary memory; panels with delays model a slower one, and `--pm-read-nanos` and
+`--pm-write-nanos` set what 256 bytes take. *PS-Tree*, *composite* and *log* are indexes alone, without a database, all validated
+by the same kind of version table; *LSM* is a composite index of a database, validated by a tree of primary keys. They are in
+`crates/bench/src/pm_baselines`, where a test holds each to a model.
 ";
 
 /// The page for `reports`, whose charts are below `charts`.

@@ -34,11 +34,10 @@ impl Structure for PsStructure {
     }
 
     fn walk(&self, bounds: PsBounds<'_>, visitor: &mut dyn Visitor) -> Result<()> {
-        let order = match bounds {
-            PsBounds::One(_) => Order::Newest,
-            PsBounds::Range { .. } => Order::Value,
-        };
-        let mut cursor = self.tree.cursor(bounds, order, MAX_SEQUENCE)?;
+        if let PsBounds::One(key) = bounds {
+            return self.walk_key(key, visitor);
+        }
+        let mut cursor = self.tree.cursor(bounds, Order::Value, MAX_SEQUENCE)?;
         loop {
             let Some(found) = cursor.next_entry()? else { return Ok(()) };
             let (place, sequence) = (found.place, found.sequence);
@@ -54,5 +53,26 @@ impl Structure for PsStructure {
                 }
             }
         }
+    }
+}
+
+impl PsStructure {
+    /// Shows the entries of one key.
+    fn walk_key(&self, secondary_key: &[u8], visitor: &mut dyn Visitor) -> Result<()> {
+        let mut entries = self.tree.newest_entries(secondary_key, MAX_SEQUENCE)?;
+        let mut primary_key = Vec::with_capacity(16);
+        while let Some((sequence, place)) = entries.next_entry(&mut primary_key)? {
+            match visitor.entry(Entry { secondary_key, primary_key: &primary_key, sequence })? {
+                Step::Next => {}
+                Step::NextKey | Step::Stop => break,
+                Step::Flag => {
+                    if entries.flag_obsolete(place)? == PsFlag::Won {
+                        visitor.flagged()?;
+                    }
+                }
+            }
+            primary_key.clear();
+        }
+        Ok(())
     }
 }

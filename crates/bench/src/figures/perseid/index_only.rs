@@ -98,6 +98,8 @@ pub struct Took {
 #[derive(Debug, Clone, Default)]
 pub struct Measured {
     took: Vec<(Workload, &'static str, Took)>,
+    /// A put without an index, files on disk.
+    bare: Vec<(Workload, f64)>,
     /// Under delays of the memory, uniform upserts.
     modelled: Vec<(&'static str, Took)>,
 }
@@ -107,6 +109,11 @@ impl Measured {
     pub fn of(&self, subject: Subject, workload: Workload) -> Took {
         let found = self.took.iter().find(|(of, name, _)| *of == workload && *name == subject.name);
         found.map(|(.., took)| *took).unwrap_or_default()
+    }
+
+    /// CPU microseconds of a put without an index: log and table, background threads included.
+    pub fn bare(&self, workload: Workload) -> f64 {
+        self.bare.iter().find(|(of, _)| *of == workload).map_or(0.0, |(_, micros)| *micros)
     }
 
     /// What `subject` took under delays of the memory; `None` if that was not measured.
@@ -138,6 +145,7 @@ pub fn measured(scale: &Scale) -> Result<Measured> {
         let run = Run { scale, draws: Draws::new(workload, records(scale), scale.seed) };
         let writes = run.draws.writes();
         let bare = [run.bare_put(&writes, false)?, run.bare_put(&writes, true)?];
+        measured.bare.push((workload, bare[0]));
         for subject in SUBJECTS {
             eprintln!("  {}, {}", workload.name(), subject.name);
             let took = match subject.make {

@@ -28,13 +28,14 @@ pub(super) fn figure_6(scale: &Scale) -> Result<FigureReport> {
     ));
     let stages = IN_REGIONS.map(|subject| {
         let took = measured.of(subject, Workload::Uniform);
-        (subject.name, vec![took.put - took.put_validation, took.put_validation])
+        let bare = measured.bare(Workload::Uniform);
+        (subject.name, vec![took.put - took.put_validation, took.put_validation, bare])
     });
     report.panels.push(bars(
-        "A put by stage, uniform upserts",
+        "A put by stage, uniform upserts; log and table of a record that has nothing else",
         "CPU µs",
         false,
-        &["index", "version table"],
+        &["index", "version table", "log and table"],
         stages,
     ));
     if let Some(model) = latency(scale) {
