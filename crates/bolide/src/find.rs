@@ -201,11 +201,24 @@ pub struct FindOptions {
     pub measure: bool,
     /// See [`collect_bytes`](Self::collect_bytes()).
     pub collect_bytes: usize,
+    /// See [`fetch_threads`](Self::fetch_threads()).
+    pub fetch_threads: Option<usize>,
+    /// See [`fetch_shared_from`](Self::fetch_shared_from()).
+    pub fetch_shared_from: Option<usize>,
+    /// See [`fetch_by_sequence`](Self::fetch_by_sequence()).
+    pub fetch_by_sequence: Option<bool>,
 }
 
 impl Default for FindOptions {
     fn default() -> Self {
-        Self { snapshot: None, measure: false, collect_bytes: LookupOptions::default().collect_bytes }
+        Self {
+            snapshot: None,
+            measure: false,
+            collect_bytes: LookupOptions::default().collect_bytes,
+            fetch_threads: None,
+            fetch_shared_from: None,
+            fetch_by_sequence: None,
+        }
     }
 }
 
@@ -243,6 +256,42 @@ impl FindOptions {
     #[must_use]
     pub fn collect_bytes(mut self, bytes: usize) -> Self {
         self.collect_bytes = bytes;
+        self
+    }
+
+    /// Threads that fetch the records of this query together. Default: as
+    /// [`Options::fetch_threads`](crate::Options::fetch_threads()) says.
+    ///
+    /// ```
+    /// assert_eq!(bolide::FindOptions::default().fetch_threads(1).fetch_threads, Some(1));
+    /// ```
+    #[must_use]
+    pub fn fetch_threads(mut self, threads: usize) -> Self {
+        self.fetch_threads = Some(threads);
+        self
+    }
+
+    /// Records from which on several threads share them. Default: as
+    /// [`Options::fetch_shared_from`](crate::Options::fetch_shared_from()) says.
+    ///
+    /// ```
+    /// assert_eq!(bolide::FindOptions::default().fetch_shared_from(500).fetch_shared_from, Some(500));
+    /// ```
+    #[must_use]
+    pub fn fetch_shared_from(mut self, records: usize) -> Self {
+        self.fetch_shared_from = Some(records);
+        self
+    }
+
+    /// Whether records are looked for by their sequence numbers. Default: as
+    /// [`Options::fetch_by_sequence`](crate::Options::fetch_by_sequence()) says.
+    ///
+    /// ```
+    /// assert_eq!(bolide::FindOptions::default().fetch_by_sequence(false).fetch_by_sequence, Some(false));
+    /// ```
+    #[must_use]
+    pub fn fetch_by_sequence(mut self, by_sequence: bool) -> Self {
+        self.fetch_by_sequence = Some(by_sequence);
         self
     }
 }
@@ -438,6 +487,7 @@ impl Collection {
         let mut lookup_options = LookupOptions::default();
         lookup_options.collect_bytes = options.collect_bytes;
         lookup_options.held = options.snapshot.is_some();
+        lookup_options.fetch = self.handle.engine.fetching.options(options);
         if options.measure {
             lookup_options.clock = Some(&clock);
         }

@@ -12,6 +12,7 @@ use bolide_table::BlockCache;
 use parking_lot::{Mutex, RwLock};
 
 use crate::components::Components;
+use crate::fetching::Fetching;
 use crate::repairs::Repairs;
 use crate::schema::{CollectionState, Schema};
 
@@ -20,6 +21,8 @@ static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// The store with its collections. Background threads that build indexes share it too.
 pub(crate) struct Engine {
+    /// Before the store: its threads end before the store closes.
+    pub(crate) fetching: Fetching,
     pub(crate) store: Store,
     /// Unique among the databases of the process.
     pub(crate) id: u64,

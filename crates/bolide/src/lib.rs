@@ -84,6 +84,7 @@ mod collection;
 mod components;
 mod db;
 mod embedded;
+mod fetching;
 mod find;
 mod find_newest;
 mod handle;
@@ -114,8 +115,8 @@ pub use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber};
 pub use bolide_index::advisor;
 pub use bolide_index::{
     Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
-    EmbeddedCosts, EmbeddedFigures, Explain, IndexCheck, IndexKind, IndexSpec, JsonExtractor, Maintenance,
-    Order, Predicate, Projection, Query, Slot, Value, ValueRange,
+    EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, IndexCheck, IndexKind, IndexSpec,
+    JsonExtractor, Maintenance, Order, Predicate, Projection, Query, Slot, Value, ValueRange,
 };
 pub use bolide_lsm::store::{LevelStats, StoreVerification, WriteCounters};
 pub use bolide_lsm::{Layout, SyncMode};

@@ -28,6 +28,7 @@ use crate::catalog::{
 };
 use crate::components::Components;
 use crate::embedded::Owner;
+use crate::fetching::Fetching;
 use crate::handle::{Engine, Handle};
 use crate::index_build::options::BuildOptions;
 use crate::index_build::{self, Job};
@@ -70,6 +71,7 @@ pub(crate) fn open(
     }
     store.start();
     let engine = Arc::new(Engine {
+        fetching: Fetching::new(&options, &components.runtime),
         store,
         id,
         path: path.to_owned(),

@@ -5,7 +5,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use bolide_index::IndexSpec;
+use bolide_index::{FetchOptions, IndexSpec};
 use bolide_lsm::{Layout, StoreOptions, SyncMode, TreeOptions};
 use bolide_table::Compression;
 
@@ -48,6 +48,12 @@ pub struct Options {
     pub max_open_files: usize,
     /// See [`manifest_bytes`](Self::manifest_bytes()).
     pub manifest_bytes: u64,
+    /// See [`fetch_threads`](Self::fetch_threads()).
+    pub fetch_threads: usize,
+    /// See [`fetch_shared_from`](Self::fetch_shared_from()).
+    pub fetch_shared_from: usize,
+    /// See [`fetch_by_sequence`](Self::fetch_by_sequence()).
+    pub fetch_by_sequence: bool,
 }
 
 impl Default for Options {
@@ -63,6 +69,9 @@ impl Default for Options {
             background_threads: store.background_threads,
             max_open_files: store.max_open_files,
             manifest_bytes: store.manifest_bytes,
+            fetch_threads: 0,
+            fetch_shared_from: FetchOptions::default().shared_from,
+            fetch_by_sequence: true,
         }
     }
 }
@@ -184,6 +193,45 @@ impl Options {
     #[must_use]
     pub fn manifest_bytes(mut self, bytes: u64) -> Self {
         self.manifest_bytes = bytes;
+        self
+    }
+
+    /// Threads that fetch the records of one query together, the caller's included: each takes the next few records from a
+    /// shared queue (Perseid §4.4.2). Default: 0, which means as many as the machine runs at once, at most four. With
+    /// 1 the caller fetches alone, as it does anyway for [few records](Self::fetch_shared_from()). The threads beside
+    /// the caller's are started when they are first wanted, shared by all queries, and 64 at most.
+    ///
+    /// ```
+    /// assert_eq!(bolide::Options::default().fetch_threads(1).fetch_threads, 1);
+    /// ```
+    #[must_use]
+    pub fn fetch_threads(mut self, threads: usize) -> Self {
+        self.fetch_threads = threads;
+        self
+    }
+
+    /// Records that a query must have to fetch for several threads to share them; an eighth of that where the first of them had
+    /// to be read from files. Default: 64. Fewer are fetched sooner than threads wake up. Raise it where
+    /// many queries run at once anyway.
+    ///
+    /// ```
+    /// assert_eq!(bolide::Options::default().fetch_shared_from(500).fetch_shared_from, 500);
+    /// ```
+    #[must_use]
+    pub fn fetch_shared_from(mut self, records: usize) -> Self {
+        self.fetch_shared_from = records;
+        self
+    }
+
+    /// Whether records are looked for only in those memtables and sstables whose range of sequence numbers can matter, as
+    /// the sequence number of each is known from the index (Perseid §4.4.1). Default: true. Turn it off to compare.
+    ///
+    /// ```
+    /// assert!(!bolide::Options::default().fetch_by_sequence(false).fetch_by_sequence);
+    /// ```
+    #[must_use]
+    pub fn fetch_by_sequence(mut self, by_sequence: bool) -> Self {
+        self.fetch_by_sequence = by_sequence;
         self
     }
 }

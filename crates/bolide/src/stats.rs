@@ -1,7 +1,7 @@
 //! Figures about an open database.
 
 use bolide_base::SequenceNumber;
-use bolide_index::EmbeddedFigures;
+use bolide_index::{EmbeddedFigures, FetchPoolStats};
 use bolide_lsm::Layout;
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
 use bolide_table::BlockCacheStats;
@@ -30,6 +30,8 @@ pub struct DbStats {
     pub log_segment_bytes: u64,
     /// Finished log segments that some memtable still needs.
     pub old_log_segments: usize,
+    /// What the threads that help queries to fetch records did since it was opened.
+    pub fetch: FetchPoolStats,
 }
 
 impl DbStats {
@@ -197,5 +199,6 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
         views: store.views,
         log_segment_bytes: store.log_segment_bytes,
         old_log_segments: store.old_log_segments,
+        fetch: engine.fetching.stats(),
     }
 }

@@ -6,6 +6,7 @@ use bolide_table::ReadCounters;
 
 use crate::cursor_token::CursorToken;
 use crate::embedded::EmbeddedCosts;
+use crate::lookup::FetchCosts;
 use crate::perseid::PsCosts;
 
 /// A way to answer a query that was considered.
@@ -76,6 +77,8 @@ pub struct Explain {
     pub record_bytes: u64,
     /// Records that did not have to be fetched: the index had read them itself, as an embedded one does.
     pub records_in_hand: u64,
+    /// How records were fetched.
+    pub fetch: FetchCosts,
     /// What an embedded index read and passed over.
     pub embedded: EmbeddedCosts,
     /// What an index of kind `ps-tree` read.
@@ -85,7 +88,7 @@ pub struct Explain {
     /// Where a further query may go on: set where answers may follow that were not given, because of the
     /// limit or because the receiver stopped.
     pub next: Option<CursorToken>,
-    /// What the thread read from sstables for the query.
+    /// What was read from sstables for the query, by all threads that worked for it.
     pub reads: ReadCounters,
     /// Nanoseconds spent choosing the plan. Measured only with a clock, as the next four.
     pub plan_nanos: u64,
@@ -157,7 +160,14 @@ impl fmt::Display for Explain {
             "filters       {} Bloom checks, {} negative; {} zone map checks, {} negative",
             reads.bloom_checks, reads.bloom_negatives, reads.zone_checks, reads.zone_negatives
         )?;
-        writeln!(f, "skipped       {} sstables by sequence range", reads.tables_skipped)?;
+        if self.records_fetched > 0 || self.fetch != FetchCosts::default() {
+            self.fetch.fmt(f)?;
+        }
+        writeln!(
+            f,
+            "skipped       {} sstables and {} memtables by sequence range, {} filters",
+            reads.tables_skipped, reads.memtables_skipped, reads.filters_skipped
+        )?;
         if self.embedded != EmbeddedCosts::default() {
             self.embedded.fmt(f)?;
         }

@@ -53,7 +53,7 @@ pub use embedded::{EmbeddedCollectors, EmbeddedCosts, EmbeddedFigures, EmbeddedI
 pub use explain::{Alternative, Explain};
 pub use extractor::AttributeExtractor;
 pub use json::JsonExtractor;
-pub use lookup::{Lookup, LookupOptions, Row};
+pub use lookup::{FetchCosts, FetchOptions, FetchPool, FetchPoolStats, Lookup, LookupOptions, Row};
 pub use newest_keys::{NewestKeys, NewestQuestion, NewestTold};
 pub use path::AttributePath;
 pub use perseid::PsTreeIndex;

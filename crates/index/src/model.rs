@@ -41,7 +41,7 @@ pub(crate) struct ModelView {
     sequence: SequenceNumber,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ModelTree {
     view: ModelView,
     tree: TreeId,
@@ -87,6 +87,11 @@ impl ReadSource for ModelView {
 }
 
 impl ModelTree {
+    /// How many views, trees and cursors share the data.
+    pub(crate) fn handles(&self) -> usize {
+        Arc::strong_count(&self.view.data)
+    }
+
     fn visible(&self, low: &[u8], end: Option<&[u8]>) -> Vec<(Vec<u8>, SequenceNumber, Vec<u8>)> {
         let data = self.view.data.read().unwrap();
         data.trees

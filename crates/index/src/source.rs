@@ -6,12 +6,12 @@
 use std::ops::Deref;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
-use bolide_lsm::store::{FoundInRun, Lite};
+use bolide_lsm::store::{FoundInRun, KnownWrite, Lite};
 
 /// All trees at one sequence number.
 pub trait ReadSource: Send + Sync {
-    /// One of its trees.
-    type Tree: TreeSource;
+    /// One of its trees. Threads that help to fetch records get clones of it.
+    type Tree: TreeSource + Clone + Send + Sync + 'static;
 
     /// The tree with this id, for many reads in a row.
     ///
@@ -31,7 +31,7 @@ pub trait ReadSource: Send + Sync {
 /// All methods may fail with `Corruption` or `Io` from the files below.
 pub trait TreeSource {
     /// A value, pinned rather than copied.
-    type Value: Deref<Target = [u8]> + for<'b> From<&'b [u8]>;
+    type Value: Deref<Target = [u8]> + for<'b> From<&'b [u8]> + Send;
     /// Walks over the entries.
     type Cursor: EntryCursor + Send;
     /// Walks over the operands of merges.
@@ -71,6 +71,28 @@ pub trait TreeSource {
             out.push(self.newest_sequence(key)?);
         }
         Ok(())
+    }
+
+    /// What each of `writes` put, if it is the newest write of its key here; `None` where it was replaced or deleted.
+    /// Appended to `out` in their order. May leave out whatever can hold neither the write nor a newer one.
+    ///
+    /// # Errors
+    /// As [`get_many`](Self::get_many).
+    fn get_current_many(&self, writes: &[KnownWrite<'_>], out: &mut Vec<Option<Self::Value>>) -> Result<()> {
+        for write in writes {
+            let newest = self.get(write.key)?;
+            out.push(newest.filter(|(sequence, _)| *sequence == write.sequence).map(|(_, value)| value));
+        }
+        Ok(())
+    }
+
+    /// As [`get_current_many`](Self::get_current_many), for writes that the caller knows to be the newest ones but for
+    /// deleted ranges: what could hold newer ones need not be looked at.
+    ///
+    /// # Errors
+    /// As [`get_many`](Self::get_many).
+    fn get_exact_many(&self, writes: &[KnownWrite<'_>], out: &mut Vec<Option<Self::Value>>) -> Result<()> {
+        self.get_current_many(writes, out)
     }
 
     /// Whether the write of `key` at `written` is current, as far as memory says: no I/O.

@@ -2,7 +2,7 @@
 
 use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_lsm::cursor::Source;
-use bolide_lsm::store::{FoundInRun, Lite};
+use bolide_lsm::store::{FoundInRun, KnownWrite, Lite};
 use bolide_lsm::{Bounds, ReadView, TreeView, VersionsCursor, VisibleCursor};
 use bolide_table::ValueRef;
 
@@ -46,6 +46,14 @@ impl TreeSource for TreeView {
 
     fn newest_sequences(&self, keys: &[&[u8]], out: &mut Vec<Option<SequenceNumber>>) -> Result<()> {
         TreeView::newest_sequences(self, keys, out)
+    }
+
+    fn get_current_many(&self, writes: &[KnownWrite<'_>], out: &mut Vec<Option<ValueRef>>) -> Result<()> {
+        TreeView::get_current_many(self, writes, out)
+    }
+
+    fn get_exact_many(&self, writes: &[KnownWrite<'_>], out: &mut Vec<Option<ValueRef>>) -> Result<()> {
+        TreeView::get_exact_many(self, writes, out)
     }
 
     fn get_lite(&self, key: &[u8], written: SequenceNumber) -> Lite {

@@ -3,6 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::fmt::Debug;
 use std::hash::BuildHasher;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +24,11 @@ pub trait Runtime: Send + Sync + Debug + 'static {
 
     /// Runs `task` on a new thread with this name (cut to 15 bytes by Linux).
     fn spawn(&self, name: &str, task: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>>;
+
+    /// How many threads can run at once. 1 where it is not known, and where runs are to depend on nothing but a seed.
+    fn parallelism(&self) -> usize {
+        1
+    }
 
     /// CPU time that the calling thread has used, in microseconds; 0 where it is not known.
     fn thread_cpu_micros(&self) -> u64;
@@ -90,6 +96,10 @@ impl Runtime for SystemRuntime {
 
     fn spawn(&self, name: &str, task: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>> {
         spawn_thread(name, task)
+    }
+
+    fn parallelism(&self) -> usize {
+        thread::available_parallelism().map_or(1, NonZero::get)
     }
 
     fn thread_cpu_micros(&self) -> u64 {

@@ -134,6 +134,8 @@ impl Sample {
             max_open_files: 64,
             threads: 0,
             build_batch_records: 0,
+            fetch_threads: 1,
+            fetch_by_sequence: true,
         };
         let vfs = SimVfs::new(seed);
         let mut subject = Subject::open(Arc::new(vfs.clone()), setup, seed, Model::default())

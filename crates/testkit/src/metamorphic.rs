@@ -30,7 +30,8 @@ impl Default for MetamorphicOptions {
     }
 }
 
-/// {leveled, tiered} x {none, lz4, zstd} x block sizes x memtable sizes x cache sizes x threads.
+/// {leveled, tiered} x {none, lz4, zstd} x block sizes x memtable sizes x cache sizes x threads; the ways to fetch records take
+/// turns.
 pub fn all_setups() -> Vec<Setup> {
     let mut setups = Vec::new();
     for layout in [Layout::Leveled, Layout::Tiered] {
@@ -39,6 +40,8 @@ pub fn all_setups() -> Vec<Setup> {
                 for memtable_bytes in [2 << 10, 32 << 10, 8 << 20] {
                     for cache_bytes in [0, 8 << 20] {
                         for threads in [0, 2] {
+                            // Of the neighbours, which differ in little, each fetches in another way.
+                            let turn = setups.len() % 4 + setups.len() / 8;
                             setups.push(Setup {
                                 layout,
                                 compression,
@@ -52,6 +55,8 @@ pub fn all_setups() -> Vec<Setup> {
                                 cache_bytes,
                                 threads,
                                 build_batch_records: 0,
+                                fetch_threads: if turn.is_multiple_of(2) { 1 } else { 3 },
+                                fetch_by_sequence: turn / 2 % 2 == 0,
                             });
                         }
                     }

@@ -35,6 +35,11 @@ pub struct Setup {
     /// Of the building of indexes: records in each batch, after which it takes down how far it is; 0 for the
     /// library's own measure. Only for a simulated clock: it sleeps in between.
     pub build_batch_records: u64,
+    /// Of the database: threads that fetch the records of a query together, however few they are. With 1 a run depends on
+    /// its seed alone.
+    pub fetch_threads: usize,
+    /// Of the database: whether records are looked for by their sequence numbers.
+    pub fetch_by_sequence: bool,
 }
 
 impl Setup {
@@ -58,6 +63,8 @@ impl Setup {
             max_open_files: pick(rng, &[2, 16, 512]) as usize,
             threads: 0,
             build_batch_records: pick(rng, &[1, 5, 20, 0]),
+            fetch_threads: 1,
+            fetch_by_sequence: rng.below(4) > 0,
         }
     }
 
@@ -78,6 +85,9 @@ impl Setup {
             .cache_bytes(self.cache_bytes)
             .max_open_files(self.max_open_files)
             .background_threads(self.threads)
+            .fetch_threads(self.fetch_threads)
+            .fetch_shared_from(2)
+            .fetch_by_sequence(self.fetch_by_sequence)
     }
 
     /// The settings of a collection, without its indexes.

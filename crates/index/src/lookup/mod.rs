@@ -20,12 +20,15 @@
 //! Nothing is allocated per candidate.
 
 mod covered;
+mod fetch;
+mod fetch_pool;
 mod give;
 mod intersect;
 mod per_value;
 mod plan;
 mod run;
 mod settle;
+mod shared_fetch;
 mod window;
 
 use std::cell::Cell;
@@ -46,6 +49,9 @@ use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::{IndexKind, Maintenance};
 
+pub use self::fetch::{FetchCosts, FetchOptions};
+pub use self::fetch_pool::{FetchPool, FetchPoolStats, MAX_FETCH_THREADS};
+
 use self::intersect::{FilteredCursor, MergeCursor, SequenceSet};
 use self::plan::{Leg, Plan};
 use self::run::Run;
@@ -64,6 +70,8 @@ pub struct LookupOptions<'a> {
     /// The caller keeps the view: it is a snapshot. Tokens of the query then belong to it. Default: false, the view
     /// is the latest state.
     pub held: bool,
+    /// How records are fetched.
+    pub fetch: FetchOptions<'a>,
     /// A clock in nanoseconds, to measure the stages with. Default: none.
     pub clock: Option<&'a dyn Fn() -> u64>,
     /// Which plan to take, whatever it costs.
@@ -77,6 +85,7 @@ impl Default for LookupOptions<'_> {
             collect_bytes: 32 << 20,
             recheck: true,
             held: false,
+            fetch: FetchOptions::default(),
             clock: None,
             #[cfg(test)]
             forced_plan: plan::ForcedPlan::default(),
@@ -189,7 +198,9 @@ impl<S: ReadSource> Lookup<'_, S> {
         run.asked = asked.as_ref().unwrap_or(&table);
         run.read_through(lead, others, self.options.recheck);
         // An embedded index has the record in hand: what validates is the same with it and without.
-        let by_record = run.fetch && lead.index.spec().kind() != IndexKind::Embedded;
+        // One that costs no I/O comes first where that saves work in the table.
+        let comes_first = self.options.fetch.by_sequence && validator.is_immediate();
+        let by_record = run.fetch && !comes_first && lead.index.spec().kind() != IndexKind::Embedded;
         run.explain.validation = if by_record { "record" } else { validator.name() };
         run.explain.candidates = read;
         if self.options.clock.is_some() {

@@ -10,8 +10,8 @@
 //! Where the index read the records themselves, nothing is fetched: what is newer than the place of the record decides
 //! (see [`TreeSource::are_current`]), and the record is the one that came with the candidate.
 //!
-//! Memory: fetched records of at most about [`HELD_BYTES`] wait for their turn. Where that is not enough for the window,
-//! the rest are fetched one by one when their turn comes.
+//! Memory: fetched records of at most about 16 MiB wait for their turn. Where that is not enough for the window,
+//! the rest are fetched one by one when their turn comes. How records are fetched is told in [`fetch`](super::fetch).
 
 use std::ops::ControlFlow;
 
@@ -28,17 +28,6 @@ use super::covered::EntrySays;
 use super::run::Run;
 use super::window::{Fate, Turn, Window};
 use super::{Row, Value};
-
-/// Records that are fetched at once.
-const FETCHED_AT_ONCE: usize = 64;
-/// Bytes of fetched records, with the blocks that they pin, that wait for their turn.
-#[cfg(not(test))]
-const HELD_BYTES: usize = 16 << 20;
-/// So little that tests get there.
-#[cfg(test)]
-const HELD_BYTES: usize = 1 << 20;
-/// What a fetched record pins beside itself: its block.
-const PINNED_BYTES: usize = 4 << 10;
 
 impl<S, F> Run<'_, S, F>
 where
@@ -157,7 +146,7 @@ where
         let mut order = window.lookup_order();
         window.fates.resize_with(order.len(), || Fate::Later);
         self.settle_in_place(window, &mut order)?;
-        if self.fetch { self.fetch_window(window, &order) } else { self.validate_window(window, &order) }
+        if self.fetch { self.fetch_window(window, order) } else { self.validate_window(window, &order) }
     }
 
     /// Settles the candidates that the index found in the table itself, as far as that is enough, and takes
@@ -195,31 +184,6 @@ where
             };
             window.set_fate(position, fate);
         }
-        Ok(())
-    }
-
-    fn fetch_window(&mut self, window: &mut Window<Value<S>>, order: &[usize]) -> Result<()> {
-        let start = self.now();
-        let mut found = Vec::with_capacity(order.len().min(FETCHED_AT_ONCE));
-        let mut held = 0;
-        for positions in order.chunks(FETCHED_AT_ONCE) {
-            if held > HELD_BYTES {
-                break;
-            }
-            let keys: Vec<&[u8]> = positions.iter().map(|&position| window.key(position)).collect();
-            self.table.get_many(&keys, &mut found)?;
-            for (&position, found) in positions.iter().zip(found.drain(..)) {
-                let fate = match found {
-                    Some((newest, record)) if newest == window.candidates[position].sequence => {
-                        held += record.len() + PINNED_BYTES;
-                        Fate::Current(Some(record))
-                    }
-                    _ => Fate::Obsolete,
-                };
-                window.set_fate(position, fate);
-            }
-        }
-        self.explain.fetch_nanos += self.now() - start;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Candidates that wait to be settled together, in order.
 
 use bolide_base::SequenceNumber;
+use bolide_lsm::store::KnownWrite;
 
 use crate::candidate::{Candidate, Origin};
 
@@ -33,6 +34,7 @@ pub(super) struct Waiting {
     pub(super) turn: Turn,
     pub(super) newer_runs: Option<u32>,
     pub(super) has_record: bool,
+    validated: bool,
     checked: bool,
     key_end: usize,
     value_end: usize,
@@ -87,6 +89,7 @@ impl<V> Window<V> {
             turn,
             newer_runs: candidate.origin.newer_runs,
             has_record: record.is_some(),
+            validated: candidate.origin.validated,
             checked: candidate.origin.checked,
             key_end,
             value_end,
@@ -104,6 +107,12 @@ impl<V> Window<V> {
         self.candidate(position).primary_key
     }
 
+    /// The write that the candidate at `position` stems from.
+    pub(super) fn write(&self, position: usize) -> KnownWrite<'_> {
+        let candidate = self.candidate(position);
+        KnownWrite { key: candidate.primary_key, sequence: candidate.sequence }
+    }
+
     /// The candidate at `position`, which there is.
     pub(super) fn candidate(&self, position: usize) -> Candidate<'_> {
         let start = position.checked_sub(1).and_then(|before| self.candidates.get(before));
@@ -117,7 +126,7 @@ impl<V> Window<V> {
                 repeated: waiting.repeated,
                 included: bytes(waiting.value_end, waiting.included_end),
                 origin: Origin {
-                    validated: false,
+                    validated: waiting.validated,
                     newer_runs: waiting.newer_runs,
                     record: waiting.has_record.then(|| bytes(waiting.included_end, waiting.end)),
                     checked: waiting.checked,

@@ -61,17 +61,26 @@ struct Way {
     made: Made,
     between: Between,
     layout: Layout,
+    fetch_threads: usize,
+    fetch_by_sequence: bool,
 }
 
 impl Way {
-    /// All ways; the layouts take turns, beginning with either.
+    /// All ways; the layouts take turns, beginning with either, and so do the ways to fetch records.
     fn all(turn: usize) -> Vec<Self> {
         let mut ways = Vec::new();
         for made in [Made::Before, Made::Midway, Made::After] {
             for between in [Between::Nothing, Between::Flush, Between::Compaction, Between::Reopen] {
                 let leveled = (turn + ways.len() + ways.len() / 4).is_multiple_of(2);
                 let layout = if leveled { Layout::Leveled } else { Layout::Tiered };
-                ways.push(Self { made, between, layout });
+                let fetch = (turn / 2 + ways.len()) % 4;
+                ways.push(Self {
+                    made,
+                    between,
+                    layout,
+                    fetch_threads: if fetch.is_multiple_of(2) { 1 } else { 3 },
+                    fetch_by_sequence: fetch < 2,
+                });
             }
         }
         ways
@@ -91,6 +100,8 @@ impl Way {
             max_open_files: 64,
             threads: 0,
             build_batch_records: 0,
+            fetch_threads: self.fetch_threads,
+            fetch_by_sequence: self.fetch_by_sequence,
         }
     }
 }
@@ -102,7 +113,9 @@ impl fmt::Display for Way {
             Made::Midway => "amid",
             Made::After => "after",
         };
-        write!(f, "{:?}, index made {made} the data, {:?} between writes", self.layout, self.between)
+        write!(f, "{:?}, index made {made} the data, {:?} between writes", self.layout, self.between)?;
+        let by = if self.fetch_by_sequence { "sequence" } else { "key" };
+        write!(f, ", records fetched by {by} in {} thread(s)", self.fetch_threads)
     }
 }
 
