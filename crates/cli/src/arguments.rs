@@ -272,11 +272,20 @@ pub(crate) struct Find {
     /// Go on behind an earlier answer of the same question, with the token that its page ended with; `start` begins
     #[arg(long, value_name = "TOKEN")]
     pub(crate) cursor: Option<String>,
-    /// Say on standard error what was read and what it cost
-    #[arg(long)]
-    pub(crate) explain: bool,
+    /// Say on standard error what was read and what it cost; `--explain=json` for programs
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    pub(crate) explain: Option<ExplainForm>,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// How the plan of a question is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExplainForm {
+    /// One fact a line
+    Text,
+    /// One JSON object
+    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -537,6 +546,7 @@ mod tests {
             "bolide scan db c --from -9 --to 4 --reverse --limit 3 --format csv",
             "bolide find db c --eq a=1 --range b=..3 --limit 2 --order value-desc --keys-only --explain",
             "bolide find db c --within p=0,0,1,1 --limit-per-value 3 --cursor t",
+            "bolide find db c --eq a=1 --explain=json",
             "bolide index add db c a:composite:maintenance=synchronous",
             "bolide index add db c a --bytes-per-second 1000000",
             "bolide index rebuild db c a --records-per-second 1000",

@@ -21,6 +21,7 @@ pub mod check;
 pub mod cursor_token;
 pub mod embedded;
 pub mod explain;
+mod explain_json;
 pub mod extractor;
 pub mod json;
 pub mod lookup;

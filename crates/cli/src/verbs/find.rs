@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use bolide::{Collection, Explain, FindOptions, Order, Predicate, Query, Value};
 
 use super::database::{self, LineMaker};
-use crate::arguments::{Find, OrderName};
+use crate::arguments::{ExplainForm, Find, OrderName};
 use crate::failure::Failure;
 use crate::output::{Fields, Format, Printer, print_objects};
 
@@ -18,7 +18,7 @@ pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
     let db = database::open_to_read(&arguments.db)?;
     let collection = database::collection(&db, &arguments.collection)?;
     let explain = if arguments.count {
-        let options = FindOptions::default().measure(arguments.explain);
+        let options = FindOptions::default().measure(arguments.explain.is_some());
         let answers = collection
             .find_with(&query, &options)
             .map_err(|error| known_indexes(&collection, arguments, error))?;
@@ -33,8 +33,10 @@ pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
             "note: no index serves this question: the whole collection was read (see `bolide index add`)"
         );
     }
-    if arguments.explain {
-        eprint!("{explain}");
+    match arguments.explain {
+        Some(ExplainForm::Text) => eprint!("{explain}"),
+        Some(ExplainForm::Json) => eprintln!("{}", explain.to_json()),
+        None => {}
     }
     Ok(())
 }
@@ -44,7 +46,7 @@ fn print_answers(collection: &Collection, query: &Query, arguments: &Find) -> Re
     let lines = LineMaker::new(collection);
     let mut printer = Printer::new(arguments.output.form());
     let mut failed = None;
-    let options = FindOptions::default().measure(arguments.explain);
+    let options = FindOptions::default().measure(arguments.explain.is_some());
     let explain = collection.find_each(query, &options, |answer| {
         let selected =
             (!arguments.select.is_empty()).then(|| selected_record(&arguments.select, &answer.values));

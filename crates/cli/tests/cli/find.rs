@@ -108,6 +108,17 @@ fn explain_tells_the_plan_on_standard_error() {
 }
 
 #[test]
+fn explain_tells_programs_the_same_as_json() {
+    let place = numbered();
+    let run = place.ok("find db c --eq n=3 --limit 2 --explain=json");
+    assert_eq!(run.stdout.lines().count(), 2);
+    let told: serde_json::Value = serde_json::from_str(&run.stderr).unwrap();
+    assert_eq!((&told["answers"], &told["records_fetched"]), (&2.into(), &2.into()), "{told}");
+    assert_eq!(told["fetch"]["by_sequence"], true, "{told}");
+    assert!(told["reads"]["tables_skipped"].is_u64() && told["fetch_nanos"].is_u64(), "{told}");
+}
+
+#[test]
 fn a_limit_per_value_holds_beside_the_limit() {
     let place = numbered();
     assert_eq!(place.found("--range n=1..3 --limit-per-value 1"), ["18", "17", "16"]);

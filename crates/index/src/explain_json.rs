@@ -1,0 +1,176 @@
+//! What a query did and cost, as JSON: for programs, under the names of the fields.
+
+use bolide_table::ReadCounters;
+use serde_json::{Value, json};
+
+use crate::embedded::EmbeddedCosts;
+use crate::explain::{Alternative, Explain};
+use crate::lookup::FetchCosts;
+use crate::perseid::PsCosts;
+
+impl Explain {
+    /// All of it as a JSON object, whose members are named as the fields of this type. A cursor token is its text.
+    ///
+    /// ```
+    /// let told = bolide_index::Explain::default().to_json();
+    /// assert_eq!(told["fetch"]["exact"], 0);
+    /// assert!(told["index"].is_null());
+    /// ```
+    pub fn to_json(&self) -> Value {
+        // Taken apart, so that no field can be forgotten.
+        let Self {
+            index,
+            intersected,
+            scans_by_choice,
+            alternatives,
+            included,
+            access,
+            validation,
+            covered,
+            filtered,
+            streamed,
+            passes,
+            candidates,
+            current,
+            obsolete,
+            unknown,
+            mismatched,
+            records_fetched,
+            record_bytes,
+            records_in_hand,
+            fetch,
+            embedded,
+            ps_tree,
+            answers,
+            next,
+            reads,
+            plan_nanos,
+            candidates_nanos,
+            validate_nanos,
+            fetch_nanos,
+            check_nanos,
+        } = self;
+        json!({
+            "index": index,
+            "intersected": intersected,
+            "scans_by_choice": scans_by_choice,
+            "alternatives": alternatives.iter().map(alternative).collect::<Vec<_>>(),
+            "included": included,
+            "access": access,
+            "validation": validation,
+            "covered": covered,
+            "filtered": filtered,
+            "streamed": streamed,
+            "passes": passes,
+            "candidates": candidates,
+            "current": current,
+            "obsolete": obsolete,
+            "unknown": unknown,
+            "mismatched": mismatched,
+            "records_fetched": records_fetched,
+            "record_bytes": record_bytes,
+            "records_in_hand": records_in_hand,
+            "fetch": fetch_costs(fetch),
+            "embedded": embedded_costs(embedded),
+            "ps_tree": ps_costs(ps_tree),
+            "answers": answers,
+            "next": next.as_ref().map(ToString::to_string),
+            "reads": read_counters(reads),
+            "plan_nanos": plan_nanos,
+            "candidates_nanos": candidates_nanos,
+            "validate_nanos": validate_nanos,
+            "fetch_nanos": fetch_nanos,
+            "check_nanos": check_nanos,
+        })
+    }
+}
+
+fn alternative(alternative: &Alternative) -> Value {
+    let Alternative { indexes, candidates, estimated_nanos, chosen } = alternative;
+    json!({
+        "indexes": indexes,
+        "candidates": candidates,
+        "estimated_nanos": estimated_nanos,
+        "chosen": chosen,
+    })
+}
+
+fn fetch_costs(costs: &FetchCosts) -> Value {
+    let FetchCosts { by_sequence, exact, missed, spared, threads, shared, by_helpers } = costs;
+    json!({
+        "by_sequence": by_sequence,
+        "exact": exact,
+        "missed": missed,
+        "spared": spared,
+        "threads": threads,
+        "shared": shared,
+        "by_helpers": by_helpers,
+    })
+}
+
+fn ps_costs(costs: &PsCosts) -> Value {
+    let PsCosts { keys, groups, pages, entries, obsolete, unknown, flagged } = costs;
+    json!({
+        "keys": keys,
+        "groups": groups,
+        "pages": pages,
+        "entries": entries,
+        "obsolete": obsolete,
+        "unknown": unknown,
+        "flagged": flagged,
+    })
+}
+
+fn embedded_costs(costs: &EmbeddedCosts) -> Value {
+    json!({
+        "memtable_entries": costs.memtable_entries,
+        "sstables": costs.sstables,
+        "sstables_skipped_by_sequence": costs.sstables_skipped_by_sequence,
+        "sstables_skipped_by_zone_map": costs.sstables_skipped_by_zone_map,
+        "sstables_skipped_by_bloom": costs.sstables_skipped_by_bloom,
+        "sstables_without_index": costs.sstables_without_index,
+        "sstables_not_reached": costs.sstables_not_reached,
+        "blocks_skipped_by_sequence": costs.blocks_skipped_by_sequence,
+        "blocks_skipped_by_zone_map": costs.blocks_skipped_by_zone_map,
+        "blocks_skipped_by_bloom": costs.blocks_skipped_by_bloom,
+        "blocks_not_reached": costs.blocks_not_reached,
+        "blocks_read": costs.blocks_read,
+        "bloom_hits": costs.bloom_hits,
+        "bloom_false_positives": costs.bloom_false_positives,
+    })
+}
+
+fn read_counters(reads: &ReadCounters) -> Value {
+    json!({
+        "blocks_cached": reads.blocks_cached,
+        "blocks_read": reads.blocks_read,
+        "bytes_read": reads.bytes_read,
+        "bloom_checks": reads.bloom_checks,
+        "bloom_negatives": reads.bloom_negatives,
+        "zone_checks": reads.zone_checks,
+        "zone_negatives": reads.zone_negatives,
+        "tables_skipped": reads.tables_skipped,
+        "memtables_skipped": reads.memtables_skipped,
+        "filters_skipped": reads.filters_skipped,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_told() {
+        let mut explain = Explain { index: Some("by_n".to_owned()), answers: 3, ..Explain::default() };
+        explain.fetch.exact = 5;
+        explain.fetch.by_helpers = 2;
+        explain.reads.filters_skipped = 4;
+        explain.ps_tree.keys = 9;
+        explain.embedded.bloom_hits = 8;
+        let told = explain.to_json();
+        assert_eq!((&told["index"], &told["answers"]), (&json!("by_n"), &json!(3)));
+        assert_eq!((&told["fetch"]["exact"], &told["fetch"]["by_helpers"]), (&json!(5), &json!(2)));
+        assert_eq!((&told["reads"]["filters_skipped"], &told["ps_tree"]["keys"]), (&json!(4), &json!(9)));
+        assert_eq!(told["embedded"]["bloom_hits"], json!(8));
+    }
+}
