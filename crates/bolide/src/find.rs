@@ -9,6 +9,7 @@ use bolide_index::{CursorToken, Explain, Lookup, LookupOptions, NewestTold, Quer
 use bolide_lsm::ReadView;
 
 use crate::catalog::IndexState;
+use crate::fetching::FetchSettings;
 use crate::handle::Collection;
 use crate::index_set::IndexSet;
 use crate::snapshot::Snapshot;
@@ -294,6 +295,14 @@ impl FindOptions {
         self.fetch_by_sequence = Some(by_sequence);
         self
     }
+
+    fn fetch_settings(&self) -> FetchSettings {
+        FetchSettings {
+            threads: self.fetch_threads,
+            shared_from: self.fetch_shared_from,
+            by_sequence: self.fetch_by_sequence,
+        }
+    }
 }
 
 impl Collection {
@@ -487,7 +496,7 @@ impl Collection {
         let mut lookup_options = LookupOptions::default();
         lookup_options.collect_bytes = options.collect_bytes;
         lookup_options.held = options.snapshot.is_some();
-        lookup_options.fetch = self.handle.engine.fetching.options(options);
+        lookup_options.fetch = self.handle.engine.fetching.options(options.fetch_settings());
         if options.measure {
             lookup_options.clock = Some(&clock);
         }

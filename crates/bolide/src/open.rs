@@ -71,7 +71,7 @@ pub(crate) fn open(
     }
     store.start();
     let engine = Arc::new(Engine {
-        fetching: Fetching::new(&options, &components.runtime),
+        fetching: Fetching::new(options.fetch_settings(), &components.runtime),
         store,
         id,
         path: path.to_owned(),

@@ -10,6 +10,7 @@ use bolide_lsm::{Layout, StoreOptions, SyncMode, TreeOptions};
 use bolide_table::Compression;
 
 use crate::catalog::RecordKind;
+use crate::fetching::FetchSettings;
 use crate::key::KeyFormat;
 use crate::key_range::KeyRange;
 use crate::snapshot::Snapshot;
@@ -233,6 +234,14 @@ impl Options {
     pub fn fetch_by_sequence(mut self, by_sequence: bool) -> Self {
         self.fetch_by_sequence = by_sequence;
         self
+    }
+
+    pub(crate) fn fetch_settings(&self) -> FetchSettings {
+        FetchSettings {
+            threads: Some(self.fetch_threads),
+            shared_from: Some(self.fetch_shared_from),
+            by_sequence: Some(self.fetch_by_sequence),
+        }
     }
 }
 

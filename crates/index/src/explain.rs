@@ -6,7 +6,7 @@ use bolide_table::ReadCounters;
 
 use crate::cursor_token::CursorToken;
 use crate::embedded::EmbeddedCosts;
-use crate::lookup::FetchCosts;
+use crate::fetch::FetchCosts;
 use crate::perseid::PsCosts;
 
 /// A way to answer a query that was considered.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::embedded::EmbeddedCosts;
 use crate::explain::{Alternative, Explain};
-use crate::lookup::FetchCosts;
+use crate::fetch::FetchCosts;
 use crate::perseid::PsCosts;
 
 impl Explain {

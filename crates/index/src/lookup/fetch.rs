@@ -4,26 +4,24 @@
 //!   neither its write nor a newer one are left out. Where the index knows the candidate to be current, and not
 //!   only that it was written once, the record is looked for where that one write can lie and nowhere else.
 //!   One that is not there is looked for as ever: whatever an index knows, the table has the last word.
-//! * **By several threads** (Perseid §4.4.2), from a shared queue, as [`shared_fetch`](super::shared_fetch) tells. Handing
+//! * **By several threads** (Perseid §4.4.2), from a shared queue, as [`task_queue`](crate::fetch::task_queue) tells. Handing
 //!   over costs some microseconds, as much as fetching a handful of cached records; so it takes
-//!   [`shared_from`](FetchOptions::shared_from) records, or an eighth of that where the first of them had to be read
+//!   [`shared_from`](crate::fetch::FetchOptions::shared_from) records, or an eighth of that where the first of them had to be read
 //!   from files.
 //!
 //! Either can be turned off; neither changes an answer. Fetching validates in the same step, so with several threads
 //! validation is spread over them too.
 
-use std::fmt;
 use std::ops::ControlFlow;
 
 use bolide_base::Result;
 use bolide_lsm::store::KnownWrite;
 use bolide_table::ReadCounters;
 
-use super::fetch_pool::FetchPool;
 use super::run::Run;
-use super::shared_fetch;
 use super::window::{Fate, Window};
 use super::{Row, Value};
+use crate::fetch::{FetchPool, Manner, held_bytes, task_queue};
 use crate::source::{ReadSource, TreeSource};
 use crate::validation::Verdict;
 
@@ -35,109 +33,8 @@ const HELD_BYTES: usize = 16 << 20;
 /// So little that tests get there.
 #[cfg(test)]
 const HELD_BYTES: usize = 1 << 20;
-/// What a fetched record pins beside itself: its block.
-const PINNED_BYTES: usize = 4 << 10;
 /// Where records are read from files, so many times fewer are worth sharing.
 const READING_FACTOR: usize = 8;
-
-/// How records are fetched. Whatever it says, the answers are the same.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct FetchOptions<'a> {
-    /// Leave out components that cannot matter because of their sequence numbers. Default: true.
-    pub by_sequence: bool,
-    /// Threads that fetch together, the caller's included. Default: 1.
-    pub threads: usize,
-    /// Records from which on several threads fetch them; an eighth of that where they are read from files. Default: 64.
-    pub shared_from: usize,
-    /// The threads. Default: none, the caller fetches alone.
-    pub pool: Option<&'a FetchPool>,
-}
-
-impl Default for FetchOptions<'_> {
-    fn default() -> Self {
-        Self { by_sequence: true, threads: 1, shared_from: 64, pool: None }
-    }
-}
-
-/// How the records of a query were fetched.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FetchCosts {
-    /// True if components could be left out because of their sequence numbers.
-    pub by_sequence: bool,
-    /// Records that were looked for only where a write known to be current can lie, and were there.
-    pub exact: u64,
-    /// Those that were not there, and were looked for again as ever.
-    pub missed: u64,
-    /// Candidates found to be obsolete in memory, before their records were looked for.
-    pub spared: u64,
-    /// Most threads that fetched a list of records together; 0 where none was shared.
-    pub threads: u64,
-    /// Records that were looked for from a shared queue.
-    pub shared: u64,
-    /// Those among them that other threads than the caller's looked for.
-    pub by_helpers: u64,
-}
-
-impl fmt::Display for FetchCosts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let manner = if self.by_sequence { "by sequence number" } else { "by key alone" };
-        write!(
-            f,
-            "fetch         {manner}: {} exact, {} missed, {} spared",
-            self.exact, self.missed, self.spared
-        )?;
-        match self.threads {
-            0 => writeln!(f, "; one thread"),
-            threads => {
-                let (shared, helpers) = (self.shared, self.by_helpers);
-                writeln!(f, "; {shared} shared by {threads} thread(s), {helpers} of them fetched by helpers")
-            }
-        }
-    }
-}
-
-/// What is known of the writes that are fetched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// Nothing that would be used.
-    ByKey,
-    /// Their sequence numbers.
-    NotOlder,
-    /// That they are the newest ones that the view sees.
-    Exact,
-}
-
-impl Manner {
-    /// Appends to `found` the record of each of `writes`; `None` where it is not current, or is not found in this manner.
-    pub(super) fn fetch<T: TreeSource>(
-        self,
-        table: &T,
-        writes: &[KnownWrite<'_>],
-        found: &mut Vec<Option<T::Value>>,
-    ) -> Result<()> {
-        match self {
-            Self::Exact => table.get_exact_many(writes, found),
-            Self::NotOlder => table.get_current_many(writes, found),
-            Self::ByKey => {
-                let keys: Vec<&[u8]> = writes.iter().map(|write| write.key).collect();
-                let mut newest = Vec::with_capacity(keys.len());
-                table.get_many(&keys, &mut newest)?;
-                let records = writes.iter().zip(newest).map(|(write, newest)| {
-                    newest.filter(|(sequence, _)| *sequence == write.sequence).map(|(_, record)| record)
-                });
-                found.extend(records);
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Bytes that fetched records hold in memory, with what they pin.
-pub(super) fn held_bytes<V: std::ops::Deref<Target = [u8]>>(found: &[Option<V>]) -> usize {
-    found.iter().flatten().map(|record| record.len() + PINNED_BYTES).sum()
-}
 
 impl<S, F> Run<'_, S, F>
 where
@@ -252,14 +149,8 @@ where
     ) -> Result<()> {
         let writes: Vec<KnownWrite<'_>> = positions.iter().map(|&position| window.write(position)).collect();
         let threads = self.options.fetch.threads;
-        let outcome = shared_fetch::fetch(
-            pool,
-            threads,
-            self.table,
-            manner,
-            &writes,
-            HELD_BYTES.saturating_sub(*held),
-        )?;
+        let outcome =
+            task_queue::fetch(pool, threads, self.table, manner, &writes, HELD_BYTES.saturating_sub(*held))?;
         *held += outcome.held;
         let costs = &mut self.explain.fetch;
         costs.threads = costs.threads.max(1 + outcome.helpers);

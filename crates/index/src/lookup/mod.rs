@@ -21,14 +21,12 @@
 
 mod covered;
 mod fetch;
-mod fetch_pool;
 mod give;
 mod intersect;
 mod per_value;
 mod plan;
 mod run;
 mod settle;
-mod shared_fetch;
 mod window;
 
 use std::cell::Cell;
@@ -43,14 +41,12 @@ use crate::candidate::CandidateCursor;
 use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
+use crate::fetch::FetchOptions;
 use crate::query::{CompiledQuery, Query};
 use crate::scan::ScanCursor;
 use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::{IndexKind, Maintenance};
-
-pub use self::fetch::{FetchCosts, FetchOptions};
-pub use self::fetch_pool::{FetchPool, FetchPoolStats, MAX_FETCH_THREADS};
 
 use self::intersect::{FilteredCursor, MergeCursor, SequenceSet};
 use self::plan::{Leg, Plan};

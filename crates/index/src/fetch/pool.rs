@@ -25,7 +25,7 @@ pub const MAX_FETCH_THREADS: usize = 64;
 const WAITING_A_THREAD: usize = 2;
 
 /// Work that any number of threads may do together.
-pub(super) trait Help: Send + Sync {
+pub(crate) trait Help: Send + Sync {
     /// Does what is left of it, until nothing is.
     fn help(&self);
 }
@@ -91,13 +91,13 @@ impl FetchPool {
         }
     }
 
-    pub(super) fn note(&self, rows: u64, rows_by_helpers: u64) {
+    pub(crate) fn note(&self, rows: u64, rows_by_helpers: u64) {
         self.shared.figures.rows.fetch_add(rows, Ordering::Relaxed);
         self.shared.figures.rows_by_helpers.fetch_add(rows_by_helpers, Ordering::Relaxed);
     }
 
     /// Invites up to `helpers` threads to `work`. Returns at once.
-    pub(super) fn invite(&self, work: &Arc<dyn Help>, helpers: usize) {
+    pub(crate) fn invite(&self, work: &Arc<dyn Help>, helpers: usize) {
         let helpers = helpers.min(MAX_FETCH_THREADS);
         let wanting = {
             let mut state = self.shared.state.lock();

@@ -21,8 +21,8 @@ use bolide_lsm::store::KnownWrite;
 use bolide_table::ReadCounters;
 use parking_lot::{Mutex, RwLock};
 
-use super::fetch::{Manner, held_bytes};
-use super::fetch_pool::{FetchPool, Help};
+use super::manner::{Manner, held_bytes};
+use super::pool::{FetchPool, Help};
 use crate::source::TreeSource;
 
 /// Records that are taken at once, at most: they wait for memory together.
@@ -54,15 +54,15 @@ struct Batch<T: TreeSource> {
 }
 
 /// What became of the tasks.
-pub(super) struct Outcome<V> {
+pub(crate) struct Outcome<V> {
     /// The first place of each finished task, with its records.
-    pub(super) done: Vec<(usize, Vec<Option<V>>)>,
+    pub(crate) done: Vec<(usize, Vec<Option<V>>)>,
     /// Bytes of these records, with what they pin.
-    pub(super) held: usize,
+    pub(crate) held: usize,
     /// Threads that fetched something, beside the caller.
-    pub(super) helpers: u64,
+    pub(crate) helpers: u64,
     /// Records that they looked for.
-    pub(super) rows_by_helpers: u64,
+    pub(crate) rows_by_helpers: u64,
     /// What they read.
     reads: ReadCounters,
     error: Option<Error>,
@@ -148,7 +148,7 @@ where
 ///
 /// # Errors
 /// The first one that any of the threads met; `Internal` where one panicked.
-pub(super) fn fetch<T>(
+pub(crate) fn fetch<T>(
     pool: &FetchPool,
     threads: usize,
     table: &T,
