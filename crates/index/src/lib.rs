@@ -55,7 +55,6 @@ pub use embedded::{EmbeddedCollectors, EmbeddedCosts, EmbeddedFigures, EmbeddedI
 pub use explain::{Alternative, Explain};
 pub use extractor::AttributeExtractor;
 pub use fetch::{FetchCosts, FetchOptions, FetchPool, FetchPoolStats};
-pub use fetch::{FetchCosts, FetchOptions, FetchPool, FetchPoolStats};
 pub use json::JsonExtractor;
 pub use lookup::{Lookup, LookupOptions, Row};
 pub use newest_keys::{NewestKeys, NewestQuestion, NewestTold};
