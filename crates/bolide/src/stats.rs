@@ -121,8 +121,8 @@ pub struct TreeFigures {
     pub resident_bytes: usize,
     /// Deleted ranges that are remembered.
     pub range_tombstones: usize,
-    /// Bytes of sstables that flushes and compactions wrote for it since the database was opened; the log is
-    /// not counted.
+    /// Bytes of files that flushes and compactions wrote for it since it was made, whatever closed and opened the
+    /// database meanwhile; the log is not counted.
     pub written_bytes: u64,
 }
 

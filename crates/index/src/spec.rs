@@ -146,6 +146,7 @@ impl IndexSpec {
     pub fn validation_name(&self) -> &'static str {
         match self.kind() {
             IndexKind::PsTree => "version-table",
+            IndexKind::Embedded => "get-lite",
             _ => self.validation().name(),
         }
     }

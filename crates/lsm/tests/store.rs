@@ -383,3 +383,31 @@ fn estimates_are_within_two_blocks_a_run_and_exact_for_few_unflushed_entries() {
     let view = store.read_view().tree(few).unwrap();
     assert_eq!(view.estimate(key(5).as_bytes(), Some(key(9).as_bytes())).unwrap().entries, 4);
 }
+
+#[test]
+fn what_was_written_for_a_tree_is_remembered_over_openings() {
+    let vfs = Arc::new(MemVfs::new());
+    let mut written = 0;
+    for round in 0..4 {
+        let store = open(&vfs, 0);
+        let tree = match store.stats().trees.first() {
+            Some(stats) => stats.tree,
+            None => store.create_tree(small_trees(), b"").unwrap(),
+        };
+        let figures = || store.stats().trees[0].clone();
+        assert_eq!(figures().written_bytes, written, "round {round}");
+        for number in 0..500 {
+            put(&store, tree, &format!("key{number}"), &format!("value {round}"));
+        }
+        store.flush().unwrap();
+        let flushed = figures();
+        assert!(flushed.written_bytes > written);
+        if round == 0 {
+            assert_eq!(flushed.written_bytes, flushed.disk_bytes(), "nothing was compacted yet");
+        }
+        store.compact(tree).unwrap();
+        written = figures().written_bytes;
+        assert!(round == 0 || written > flushed.written_bytes, "compactions count");
+        store.close().unwrap();
+    }
+}

@@ -33,12 +33,29 @@ pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
             "note: no index serves this question: the whole collection was read (see `bolide index add`)"
         );
     }
+    if explain.answers == 0 {
+        note_types(&arguments.eq);
+    }
     match arguments.explain {
         Some(ExplainForm::Text) => eprint!("{explain}"),
         Some(ExplainForm::Json) => eprintln!("{}", explain.to_json()),
         None => {}
     }
     Ok(())
+}
+
+/// Nothing was found: perhaps a text was meant where a number, a truth value or null was written.
+fn note_types(equalities: &[String]) {
+    for text in equalities {
+        let Some((path, value)) = text.split_once('=') else { continue };
+        let is_scalar = matches!(
+            serde_json::from_str(value),
+            Ok(serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_))
+        );
+        if is_scalar {
+            eprintln!("note: `{value}` is no text here; for the text write --eq '{path}=\"{value}\"'");
+        }
+    }
 }
 
 /// Prints answers as they come, so that memory stays bounded however many there are.

@@ -157,11 +157,23 @@ fn row(
     }
     if let Some(stats) = stats {
         let tree = &stats.tree;
-        fields.extend([
-            ("disk_bytes".into(), tree.disk_bytes.into()),
-            ("memory_bytes".into(), (tree.memtable_bytes + tree.resident_bytes).into()),
-            ("entries".into(), tree.entries.into()),
-        ]);
+        let memory_bytes = tree.memtable_bytes + tree.resident_bytes;
+        // An embedded index lies in the sstables of the records, and is written with them.
+        let ledger: [(&str, Value); 4] = match &stats.embedded {
+            Some(embedded) => [
+                ("disk_bytes", embedded.disk_bytes.into()),
+                ("memory_bytes", embedded.resident_bytes.into()),
+                ("written_bytes", Value::Null),
+                ("entries", Value::Null),
+            ],
+            None => [
+                ("disk_bytes", tree.disk_bytes.into()),
+                ("memory_bytes", memory_bytes.into()),
+                ("written_bytes", tree.written_bytes.into()),
+                ("entries", tree.entries.into()),
+            ],
+        };
+        fields.extend(ledger.map(|(name, value)| (name.into(), value)));
     }
     let stale = match info.state() {
         IndexState::Ready => collection.stale_share(info.name(), SAMPLE)?,

@@ -213,6 +213,17 @@ fn unknown_names_say_what_there_is() {
 }
 
 #[test]
+fn who_finds_nothing_under_a_number_is_told_of_texts() {
+    let place = numbered();
+    let run = place.ok("find db c --eq n=77777 --count");
+    assert!(run.stderr.contains("write --eq 'n=\"77777\"'"), "{}", run.stderr);
+    let run = place.ok("find db c --eq n=3 --keys-only");
+    assert!(!run.stderr.contains("is no text"), "{}", run.stderr);
+    let run = place.ok("find db c --eq n=abc --keys-only");
+    assert!(!run.stderr.contains("is no text"), "{}", run.stderr);
+}
+
+#[test]
 fn indexes_come_and_go() {
     let place = numbered();
     place.ok("index add db c both=n+id");
@@ -222,6 +233,17 @@ fn indexes_come_and_go() {
     assert_eq!(list[2]["attributes"], "n+id");
     assert_eq!(list[1]["maintenance"], "synchronous");
     assert!(list.iter().all(|index| index["state"] == "ready"), "{list:?}");
+    // What it costs: an embedded index lies in the sstables of the records, whose bytes it shares.
+    place.ok("index add db c m=id:embedded");
+    place.ok("compact db c");
+    let list = place.ok("index list db c").json();
+    for index in &list {
+        let is_embedded = index["kind"] == "embedded";
+        assert!(index["disk_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{index}");
+        assert_eq!(index["written_bytes"].as_u64().is_some_and(|bytes| bytes > 0), !is_embedded, "{index}");
+        assert_eq!(index["validation"] == "get-lite", is_embedded, "{index}");
+    }
+    place.ok("index drop db c m");
     assert_eq!(place.found("--eq n=3 --eq id=8 --index both"), ["8"]);
     place.ok("index drop db c n");
     assert_eq!(place.ok("index list db").json().len(), 2);

@@ -39,6 +39,7 @@ impl StoreInner {
         let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
         let written: Vec<u64> = merged.tables.iter().map(|table| table.number).collect();
         edit.add_tables(tree.id, plan.output_level, plan.output_run, merged.tables);
+        edit.note_written(tree.id, bytes_written);
         self.install_outputs(tree, edit, &[], &written)?;
         if let Some(drops) = merged.drops {
             drops.installed();

@@ -44,6 +44,7 @@ impl StoreInner {
         if let Some(run) = tables.first().map(|table| table.number) {
             edit.add_tables(tree.id, 0, run, tables);
         }
+        edit.note_written(tree.id, bytes);
         let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
         edit.set_tree_log_floor(tree.id, last_log + 1);
         edit.set_wal_floor(self.log_floor_without(tree, &flushed));

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
@@ -153,6 +153,7 @@ fn open_trees(versions: &VersionSet) -> Result<BTreeMap<TreeId, Arc<Tree>>> {
             )
         })?;
         let tree = Tree::new(entry.id, options, entry.descriptor.clone(), entry.version.clone());
+        tree.written_bytes.store(entry.written_bytes, Ordering::Relaxed);
         trees.insert(entry.id, Arc::new(tree));
     }
     Ok(trees)

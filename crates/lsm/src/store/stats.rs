@@ -112,7 +112,7 @@ pub struct TreeStats {
     pub resident_bytes: usize,
     /// Range tombstones in force.
     pub range_tombstones: usize,
-    /// Bytes of sstables that flushes and compactions wrote for it since the store was opened.
+    /// Bytes of files that flushes and compactions wrote for it since it was made; the log is not counted.
     pub written_bytes: u64,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Tree {
     pub(super) dependents: RwLock<BTreeSet<TreeId>>,
     /// Set when the tree was dropped: background work on it ends.
     pub(super) dropped: AtomicBool,
-    /// Bytes of sstables that flushes and compactions wrote for it since it was opened.
+    /// Bytes of sstables that flushes and compactions wrote for it since it was made.
     pub(super) written_bytes: AtomicU64,
 }
 

@@ -33,6 +33,8 @@ pub(super) struct TreeEntry {
     pub(super) range_tombstones: Arc<RangeTombstones>,
     /// What the tree's keeper holds; nothing where it has none.
     pub(super) kept: Option<Arc<KeptRoot>>,
+    /// Bytes that were written to its files since it was made.
+    pub(super) written_bytes: u64,
 }
 
 /// The state of all trees. A clone is cheap: trees are shared until they change.
@@ -158,6 +160,10 @@ impl Catalogue {
                 let entry = self.tree(*tree)?;
                 entry.log_floor = entry.log_floor.max(*number);
             }
+            EditOperation::NoteWritten { tree, bytes } => {
+                let entry = self.tree(*tree)?;
+                entry.written_bytes = entry.written_bytes.saturating_add(*bytes);
+            }
             EditOperation::AddRangeTombstone { tree, tombstone } => {
                 self.last_sequence = self.last_sequence.max(tombstone.sequence);
                 let ledger = Arc::make_mut(&mut self.tree(*tree)?.range_tombstones);
@@ -219,6 +225,7 @@ impl Catalogue {
             tables: BTreeMap::new(),
             range_tombstones: Arc::default(),
             kept: None,
+            written_bytes: 0,
         };
         if self.trees.insert(tree, Arc::new(entry)).is_some() {
             return Err(format!("tree {tree} is created twice"));
@@ -257,6 +264,9 @@ impl Catalogue {
             let len = options.len() + descriptor.len();
             writer.push(EditOperation::CreateTree { tree, options, descriptor }, len);
             writer.push(EditOperation::TreeLogFloor { tree, number: entry.log_floor }, 0);
+            if entry.written_bytes > 0 {
+                writer.push(EditOperation::NoteWritten { tree, bytes: entry.written_bytes }, 0);
+            }
             if let Some(kept) = &entry.kept {
                 let kept = KeptRoot::clone(kept);
                 let len = kept.root.len() + 10 * kept.files.len();

@@ -114,6 +114,7 @@ impl fmt::Display for Shown<'_> {
             EditOperation::SetKeptRoot { tree, kept } => {
                 write!(f, "tree {tree}: kept in files {:?}, root {}", kept.files, Key(&kept.root))
             }
+            EditOperation::NoteWritten { tree, bytes } => write!(f, "tree {tree}: {bytes} bytes written"),
             EditOperation::RemoveTable { tree, number } => {
                 write!(f, "tree {tree}: remove sstable {number}")
             }

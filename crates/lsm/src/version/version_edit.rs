@@ -19,6 +19,7 @@
 //!   14 remove range tombstone  the same
 //!   15 add sstable             tree, level, run, meta, attachment bytes (at least one, at most 64 KiB)
 //!   16 set kept root           tree, count, numbers of files ascending, root bytes (at most 64 KiB)
+//!   17 note written            tree, bytes written to its files, beyond those noted before
 //! ```
 //!
 //! Numbers, sequences, trees, levels, runs and lengths are varints; `bytes` is a length as a varint, then
@@ -129,6 +130,13 @@ pub enum EditOperation {
         /// Its files and its root.
         kept: KeptRoot,
     },
+    /// Flushes and compactions wrote files of the tree.
+    NoteWritten {
+        /// The tree.
+        tree: TreeId,
+        /// Bytes, beyond those noted before.
+        bytes: u64,
+    },
     /// A deleted range hides nothing any more.
     RemoveRangeTombstone {
         /// The tree.
@@ -174,6 +182,7 @@ impl EditOperation {
                 kept.files.iter().for_each(|&number| put_varint(out, number));
                 put_bytes(out, &kept.root);
             }
+            Self::NoteWritten { tree, bytes } => put_numbers(out, 17, &[u64::from(*tree), *bytes]),
             Self::RemoveTable { tree, number } => put_numbers(out, 12, &[u64::from(*tree), *number]),
             Self::AddRangeTombstone { tree, tombstone } => put_tombstone(out, 13, *tree, tombstone),
             Self::RemoveRangeTombstone { tree, tombstone } => put_tombstone(out, 14, *tree, tombstone),
@@ -188,7 +197,7 @@ impl EditOperation {
             3 => Self::LastSequence(decode_sequence(decoder)?),
             4 => Self::WalFloor(decoder.varint()?),
             5 => Self::SealWal { number: decoder.varint()?, len: decoder.varint()? },
-            6..=16 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
+            6..=17 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
             _ => return None,
         })
     }
@@ -217,6 +226,7 @@ impl EditOperation {
             13 => Self::AddRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
             14 => Self::RemoveRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
             16 => Self::SetKeptRoot { tree, kept: decode_kept_root(decoder)? },
+            17 => Self::NoteWritten { tree, bytes: decoder.varint()? },
             _ => return None,
         })
     }
@@ -370,6 +380,11 @@ impl VersionEdit {
         self.push(EditOperation::SetKeptRoot { tree, kept });
     }
 
+    /// Notes that `bytes` were written to files of `tree`, beyond those noted before.
+    pub fn note_written(&mut self, tree: TreeId, bytes: u64) {
+        self.push(EditOperation::NoteWritten { tree, bytes });
+    }
+
     /// Removes a deleted range that hides nothing any more.
     pub fn remove_range_tombstone(&mut self, tree: TreeId, tombstone: RangeTombstone) {
         self.push(EditOperation::RemoveRangeTombstone { tree, tombstone });
@@ -439,6 +454,7 @@ mod tests {
         edit.set_tree_log_floor(1, 300);
         edit.add_tables(1, 6, 0, vec![meta(7, "apple", "pear"), meta(8, "plum", "quince")]);
         edit.remove_table(1, 99);
+        edit.note_written(1, 1 << 50);
         edit.add_range_tombstone(1, tombstone());
         edit.remove_range_tombstone(1, tombstone());
         edit

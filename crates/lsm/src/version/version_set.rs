@@ -74,6 +74,8 @@ pub struct CatalogueTree {
     pub descriptor: Arc<[u8]>,
     /// Its current version.
     pub version: Arc<Version>,
+    /// Bytes that were written to its files since it was made.
+    pub written_bytes: u64,
 }
 
 /// The current versions of all trees, and their manifest.
@@ -290,6 +292,7 @@ impl VersionSet {
                 options: Arc::clone(&entry.options),
                 descriptor: Arc::clone(&entry.descriptor),
                 version: Arc::clone(version),
+                written_bytes: entry.written_bytes,
             })
         };
         self.catalogue.trees.iter().filter_map(with_version).collect()
