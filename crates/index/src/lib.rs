@@ -38,6 +38,7 @@ pub mod source;
 pub mod spec;
 pub mod standalone;
 mod store_source;
+mod sync;
 mod top_k;
 pub mod validation;
 pub mod version_table;

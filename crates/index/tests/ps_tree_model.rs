@@ -1,4 +1,4 @@
-//! The PS-Tree under the model checker `shuttle`: every step of every thread at an atomic or a lock may be followed
+//! The PS-Tree and the version table under the model checker `shuttle`: every step of every thread at an atomic or a lock may be followed
 //! by a step of another.
 //!
 //! ```text
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::SequenceNumber;
 use bolide_index::ps_tree::{KeepAll, Obsolescence, PsBounds, PsFlag, PsTree, PsTreeOptions, SkeyKind};
+use bolide_index::version_table::{VersionTable, VersionTableOptions};
 use bolide_index::{Order, Verdict};
 use bolide_storage::pmem::{Region, RegionOptions};
 use shuttle::thread;
@@ -149,5 +150,214 @@ fn a_reclaim_beside_writers_frees_nothing_in_use() {
         for sequence in (1..=8).chain(20..26).chain(40..60) {
             assert_eq!(sequences(&tree, &[sequence as u8]), [sequence]);
         }
+    });
+}
+
+/// Keys of a range, highest first.
+fn keys_down(tree: &PsTree, low: &[u8], end: &[u8]) -> Vec<Vec<u8>> {
+    let range = PsBounds::Range { low, end: Some(end) };
+    let mut cursor = tree.cursor(range, Order::ValueDescending, u64::MAX).unwrap();
+    let mut found = Vec::new();
+    while let Some(entry) = cursor.next_entry().unwrap() {
+        found.push(entry.secondary_key.to_vec());
+    }
+    found
+}
+
+/// A node is split while a reader goes down through it: it finds every key that was there before.
+fn a_range_is_whole_while_a_node_is_split(skey: SkeyKind) {
+    // The first of these fills the only node.
+    let there = match skey {
+        SkeyKind::BTree => 40_u8,
+        _ => 13,
+    };
+    check(move || {
+        let tree = tree(skey);
+        (1..=there).for_each(|number| insert(&tree, &[2 * number], u64::from(number)));
+        let writer = {
+            let tree = Arc::clone(&tree);
+            thread::spawn(move || insert(&tree, &[2 * there - 3], 100))
+        };
+        let end = 2 * there - 1;
+        let expected: Vec<u8> = (end - 9..end).rev().filter(|key| key % 2 == 0).collect();
+        for _ in 0..2 {
+            let mut found = keys_down(&tree, &[end - 9], &[end]);
+            found.retain(|key| key[0] % 2 == 0);
+            assert_eq!(found.concat(), expected);
+        }
+        writer.join().unwrap();
+        assert_eq!(tree.check().unwrap().problems, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_range_is_whole_while_a_node_is_split_with_a_btree() {
+    a_range_is_whole_while_a_node_is_split(SkeyKind::BTree);
+}
+
+#[test]
+fn a_range_is_whole_while_a_node_is_split_with_a_trie() {
+    a_range_is_whole_while_a_node_is_split(SkeyKind::Trie);
+}
+
+/// Three writers find the tree empty: the keys of each page are neighbours all the same.
+#[test]
+fn writers_begin_an_empty_tree() {
+    check(|| {
+        let tree = tree(SkeyKind::BTree);
+        let writers: Vec<_> = [&[(b"c", 1), (b"g", 2)][..], &[(b"e", 3)], &[(b"a", 4), (b"i", 5)]]
+            .into_iter()
+            .map(|entries| {
+                let tree = Arc::clone(&tree);
+                thread::spawn(move || {
+                    entries.iter().for_each(|&(key, sequence)| insert(&tree, key, sequence))
+                })
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert_eq!(tree.check().unwrap().problems, Vec::<String>::new());
+        for (key, sequence) in [(b"c", 1), (b"g", 2), (b"e", 3), (b"a", 4), (b"i", 5)] {
+            assert_eq!(sequences(&tree, key), [sequence]);
+        }
+    });
+}
+
+/// Runs two writers that insert `left` and `right`, each under the number of its key, on a tree with `there`.
+fn two_writers(there: impl Iterator<Item = u8>, left: &'static [u8], right: &'static [u8]) {
+    let tree = tree(SkeyKind::BTree);
+    let there: Vec<u8> = there.collect();
+    there.iter().for_each(|&key| insert(&tree, &[key], u64::from(key)));
+    let writers = [left, right].map(|keys| {
+        let tree = Arc::clone(&tree);
+        thread::spawn(move || keys.iter().for_each(|&key| insert(&tree, &[key], u64::from(key))))
+    });
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    // Keys that are not neighbours are left behind when their page is written anew.
+    assert_eq!(tree.check().unwrap().problems, Vec::<String>::new());
+    for &key in there.iter().chain(left).chain(right) {
+        assert_eq!(sequences(&tree, &[key]), [u64::from(key)], "{key}");
+    }
+}
+
+/// A writer has found the neighbour of a key, and then another key comes between and is parted from the neighbour.
+#[test]
+fn a_key_comes_between_a_new_key_and_its_neighbour() {
+    check(|| two_writers((1..=19).map(|number| 10 * number), &[102], &[101, 5]));
+}
+
+/// The first keys of a page that is divided lead to a new page, which is filled while the others still lead to the old one.
+#[test]
+fn a_new_page_is_filled_while_the_old_one_is_left() {
+    const BEHIND_THE_FIRST: &[u8] = &[11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22, 23, 24];
+    check(|| two_writers((1..=20).map(|number| 10 * number), &[205], BEHIND_THE_FIRST));
+}
+
+/// Two writers add entries of one key; whoever takes space first may link last.
+#[test]
+fn writers_of_one_key_keep_its_entries_in_order() {
+    check(|| {
+        let tree = tree(SkeyKind::Trie);
+        insert(&tree, b"key", 1);
+        let writers: Vec<_> = [[2_u64, 4, 6], [3, 5, 7]]
+            .into_iter()
+            .map(|sequences| {
+                let tree = Arc::clone(&tree);
+                thread::spawn(move || sequences.iter().for_each(|&sequence| insert(&tree, b"key", sequence)))
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert_eq!(sequences(&tree, b"key"), [7, 6, 5, 4, 3, 2, 1]);
+        (8..30).for_each(|sequence| insert(&tree, b"key", sequence));
+        assert_eq!(sequences(&tree, b"key"), (1..30).rev().collect::<Vec<_>>());
+        assert_eq!(tree.check().unwrap().problems, Vec::<String>::new());
+    });
+}
+
+/// A check waits for writers, and they for it.
+#[test]
+fn a_check_beside_writers_finds_nothing() {
+    check(|| {
+        let tree = tree(SkeyKind::Trie);
+        (1..=12_u8).for_each(|number| insert(&tree, &[10 * number], u64::from(number)));
+        let writer = {
+            let tree = Arc::clone(&tree);
+            thread::spawn(move || (61..70_u8).for_each(|key| insert(&tree, &[key], u64::from(key))))
+        };
+        assert_eq!(tree.check().unwrap().problems, Vec::<String>::new());
+        writer.join().unwrap();
+        assert_eq!(tree.check().unwrap().problems, Vec::<String>::new());
+    });
+}
+
+fn version_table() -> (Arc<Region>, Arc<VersionTable>) {
+    let region = Arc::new(Region::in_memory(RegionOptions::new().limit_bytes(4 << 20)).unwrap());
+    let table = VersionTable::create(&region, VersionTableOptions::default()).unwrap();
+    (region, Arc::new(table))
+}
+
+/// Buckets are split by a writer while a reader asks: what is obsolete is never taken for current.
+#[test]
+fn a_version_table_answers_while_it_grows() {
+    check(|| {
+        let (region, table) = version_table();
+        let write = |key: u8, sequence: SequenceNumber| {
+            table.note_entry(&region.writer(), &[key], sequence).unwrap();
+        };
+        (0..20).for_each(|key| write(key, 1 + u64::from(key)));
+        (0..10).for_each(|key| write(key, 100 + u64::from(key)));
+        let writer = {
+            let (region, table) = (Arc::clone(&region), Arc::clone(&table));
+            thread::spawn(move || {
+                for key in 10..20_u8 {
+                    table.note_entry(&region.writer(), &[key], 100 + u64::from(key)).unwrap();
+                }
+            })
+        };
+        for key in 0..10_u8 {
+            let _pin = region.pin();
+            assert_eq!(table.verdict(&[key], 1 + u64::from(key), 1_000).unwrap(), Verdict::Obsolete);
+            assert_eq!(table.verdict(&[key], 100 + u64::from(key), 1_000).unwrap(), Verdict::Current);
+        }
+        writer.join().unwrap();
+        for key in 0..20_u8 {
+            let _pin = region.pin();
+            assert_eq!(table.verdict(&[key], 1 + u64::from(key), 1_000).unwrap(), Verdict::Obsolete);
+        }
+        assert_eq!(table.stats().keys, 20);
+    });
+}
+
+/// A writer replaces entries while readers flag what was obsolete before: each key is known as long as it has an obsolete
+/// entry, and no longer.
+#[test]
+fn a_version_table_counts_flags_beside_a_writer() {
+    check(|| {
+        let (region, table) = version_table();
+        let write = |key: u8, sequence: SequenceNumber| {
+            table.note_entry(&region.writer(), &[key], sequence).unwrap();
+        };
+        for round in 0..2_u64 {
+            (0..4).for_each(|key| write(key, 1 + 10 * round + u64::from(key)));
+        }
+        let flaggers: Vec<_> = [[0_u8, 1], [2, 3]]
+            .into_iter()
+            .map(|keys| {
+                let (region, table) = (Arc::clone(&region), Arc::clone(&table));
+                thread::spawn(move || {
+                    keys.iter().for_each(|&key| table.note_flagged(&region.writer(), &[key]).unwrap());
+                })
+            })
+            .collect();
+        // Each of these makes one more entry obsolete, of a key that is known or was forgotten meanwhile.
+        (0..4).for_each(|key| write(key, 21 + u64::from(key)));
+        flaggers.into_iter().for_each(|flagger| flagger.join().unwrap());
+        assert_eq!(table.stats().keys, 4);
+        for key in 0..4_u8 {
+            let _pin = region.pin();
+            assert_eq!(table.verdict(&[key], 11 + u64::from(key), 1_000).unwrap(), Verdict::Obsolete);
+            drop(_pin);
+            table.note_flagged(&region.writer(), &[key]).unwrap();
+        }
+        assert_eq!(table.stats().keys, 0);
     });
 }

@@ -76,8 +76,6 @@ pub struct Kept {
     opened_at: SequenceNumber,
     /// No entry at or below this number is covered by a deleted range at or below it.
     clear_through: AtomicU64,
-    /// The newest number that was applied.
-    applied: AtomicU64,
 }
 
 impl fmt::Debug for Kept {
@@ -135,7 +133,6 @@ impl Kept {
             log: Mutex::new(log),
             opened_at,
             clear_through: AtomicU64::new(0),
-            applied: AtomicU64::new(opened_at),
         })
     }
 
@@ -317,7 +314,6 @@ impl TreeKeeper for Kept {
         // What is handed over again, and the barrier behind a build, which deletes what is not there.
         if sequence > self.opened_at && !write.trailer.is_delete() {
             self.apply_entry(write, oldest_in_use)?;
-            self.applied.fetch_max(sequence, Ordering::AcqRel);
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::IndexSpec;
 use crate::standalone::checked_records::{CheckedRecords, show};
-use crate::standalone::composite::{CompositeIndex, EntryLayout};
+use crate::standalone::composite::CompositeIndex;
 use crate::validation::{Validator, Verdict};
 
 pub use costs::PsCosts;
@@ -60,7 +60,6 @@ pub struct PsTreeIndex {
     /// Makes the entries that the log carries.
     entries: CompositeIndex,
     tree: TreeId,
-    layout: EntryLayout,
     validator: VersionTableValidator,
     /// Empty until the index is built.
     kept: OnceLock<Arc<Kept>>,
@@ -76,7 +75,6 @@ impl PsTreeIndex {
     /// The index that `spec` declares, with its writes logged for `tree`.
     pub fn new(spec: IndexSpec, tree: TreeId) -> Self {
         Self {
-            layout: EntryLayout::of(&spec),
             entries: CompositeIndex::new(spec, tree),
             tree,
             validator: VersionTableValidator,
@@ -185,19 +183,6 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
 
     fn validator(&self) -> &dyn Validator<S::Tree> {
         &self.validator
-    }
-
-    fn origins(
-        &self,
-        key: &[u8],
-        sequence: SequenceNumber,
-        _value: &[u8],
-        visit: &mut dyn FnMut(SequenceNumber, &[u8]) -> Result<()>,
-    ) -> Result<bool> {
-        match self.layout.parse(key, sequence) {
-            Some(entry) => visit(entry.sequence, entry.primary_key).map(|()| true),
-            None => Ok(false),
-        }
     }
 
     fn check(&self, view: &S, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {

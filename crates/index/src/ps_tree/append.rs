@@ -6,18 +6,12 @@ use bolide_storage::pmem::{Place, RegionWriter};
 
 use super::PsTree;
 use super::pkey::chain::{self, ChainReader};
-use super::pkey::entry;
+use super::pkey::entry::{self, EntryHeader};
 use super::pkey::group::{self, group_bytes};
 use super::pkey::page;
 use super::pkey::pointer::{GroupPointer, check_place};
 use super::skey::{Direction, From, Inserted, record};
-
-/// Entries that are put into the tree in one go: all of one key, newest first.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Run<'e> {
-    pub(super) count: usize,
-    pub(super) entries: &'e [u8],
-}
+use super::sync::Ordering;
 
 /// What an attempt to append came to.
 pub(super) enum Attempt {
@@ -37,13 +31,13 @@ pub(super) enum Attempt {
 }
 
 impl PsTree {
-    /// Appends a run to the page of a key that is there.
+    /// Appends an entry to the page of a key that is there.
     pub(super) fn append_to(
         &self,
         writer: &RegionWriter<'_>,
         secondary_key: &[u8],
         found: Place,
-        run: Run<'_>,
+        entry: &[u8],
     ) -> Result<Attempt> {
         let Some(seen) = self.newest_group(found)? else {
             // A crash, or another thread that is about to, left the record without its removal.
@@ -57,11 +51,11 @@ impl PsTree {
         let Some(mut newest) = self.newest_group(found)?.filter(|newest| newest.page() == page) else {
             return Ok(Attempt::Again);
         };
-        let oldest_new = group::headers(run.entries).last().map_or(0, entry::EntryHeader::sequence);
-        if chain::newest_sequence(&self.region, newest)? >= oldest_new {
+        let sequence = group::headers(entry).next().map_or(0, EntryHeader::sequence);
+        if chain::newest_sequence(&self.region, newest)? >= sequence {
             return Ok(Attempt::Older { page, seed: found });
         }
-        let Some(appended) = self.append(writer, page, newest.at(), run)? else {
+        let Some(appended) = self.append(writer, page, newest.at(), entry)? else {
             return Ok(Attempt::Full { page, seed: found });
         };
         let pointer = GroupPointer::new(page, appended.at);
@@ -73,7 +67,7 @@ impl PsTree {
                     let Some(now) = GroupPointer::from_word(now).filter(|now| now.page() == page) else {
                         return Ok(Attempt::Again);
                     };
-                    if chain::newest_sequence(&self.region, now)? >= oldest_new {
+                    if chain::newest_sequence(&self.region, now)? >= sequence {
                         return Ok(Attempt::Older { page, seed: found });
                     }
                     let rest = appended.bytes.get(8..).unwrap_or_default();
@@ -90,41 +84,57 @@ impl PsTree {
         Ok(Attempt::Done)
     }
 
-    /// Appends a run for a key that is not there, to the page of its predecessor; without one to that of its
+    /// Appends the entry of a key that is not there, to the page of its predecessor; without one to that of its
     /// successor, and in an empty tree to a new page.
     pub(super) fn append_new(
         &self,
         writer: &RegionWriter<'_>,
         secondary_key: &[u8],
-        run: Run<'_>,
+        entry: &[u8],
     ) -> Result<Attempt> {
-        let Some((neighbour, seen)) = self.neighbour(secondary_key)? else {
-            return self.start_page(writer, secondary_key, run);
+        let arrivals = self.key_arrivals.load(Ordering::Acquire);
+        let Some((mut neighbour, seen)) = self.neighbour(secondary_key)? else {
+            return self.start_page(writer, secondary_key, entry);
         };
         let page = seen.page();
         let _guard = self.locks.share(page);
+        // A key that came between the two may lead to another page by now: its writer shared the page of the neighbour until it
+        // was counted, and a rewrite then parted them. While this page is shared, whatever comes between comes to it.
+        if self.key_arrivals.load(Ordering::Acquire) != arrivals {
+            match self.neighbour(secondary_key)? {
+                Some((found, _)) => neighbour = found,
+                None => return Ok(Attempt::Again),
+            }
+        }
         if self.newest_group(neighbour)?.is_none_or(|newest| newest.page() != page) {
             return Ok(Attempt::Again);
         }
-        let Some(appended) = self.append(writer, page, 0, run)? else {
+        let Some(appended) = self.append(writer, page, 0, entry)? else {
             return Ok(Attempt::Full { page, seed: neighbour });
         };
-        self.add_key(writer, secondary_key, GroupPointer::new(page, appended.at))
+        let new = self.new_record(writer, secondary_key, GroupPointer::new(page, appended.at))?;
+        let _changes = self.key_changes.read();
+        self.add_key(writer, secondary_key, new)
     }
 
-    /// Puts a new key into the SKey layer, or finds that another thread did. The page of the pointer is shared, or
-    /// nobody knows it.
-    pub(super) fn add_key(
+    /// Writes the record of a new key, durably.
+    fn new_record(
         &self,
         writer: &RegionWriter<'_>,
         secondary_key: &[u8],
         pointer: GroupPointer,
-    ) -> Result<Attempt> {
+    ) -> Result<Place> {
         let new = self.heap.put(writer, &self.region, secondary_key, pointer.word())?;
         writer.fence();
-        let _changes = self.key_changes.read();
+        Ok(new)
+    }
+
+    /// Puts a new key into the SKey layer, or finds that another thread did. The caller shares its page or made it, and
+    /// holds the lock of key changes.
+    fn add_key(&self, writer: &RegionWriter<'_>, secondary_key: &[u8], new: Place) -> Result<Attempt> {
         match self.skeys.insert(&self.region, writer, secondary_key, new)? {
             Inserted::New => {
+                self.key_arrivals.fetch_add(1, Ordering::AcqRel);
                 self.count_keys(1);
                 Ok(Attempt::Done)
             }
@@ -136,7 +146,7 @@ impl PsTree {
     }
 
     /// The key whose page a new key shares, and its newest group.
-    pub(super) fn neighbour(&self, secondary_key: &[u8]) -> Result<Option<(Place, GroupPointer)>> {
+    fn neighbour(&self, secondary_key: &[u8]) -> Result<Option<(Place, GroupPointer)>> {
         let mut batch = Vec::new();
         let mut key = Vec::new();
         for direction in [Direction::Down, Direction::Up] {
@@ -159,18 +169,24 @@ impl PsTree {
         Ok(None)
     }
 
-    /// The first key of an empty tree gets a page.
-    fn start_page(&self, writer: &RegionWriter<'_>, secondary_key: &[u8], run: Run<'_>) -> Result<Attempt> {
-        let bytes = group_bytes(run.count, run.entries.len());
+    /// The first key of an empty tree gets a page. It has to be empty still: a second first page could come to lie between
+    /// keys of the other.
+    fn start_page(&self, writer: &RegionWriter<'_>, secondary_key: &[u8], entry: &[u8]) -> Result<Attempt> {
+        let _alone = self.key_changes.write();
+        if self.neighbour(secondary_key)?.is_some() {
+            return Ok(Attempt::Again);
+        }
+        let bytes = group_bytes(1, entry.len());
         let at = writer.allocate(self.sizes.page_bytes)?;
         check_place(at, self.sizes.page_bytes)?;
         let group_at = at + page::HEAD_HEADER_BYTES as Place;
         let mut out = Vec::with_capacity(page::HEAD_HEADER_BYTES + bytes);
         page::put_head_header(at, self.sizes.page_bytes, bytes, &mut out);
-        group::put_group(group_at, 0, run.count, run.entries, &mut out);
+        group::put_group(group_at, 0, 1, entry, &mut out);
         writer.write(at, &out)?;
         writer.persist(at, out.len())?;
-        let attempt = self.add_key(writer, secondary_key, GroupPointer::new(at, group_at))?;
+        let new = self.new_record(writer, secondary_key, GroupPointer::new(at, group_at))?;
+        let attempt = self.add_key(writer, secondary_key, new)?;
         if !matches!(attempt, Attempt::Done) {
             writer.free(at, self.sizes.page_bytes);
         }
@@ -184,14 +200,14 @@ impl PsTree {
         writer: &RegionWriter<'_>,
         page: Place,
         older: Place,
-        run: Run<'_>,
+        entry: &[u8],
     ) -> Result<Option<Appended>> {
-        let bytes = group_bytes(run.count, run.entries.len());
+        let bytes = group_bytes(1, entry.len());
         let Some(at) = page::take_space(&self.region, writer, page, self.sizes.page_bytes, bytes)? else {
             return Ok(None);
         };
         let mut out = Vec::with_capacity(bytes);
-        group::put_group(at, older, run.count, run.entries, &mut out);
+        group::put_group(at, older, 1, entry, &mut out);
         writer.write(at, &out)?;
         writer.persist(at, bytes)?;
         page::persist_tail(writer, page)?;
@@ -233,8 +249,8 @@ impl PsTree {
     }
 
     /// Frees the extent of an entry that was written and is not wanted.
-    pub(super) fn drop_unused_extent(&self, writer: &RegionWriter<'_>, entries: &[u8]) -> Result<()> {
-        for (header, bytes) in group::split_entries(entries) {
+    pub(super) fn drop_unused_extent(&self, writer: &RegionWriter<'_>, entry: &[u8]) -> Result<()> {
+        for (header, bytes) in group::split_entries(entry) {
             if header.is_overflow() {
                 let extent = entry::extent_of(&self.region, group::body_of(header, bytes))?;
                 writer.free(extent.at, extent.bytes);

@@ -95,6 +95,9 @@ impl Rewrite<'_, '_, '_> {
             {
                 break;
             }
+            if replaced.iter().any(|&(at, _)| at == sealed_page_of(older)) {
+                return Err(damage(older, "the links of sealed PKey pages"));
+            }
             self.take(&group, &mut live)?;
             replaced.push((sealed_page_of(older), bytes));
             older = group.older;

@@ -5,10 +5,10 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::RegionWriter;
 
 use super::PsTree;
-use super::append::{Attempt, Run};
+use super::append::Attempt;
 use super::obsolescence::Obsolescence;
 use super::pkey::entry;
-use super::rewrite::{Additions, Rewrite};
+use super::rewrite::{Addition, Rewrite};
 use super::sync;
 
 /// What an insert did.
@@ -42,17 +42,15 @@ impl PsTree {
         obsolescence: &dyn Obsolescence,
         oldest_in_use: SequenceNumber,
     ) -> Result<PsInserted> {
-        let _turn = self.changing.lock();
         let _pin = self.region.pin();
         let mut entry = Vec::with_capacity(64);
         let limit = self.sizes.inline_limit();
         entry::put_entry(writer, limit, primary_key, sequence, covering, &mut entry)?;
-        let run = Run { count: 1, entries: &entry };
         let mut turns = 0;
         loop {
             let attempt = match self.skeys.find(&self.region, secondary_key)? {
-                Some(found) => self.append_to(writer, secondary_key, found, run)?,
-                None => self.append_new(writer, secondary_key, run)?,
+                Some(found) => self.append_to(writer, secondary_key, found, &entry)?,
+                None => self.append_new(writer, secondary_key, &entry)?,
             };
             match attempt {
                 Attempt::Done => {
@@ -70,11 +68,11 @@ impl PsTree {
                         self.drop_unused_extent(writer, &entry)?;
                         return Ok(PsInserted::Present);
                     }
-                    let additions = Additions { record: seed, run };
+                    let addition = Addition { record: seed, entry: &entry };
                     let rewrite = Rewrite::new(self, writer, obsolescence, oldest_in_use);
-                    if let Some(added) = rewrite.run(page, seed, Some(additions))? {
-                        self.count_entries(added as i64);
-                        return Ok(if added == 0 { PsInserted::Present } else { PsInserted::Added });
+                    if let Some(added) = rewrite.run(page, seed, Some(addition))? {
+                        self.count_entries(i64::from(added));
+                        return Ok(if added { PsInserted::Added } else { PsInserted::Present });
                     }
                 }
             }

@@ -88,7 +88,7 @@ impl PsTreeStats {
 }
 
 /// Something that a key leads to.
-enum Part<'g> {
+pub(super) enum Part<'g> {
     HeadPage { at: Place, tail: usize },
     SealedPage { at: Place, bytes: usize },
     Group { at: Place, group: Group<'g> },
@@ -170,7 +170,7 @@ impl PsTree {
         (self.keys.load(Relaxed), self.entries.load(Relaxed))
     }
 
-    fn for_each_key(&self, mut visit: impl FnMut(&Self, Place) -> Result<()>) -> Result<()> {
+    pub(super) fn for_each_key(&self, mut visit: impl FnMut(&Self, Place) -> Result<()>) -> Result<()> {
         let mut batch = Vec::new();
         let mut key = Vec::new();
         let mut started = false;
@@ -191,7 +191,7 @@ impl PsTree {
     }
 
     /// Calls `visit` with all that a key leads to, pages before their groups.
-    fn reach(&self, found: Place, mut visit: impl FnMut(Part<'_>) -> Result<()>) -> Result<()> {
+    pub(super) fn reach(&self, found: Place, mut visit: impl FnMut(Part<'_>) -> Result<()>) -> Result<()> {
         let Some(newest) = self.newest_group(found)? else { return Ok(()) };
         let region = &self.region;
         let (head, page_bytes) = (newest.page(), self.sizes.page_bytes);
@@ -204,12 +204,14 @@ impl PsTree {
         let mut in_head = true;
         let mut at = newest.at();
         let mut bound = SequenceNumber::MAX;
+        let mut level_groups = 0;
         while at != 0 {
-            in_head &= at >= head && at < head + page_bytes as Place;
+            let bound_before = bound;
+            in_head &= at.wrapping_sub(head) < page_bytes as Place;
             image.clear();
             if in_head {
                 // An append may be going on behind the group: its own bytes are all that is looked at.
-                let bytes = (head + page_bytes as Place - at) as usize;
+                let bytes = page_bytes - (at - head) as usize;
                 region.read(at, bytes, &mut image)?;
             } else {
                 let page = sealed_page_of(at);
@@ -231,17 +233,29 @@ impl PsTree {
                     visit(Part::Extent { at: extent.at, bytes: extent.bytes })?;
                 }
             }
+            let older = group.older;
             visit(Part::Group { at, group })?;
-            at = group.older;
+            level_groups = if bound == bound_before { level_groups + 1 } else { 0 };
+            if level_groups > chain::MOST_LEVEL_GROUPS {
+                return Err(damage(at, "the links of an index"));
+            }
+            at = older;
         }
         Ok(())
     }
 
-    /// Looks for broken rules. Nobody else uses the tree meanwhile.
+    /// Looks for broken rules. Writers wait until it is done, while readers go on: it compares every key with the page that it
+    /// leads to, which writers change one after the other. So the calling thread must hold no writer of the region.
+    ///
+    /// Cost: reads the whole tree, and as much memory as a few words for each node, record and page.
     ///
     /// # Errors
     /// `Corruption` where the check cannot go on.
     pub fn check(&self) -> Result<PsCheck> {
+        self.region.at_rest(|| self.check_at_rest())
+    }
+
+    fn check_at_rest(&self) -> Result<PsCheck> {
         let _pin = self.region.pin();
         let mut check = PsCheck::default();
         self.skeys.check(&self.region, &mut |problem| check.report(|| problem))?;

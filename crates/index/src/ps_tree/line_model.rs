@@ -9,7 +9,7 @@ use bolide_storage::pmem::{Crash, Region, RegionOptions};
 
 use super::oracle::{Random, Versions};
 use super::tests::rows;
-use super::{Obsolescence, PsBounds, PsOlder, PsTree, PsTreeOptions, SkeyKind};
+use super::{Obsolescence, PsBounds, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
 use crate::validation::Verdict;
 
@@ -100,7 +100,52 @@ fn verify_crash(crash: &Crash, done: &Done, go_on: bool) {
     done.verify(&tree);
     tree.reclaim().unwrap();
     done.verify(&tree);
+    replace_all(&tree, &mut done, next);
     assert_eq!(tree.region().stats().refused_frees, 0);
+}
+
+/// All entries become obsolete and go, and their keys with them; new keys take their room. Nothing that a power cut left half
+/// done brings them back.
+fn replace_all(tree: &PsTree, done: &mut Done, mut next: SequenceNumber) {
+    let pkeys: Vec<Vec<u8>> = done.newest.keys().cloned().collect();
+    let insert = |done: &mut Done, skey: &[u8], pkey: &[u8], sequence| {
+        done.begin(skey, pkey, sequence);
+        let replaced = Replaced(done.newest.clone());
+        let writer = tree.region().writer();
+        tree.insert(&writer, skey, pkey, sequence, b"", &replaced, sequence).unwrap();
+        done.end();
+    };
+    for pkey in pkeys {
+        next += 1;
+        insert(done, b"the last key of all", &pkey, next);
+    }
+    let replaced = Replaced(done.newest.clone());
+    // The first round may find pages that the second one joins.
+    for round in 0..2 {
+        let mut position = Vec::new();
+        loop {
+            let writer = tree.region().writer();
+            tree.sweep(&writer, &mut position, 3, &replaced, next).unwrap();
+            if position.is_empty() {
+                break;
+            }
+        }
+        if round == 1 && next.is_multiple_of(2) {
+            assert!(tree.compact_keys_if(&tree.region().writer(), |_| true).unwrap());
+        }
+        done.verify(tree);
+    }
+    assert_eq!(tree.check().unwrap().keys, 1, "keys that nothing belongs to any more");
+    for index in 0..40_u64 {
+        next += 1;
+        let skey = match index % 3 {
+            0 => format!("{:02}", index % 11),
+            1 => format!("{index:03}"),
+            _ => format!("a/long/common/prefix/of/keys/{index:03}"),
+        };
+        insert(done, skey.as_bytes(), &index.to_be_bytes(), next);
+    }
+    done.verify(tree);
 }
 
 /// One history on a simulated region, with power cuts at its fences.
@@ -135,28 +180,18 @@ impl History {
         self.done.lock().unwrap().end();
     }
 
-    fn merge(&mut self) {
+    /// An entry that is older than the newest of its key.
+    fn insert_late(&mut self) {
         let skey = self.skey();
-        let used: HashSet<SequenceNumber> =
-            self.done.lock().unwrap().entries.keys().map(|(_, sequence)| *sequence).collect();
-        let mut run: BTreeMap<SequenceNumber, [u8; 8]> = BTreeMap::new();
-        for _ in 0..self.random.below(40) {
-            let sequence = 1 + self.random.below(self.sequence.max(1));
-            if !used.contains(&sequence) {
-                run.insert(sequence, self.random.below(40).to_be_bytes());
-            }
+        let sequence = 1 + self.random.below(self.sequence.max(1));
+        if self.done.lock().unwrap().entries.keys().any(|(_, used)| *used == sequence) {
+            return;
         }
-        for (&sequence, pkey) in &run {
-            self.versions.write(pkey, sequence);
-            self.done.lock().unwrap().begin(&skey, pkey, sequence);
-        }
-        let entries: Vec<PsOlder<'_>> = run
-            .iter()
-            .rev()
-            .map(|(&sequence, pkey)| PsOlder { primary_key: pkey, sequence, covering: b"" })
-            .collect();
+        let pkey = self.random.below(40).to_be_bytes();
+        self.versions.write(&pkey, sequence);
+        self.done.lock().unwrap().begin(&skey, &pkey, sequence);
         let writer = self.tree.region().writer();
-        self.tree.merge(&writer, &skey, &entries, &self.versions, 0).unwrap();
+        self.tree.insert(&writer, &skey, &pkey, sequence, b"", &self.versions, 0).unwrap();
         self.done.lock().unwrap().end();
     }
 
@@ -178,6 +213,10 @@ impl History {
     fn sweep(&mut self) {
         let writer = self.tree.region().writer();
         self.tree.sweep(&writer, &mut self.position, 2, &self.versions, self.sequence).unwrap();
+    }
+
+    fn compact_keys(&mut self) {
+        assert!(self.tree.compact_keys_if(&self.tree.region().writer(), |_| true).unwrap());
     }
 }
 
@@ -229,8 +268,9 @@ fn run(skey: SkeyKind, seed: u64, effort: Effort) -> u64 {
     for _ in 0..effort.steps {
         match history.random.below(100) {
             0..92 => history.insert(),
-            92..95 => history.merge(),
+            92..95 => history.insert_late(),
             95..98 => history.flag(),
+            98 if history.random.chance(30) => history.compact_keys(),
             _ => history.sweep(),
         }
     }

@@ -11,9 +11,9 @@
 //! * [`PsTree`] — create, open, what is common to all operations
 //! * `append` — puts entries into a page and makes them the newest of their key
 //! * `insert` — Algorithm 1
-//! * `rewrite` — splits, regroups and collects garbage; takes in runs of older entries
+//! * `rewrite` — splits, regroups and collects garbage; takes in entries that are older than what their key has
 //! * `examine` — collects garbage in the older pages of long chains
-//! * `merge`, `sweep` — back-fills, and collection in the background
+//! * `sweep` — collection in the background
 //! * `cursor` — entries of a key or a range, by value or by age
 //! * `newest` — the newest entries of one key
 //! * `inspect` — check, dump, statistics, reclaim
@@ -24,23 +24,31 @@
 //! [`PsTree::reclaim`]. Entries of a key are linked in the order of their sequence numbers, newest first; redoing an
 //! insert changes nothing.
 //!
-//! Readers take no locks. Writers take turns. (Their steps are made for several at once, and the locks of pages are there;
-//! but until that is proven under load, one changes the structure at a time.)
+//! # Threads
+//! Readers take no locks, and see whatever was there before they began. Writers of different pages do not wait for each
+//! other. What keeps the keys of a page neighbours, whoever writes beside whom:
+//!
+//! * Who appends shares the page's lock until its key is in the SKey layer, and once it has the lock makes sure that the
+//!   neighbour of a new key still leads there (`append`).
+//! * Who rewrites a page owns its lock, and those of the pages that take its place, until all keys lead to these (`rewrite`).
+//! * The first page of an empty tree is made by one thread, while nobody adds or removes keys (`append`).
+//!
+//! A thread waits for one page's lock at most, while it holds none; a second one it only tries. Then come the lock of key
+//! changes, and within that those of nodes.
 
 mod append;
 mod cursor;
 mod examine;
+mod fuzzing;
 mod insert;
 mod inspect;
 mod key_map;
-mod merge;
 mod newest;
 mod obsolescence;
 mod pkey;
 mod rewrite;
 mod skey;
 mod sweep;
-mod sync;
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,16 +57,18 @@ use bolide_base::{Error, ErrorKind, Result};
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
 pub use cursor::{PsBounds, PsCursor, PsEntry, PsFlag, PsTouched};
+#[doc(hidden)]
+pub use fuzzing::fuzz_ps_tree;
 pub use insert::PsInserted;
 pub use inspect::{PsCheck, PsTreeStats};
 #[doc(hidden)]
 pub use key_map::{KeyMap, KeyMapEntry, KeyMapScan};
-pub use merge::PsOlder;
 pub use newest::NewestEntries;
 pub use obsolescence::{KeepAll, Obsolescence};
 pub use pkey::pointer::EntryPlace;
 pub use skey::SkeyStats;
 
+use crate::sync::{self, AtomicU64, Ordering, RwLock};
 use pkey::damage;
 use pkey::layout::PageSizes;
 use pkey::locks::PageLocks;
@@ -67,7 +77,6 @@ use skey::SkeyLayer;
 use skey::btree::BTree;
 use skey::record::KeyHeap;
 use skey::trie::Trie;
-use sync::{AtomicU64, Ordering, RwLock};
 
 /// Root slot with the format word.
 const FORMAT_SLOT: usize = 0;
@@ -193,12 +202,12 @@ pub struct PsTree {
     skeys: Box<dyn SkeyLayer>,
     heap: KeyHeap,
     locks: PageLocks,
-    /// Held by whoever changes the structure: writers take turns, while readers go on.
-    changing: sync::Mutex<()>,
     /// Shared while keys are added or removed; alone while the SKey layer is built anew.
     key_changes: RwLock<()>,
     /// Nodes of the SKey layer for 1024 keys when it was last built; 0 before.
     dense_nodes: AtomicU64,
+    /// How often a key was added: who has looked for the neighbour of a key sees by it whether another came between.
+    key_arrivals: AtomicU64,
     keys: AtomicU64,
     entries: AtomicU64,
     rewrites: AtomicU64,
@@ -278,9 +287,9 @@ impl PsTree {
             skeys,
             heap: KeyHeap::new(),
             locks: PageLocks::new(),
-            changing: sync::Mutex::new(()),
             key_changes: RwLock::default(),
             dense_nodes: AtomicU64::new(0),
+            key_arrivals: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             rewrites: AtomicU64::new(0),

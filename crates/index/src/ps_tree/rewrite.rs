@@ -1,14 +1,14 @@
 //! The copy-on-write split of a page (Perseid §4.2.2): its entries are put together by key, obsolete ones are left
 //! out, and the keys are pointed to new pages.
 //!
-//! The same path takes in runs of older entries, empties pages and joins those that have become small:
+//! The same path takes in entries that are older than what their key has, empties pages and joins those that have become small:
 //! whatever moves entries. Its steps:
 //!
 //! 1. Own the page: no append and no flag until the end. Find its keys, which are neighbours.
 //! 2. Gather each key's entries of the page, without the obsolete ones. A key that is left without any takes those of
 //!    its newest sealed page.
 //! 3. Move the older entries of keys with many to sealed pages.
-//! 4. Write the new head pages; make all that durable.
+//! 4. Write the new head pages, which are owned as well; make all that durable.
 //! 5. Point the keys to them, in the order of the keys and each durably: wherever a crash cuts that off, the keys
 //!    of the old page and those of each new page are neighbours still. Keys without entries get no pointer.
 //! 6. Retire and free the old pages, take keys without entries out of the SKey layer.
@@ -19,24 +19,23 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::{Place, RegionWriter};
 
 use super::PsTree;
-use super::append::Run;
 use super::obsolescence::Obsolescence;
 use super::pkey::chain::newest_sequence;
 use super::pkey::damage;
-use super::pkey::entry::{self, EntryHeader, Extent};
-use super::pkey::group::{self, Group, LONG_HEADER_BYTES, group_bytes};
-use super::pkey::locks::OwnedPages;
+use super::pkey::entry::{self, EntryHeader, Extent, HEADER_BYTES};
+use super::pkey::group::{self, Group, LONG_HEADER_BYTES, SHORT_HEADER_BYTES, group_bytes};
+use super::pkey::locks::{Busy, OwnedPages};
 use super::pkey::page::{self, ChainNote, sealed_page_of};
 use super::pkey::pointer::{GroupPointer, check_place};
 use super::skey::{Direction, From, record};
 use super::sync;
 use crate::validation::Verdict;
 
-/// Entries that a rewrite puts among those of a key of the page.
+/// An entry that a rewrite puts among those of a key of the page.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Additions<'e> {
+pub(super) struct Addition<'e> {
     pub(super) record: Place,
-    pub(super) run: Run<'e>,
+    pub(super) entry: &'e [u8],
 }
 
 /// The entries of a key while its page is rewritten.
@@ -80,7 +79,7 @@ pub(super) struct Rewrite<'t, 'w, 'r> {
     /// Pages that are replaced: place and bytes.
     replaced: Vec<(Place, usize)>,
     pub(super) removed: Vec<Removed>,
-    /// Extents of additions that turned out to be there already.
+    /// Extents of an addition that turned out to be there already.
     unused: Vec<Extent>,
     /// Scratch memory for extents.
     extent: Vec<u8>,
@@ -120,27 +119,27 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         self
     }
 
-    /// Rewrites `page`, to which the key of `seed` leads. Returns how many of the additions were not there yet;
+    /// Rewrites `page`, to which the key of `seed` leads. Returns whether the addition was not there yet;
     /// `None` if the page changed before, or is in use: the caller looks again.
     pub(super) fn run(
         mut self,
         page: Place,
         seed: Place,
-        additions: Option<Additions<'_>>,
-    ) -> Result<Option<usize>> {
+        addition: Option<Addition<'_>>,
+    ) -> Result<Option<bool>> {
         let tree = self.tree;
         let mut owned = tree.locks.own(page);
         if tree.newest_group(seed)?.is_none_or(|newest| newest.page() != page) {
             return Ok(None);
         }
         let mut runs = self.gather_page(page, seed)?;
-        let mut added = 0;
-        if let Some(additions) = additions {
-            let Some(run) = runs.iter_mut().find(|run| run.record == additions.record) else {
+        let mut added = false;
+        if let Some(addition) = addition {
+            let Some(run) = runs.iter_mut().find(|run| run.record == addition.record) else {
                 return Ok(None);
             };
-            match self.merge_into(run, additions.run, &mut owned)? {
-                Ok(count) => added = count,
+            match self.put_into(run, addition.entry, &mut owned)? {
+                Ok(is_new) => added = is_new,
                 Err(Changed) => return Ok(None),
             }
         }
@@ -158,7 +157,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             }
             let joined = self.join_next(&mut runs, &mut owned)?;
             if !joined && self.removed.is_empty() {
-                return Ok(Some(0));
+                return Ok(Some(false));
             }
         }
         self.finish(runs, &mut owned)?;
@@ -179,7 +178,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
                 page::store_note(self.writer, at, ChainNote { examined: 0, pages })?;
             }
         }
-        let pointers = self.write_head_pages(&runs)?;
+        let pointers = self.write_head_pages(&runs, owned)?;
         self.writer.fence();
         for (run, pointer) in runs.iter().zip(&pointers) {
             self.writer.store_release(run.record, pointer.map_or(0, GroupPointer::word))?;
@@ -277,12 +276,15 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         let newest =
             self.tree.newest_group(record)?.ok_or_else(|| damage(record, "a key without a group"))?;
         let mut at = newest.at();
-        while at >= page && at < page + self.tree.sizes.page_bytes as Place {
+        let mut least = 0;
+        while at.wrapping_sub(page) < self.tree.sizes.page_bytes as Place {
             let bytes = image.get((at - page) as usize..).unwrap_or_default();
             let group = group::parse_group(at, bytes).ok_or_else(|| damage(at, "a group"))?;
             self.take(&group, &mut run)?;
-            // Groups are appended, so older ones lie further down.
-            if group.older >= at && group.older < page + self.tree.sizes.page_bytes as Place {
+            // An older group may lie further up, if its writer took space later and linked it earlier. More groups than fit
+            // are a ring.
+            least += SHORT_HEADER_BYTES + HEADER_BYTES;
+            if least > self.tree.sizes.page_bytes {
                 return Err(damage(at, "the links of a PKey page"));
             }
             at = group.older;
@@ -337,6 +339,9 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         if owned.try_add(at).is_err() {
             return Ok(Err(Changed));
         }
+        if self.replaced.iter().any(|&(replaced, _)| replaced == at) {
+            return Err(damage(at, "the links of sealed PKey pages"));
+        }
         let (image, bytes) = self.read_sealed(run.older)?;
         let group = group::parse_group(run.older, &image).ok_or_else(|| damage(run.older, "a group"))?;
         self.take(&group, run)?;
@@ -359,49 +364,38 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         Ok((image, header.bytes))
     }
 
-    /// Puts additions among the entries of a run, and says how many were not there.
-    fn merge_into(
+    /// Puts an entry to its place among those of a run, and says whether it was not there.
+    fn put_into(
         &mut self,
         run: &mut KeyRun,
-        additions: Run<'_>,
+        addition: &[u8],
         owned: &mut OwnedPages<'_>,
-    ) -> Result<std::result::Result<usize, Changed>> {
-        let lowest = group::headers(additions.entries).last().map_or(0, EntryHeader::sequence);
-        while run.older != 0 && sealed_newest(self.tree, run.older)? >= lowest {
+    ) -> Result<std::result::Result<bool, Changed>> {
+        let Some((header, entry)) = group::split_entries(addition).next() else { return Ok(Ok(false)) };
+        while run.older != 0 && sealed_newest(self.tree, run.older)? >= header.sequence() {
             if let Err(Changed) = self.pull(run, owned)? {
                 return Ok(Err(Changed));
             }
         }
-        let there = std::mem::take(&mut run.entries);
-        let before = run.count;
-        run.count = 0;
-        let mut old = group::split_entries(&there).peekable();
-        let mut put = |entry: &[u8]| {
-            run.entries.extend_from_slice(entry);
-            run.count += 1;
-        };
-        for (header, entry) in group::split_entries(additions.entries) {
-            let mut present = false;
-            while let Some(&(old_header, old_entry)) = old.peek() {
-                if old_header.sequence() < header.sequence() {
-                    break;
-                }
-                present |= old_header.sequence() == header.sequence()
-                    && self.same_primary_key((old_header, old_entry), (header, entry))?;
-                put(old_entry);
-                old.next();
+        let mut place = 0;
+        for (old_header, old_entry) in group::split_entries(&run.entries) {
+            if old_header.sequence() < header.sequence() {
+                break;
             }
-            if present {
+            if old_header.sequence() == header.sequence()
+                && self.same_primary_key((old_header, old_entry), (header, entry))?
+            {
                 // Freed at the end: until then the caller may have to try again with the same bytes.
                 if header.is_overflow() {
                     self.unused.push(entry::extent_of(&self.tree.region, group::body_of(header, entry))?);
                 }
-            } else {
-                put(entry);
+                return Ok(Ok(false));
             }
+            place += old_entry.len();
         }
-        old.for_each(|(_, entry)| put(entry));
-        Ok(Ok(run.count - before))
+        run.entries.splice(place..place, entry.iter().copied());
+        run.count += 1;
+        Ok(Ok(true))
     }
 
     fn same_primary_key(&self, left: (EntryHeader, &[u8]), right: (EntryHeader, &[u8])) -> Result<bool> {
@@ -470,7 +464,11 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
     }
 
     /// Step 4. The pointer of each run; `None` for one without entries.
-    fn write_head_pages(&self, runs: &[KeyRun]) -> Result<Vec<Option<GroupPointer>>> {
+    fn write_head_pages(
+        &self,
+        runs: &[KeyRun],
+        owned: &mut OwnedPages<'_>,
+    ) -> Result<Vec<Option<GroupPointer>>> {
         let tree = self.tree;
         let live: Vec<&KeyRun> = runs.iter().filter(|run| run.count > 0).collect();
         let sizes: Vec<usize> = live.iter().map(|run| group_bytes(run.count, run.entries.len())).collect();
@@ -485,8 +483,7 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         for count in tree.sizes.distribute(&sizes, ascending) {
             let bytes: usize = sizes.iter().skip(first).take(count).sum();
             first += count;
-            let page = self.writer.allocate(page_bytes)?;
-            check_place(page, page_bytes)?;
+            let page = self.fresh_page(owned)?;
             let mut out = Vec::with_capacity(page::HEAD_HEADER_BYTES + bytes);
             page::put_head_header(page, page_bytes, bytes, &mut out);
             for (run, pointer) in places.by_ref().take(count) {
@@ -498,6 +495,26 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
             self.writer.persist(page, out.len())?;
         }
         Ok(pointers)
+    }
+
+    /// A new head page, owned: the first keys lead to it while others still lead to the old page. Who rewrote it then
+    /// would leave these behind.
+    fn fresh_page(&self, owned: &mut OwnedPages<'_>) -> Result<Place> {
+        let bytes = self.tree.sizes.page_bytes;
+        let mut passed = Vec::new();
+        let page = loop {
+            let page = match self.writer.allocate(bytes) {
+                Ok(page) => page,
+                Err(error) => break Err(error),
+            };
+            // Its lock may stand for a page that somebody uses. To wait for that could be for ever.
+            match owned.try_add(page) {
+                Ok(()) => break check_place(page, bytes).map(|()| page),
+                Err(Busy) => passed.push(page),
+            }
+        };
+        passed.into_iter().for_each(|page| self.writer.free(page, bytes));
+        page
     }
 
     /// Adds the keys of the next page to `runs` if one page then does for both. True if it did.

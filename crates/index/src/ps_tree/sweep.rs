@@ -28,7 +28,6 @@ impl PsTree {
         obsolescence: &dyn Obsolescence,
         oldest_in_use: SequenceNumber,
     ) -> Result<()> {
-        let _turn = self.changing.lock();
         let _pin = self.region.pin();
         let mut batch = Vec::new();
         for _ in 0..pages {
@@ -86,7 +85,6 @@ impl PsTree {
     /// # Errors
     /// `NoSpace` from the region, `Corruption`: the layer stays as it is then.
     pub fn compact_keys(&self, writer: &RegionWriter<'_>) -> Result<bool> {
-        let _turn = self.changing.lock();
         self.compact_keys_if(writer, |stats| {
             let dense = self.dense_nodes.load(Ordering::Relaxed) * stats.keys / 1024;
             // Before the first time: a node for four keys is little, however the keys are.

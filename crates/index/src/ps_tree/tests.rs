@@ -1,15 +1,13 @@
 //! Random histories against an oracle, through all operations.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bolide_base::SequenceNumber;
 use bolide_storage::pmem::{Region, RegionOptions, RegionRestore};
 
 use super::oracle::{Oracle, Random, Versions};
-use super::{
-    KeepAll, Obsolescence, PsBounds, PsCursor, PsFlag, PsInserted, PsOlder, PsTree, PsTreeOptions, SkeyKind,
-};
+use super::{KeepAll, Obsolescence, PsBounds, PsCursor, PsFlag, PsInserted, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
 use crate::validation::Verdict;
 
@@ -147,41 +145,21 @@ impl History {
         assert_eq!(again, PsInserted::Present);
     }
 
-    /// Puts older entries under those of a key; some are there already.
-    fn merge(&mut self) {
-        let skey = self.skey();
-        let gone = self.gone();
-        let there = self.oracle.entries.get(&skey).cloned().unwrap_or_default();
-        let mut run: BTreeMap<SequenceNumber, (Vec<u8>, Vec<u8>)> = BTreeMap::new();
-        let mut new = 0;
-        let used: HashSet<SequenceNumber> =
-            self.oracle.entries.values().flat_map(|entries| entries.keys().copied()).collect();
-        for _ in 0..self.random.below(if self.keys < 5 { 300 } else { 60 }) {
-            let sequence = 1 + self.random.below(self.sequence.max(1));
-            match there.get(&sequence) {
-                Some((pkey, _)) if gone.contains(&(pkey.clone(), sequence)) => {}
-                Some(body) => {
-                    run.insert(sequence, body.clone());
-                }
-                None if used.contains(&sequence) || run.contains_key(&sequence) => {}
-                None => {
-                    let body = (self.pkey(), self.covering());
-                    self.versions.write(&body.0, sequence);
-                    self.oracle.insert(&skey, &body.0, sequence, &body.1);
-                    run.insert(sequence, body);
-                    new += 1;
-                }
-            }
+    /// Inserts an entry that is older than the newest of its key.
+    fn insert_late(&mut self) {
+        let (skey, pkey, covering) = (self.skey(), self.pkey(), self.covering());
+        let sequence = 1 + self.random.below(self.sequence.max(1));
+        let mut used = self.oracle.entries.values();
+        if used.any(|entries| entries.contains_key(&sequence)) {
+            return;
         }
-        let entries: Vec<PsOlder<'_>> = run
-            .iter()
-            .rev()
-            .map(|(&sequence, (primary_key, covering))| PsOlder { primary_key, sequence, covering })
-            .collect();
+        self.versions.write(&pkey, sequence);
+        self.oracle.insert(&skey, &pkey, sequence, &covering);
+        let writer = self.tree.region().writer();
         // Nothing may go before it was counted.
-        let added =
-            self.tree.merge(&self.tree.region().writer(), &skey, &entries, &self.versions, 0).unwrap();
-        assert_eq!(added, new);
+        let inserted =
+            self.tree.insert(&writer, &skey, &pkey, sequence, &covering, &self.versions, 0).unwrap();
+        assert_eq!(inserted, PsInserted::Added);
     }
 
     fn flag(&mut self) {
@@ -272,8 +250,8 @@ impl History {
         match self.random.below(1000) {
             0..900 => self.insert(),
             900..930 => self.redo(),
-            930..936 => self.merge(),
-            936..960 => self.flag(),
+            930..940 => self.insert_late(),
+            940..960 => self.flag(),
             960..975 => self.sweep(),
             975..990 => self.compare(),
             _ => {

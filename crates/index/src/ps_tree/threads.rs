@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bolide_base::SequenceNumber;
 
 use super::oracle::{Random, Versions};
+use super::sync::Mutex;
 use super::tests::{new_tree, rows};
 use super::{Obsolescence, PsBounds, PsFlag, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
@@ -16,22 +17,44 @@ use crate::validation::Verdict;
 
 const WRITERS: u64 = 3;
 const READERS: u64 = 2;
-const WRITES: u64 = 12_000;
+
+/// The entries of each key that a writer inserted.
+type Written = HashMap<Vec<u8>, Vec<(SequenceNumber, Vec<u8>)>>;
+
+/// What one run is like.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    skey: SkeyKind,
+    page_bytes: usize,
+    /// Secondary keys of a writer.
+    keys: u64,
+    /// Inserts of a writer.
+    writes: u64,
+    /// All writers insert entries of the same keys.
+    same_keys: bool,
+}
+
+/// Secondary key, primary key and sequence number of an entry.
+type Inserted = (Vec<u8>, Vec<u8>, SequenceNumber);
 
 /// What a test shares among its threads.
 struct Shared {
+    load: Load,
     tree: PsTree,
     versions: Versions,
     /// Next sequence number.
     next: AtomicU64,
     /// All sequence numbers up to this one are in the tree, per writer.
     done: [AtomicU64; WRITERS as usize],
+    /// What each writer inserted last.
+    last: [Mutex<Option<Inserted>>; WRITERS as usize],
     flagged: AtomicU64,
     stop: AtomicBool,
 }
 
-/// Keys of one writer, among those of the others.
-fn skey(writer: u64, number: u64) -> Vec<u8> {
+/// Keys of one writer, among those of the others or the same.
+fn skey(load: Load, writer: u64, number: u64) -> Vec<u8> {
+    let writer = if load.same_keys { 0 } else { writer };
     let mut key = (number * WRITERS + writer).to_be_bytes().to_vec();
     if number.is_multiple_of(5) {
         key.extend_from_slice(b"and a longer rest of the key");
@@ -39,12 +62,13 @@ fn skey(writer: u64, number: u64) -> Vec<u8> {
     key
 }
 
-fn write(shared: &Shared, writer: u64, keys: u64) -> HashMap<Vec<u8>, Vec<(SequenceNumber, Vec<u8>)>> {
+fn write(shared: &Shared, writer: u64) -> Written {
+    let keys = shared.load.keys;
     let mut random = Random(writer);
-    let mut written: HashMap<Vec<u8>, Vec<(SequenceNumber, Vec<u8>)>> = HashMap::new();
-    for _ in 0..WRITES {
+    let mut written: Written = HashMap::new();
+    for _ in 0..shared.load.writes {
         let spread = if random.chance(50) { 3.min(keys) } else { keys };
-        let key = skey(writer, random.below(spread));
+        let key = skey(shared.load, writer, random.below(spread));
         let pkey = (random.below(500) * WRITERS + writer).to_be_bytes();
         let sequence = shared.next.fetch_add(1, Ordering::SeqCst);
         shared.versions.write(&pkey, sequence);
@@ -52,16 +76,33 @@ fn write(shared: &Shared, writer: u64, keys: u64) -> HashMap<Vec<u8>, Vec<(Seque
         shared.tree.insert(&region_writer, &key, &pkey, sequence, b"", &shared.versions, sequence).unwrap();
         drop(region_writer);
         shared.done[writer as usize].store(sequence, Ordering::SeqCst);
+        *shared.last[writer as usize].lock() = Some((key.clone(), pkey.to_vec(), sequence));
         written.entry(key).or_default().push((sequence, pkey.to_vec()));
     }
     written
 }
 
-fn read(shared: &Shared, reader: u64, keys: u64) {
+/// What a writer inserted last is there, unless it was replaced.
+fn look_for_the_last(shared: &Shared, writer: u64) {
+    let last = shared.last[writer as usize].lock().clone();
+    let Some((key, pkey, sequence)) = last else { return };
+    let mut cursor = shared.tree.cursor(PsBounds::One(&key), Order::Newest, u64::MAX).unwrap();
+    while let Some(entry) = cursor.next_entry().unwrap() {
+        if entry.sequence == sequence {
+            assert_eq!(entry.primary_key, pkey);
+            return;
+        }
+    }
+    assert_eq!(shared.versions.verdict(&pkey, sequence, u64::MAX), Verdict::Obsolete, "an entry is missed");
+}
+
+fn read(shared: &Shared, reader: u64) {
+    let (load, keys) = (shared.load, shared.load.keys);
     let mut random = Random(1_000 + reader);
     while !shared.stop.load(Ordering::SeqCst) {
         let writer = random.below(WRITERS);
-        let key = skey(writer, random.below(keys));
+        look_for_the_last(shared, writer);
+        let key = skey(load, writer, random.below(keys));
         let done = shared.done[writer as usize].load(Ordering::SeqCst);
         let mut cursor = shared.tree.cursor(PsBounds::One(&key), Order::Newest, u64::MAX).unwrap();
         let mut last = u64::MAX;
@@ -70,7 +111,7 @@ fn read(shared: &Shared, reader: u64, keys: u64) {
             assert!(entry.sequence < last, "newest first");
             last = entry.sequence;
             let owner = u64::from_be_bytes(entry.primary_key.try_into().unwrap()) % WRITERS;
-            assert_eq!(owner, writer, "an entry of another writer");
+            assert!(load.same_keys || owner == writer, "an entry of another writer");
             if shared.versions.verdict(entry.primary_key, entry.sequence, done) == Verdict::Obsolete {
                 to_flag.push(entry.place);
             }
@@ -81,7 +122,7 @@ fn read(shared: &Shared, reader: u64, keys: u64) {
             }
         }
         drop(cursor);
-        let (low, end) = (skey(0, random.below(keys)), skey(0, random.below(keys) + 20));
+        let (low, end) = (skey(load, 0, random.below(keys)), skey(load, 0, random.below(keys) + 20));
         let order =
             [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending][random.below(4) as usize];
         let range = PsBounds::Range { low: &low, end: Some(&end) };
@@ -97,27 +138,29 @@ fn read(shared: &Shared, reader: u64, keys: u64) {
     }
 }
 
-fn run(skey_kind: SkeyKind, page_bytes: usize, keys: u64) {
+fn run(load: Load) {
     let shared = Arc::new(Shared {
-        tree: new_tree(PsTreeOptions::new().skey(skey_kind).page_bytes(page_bytes)),
+        load,
+        tree: new_tree(PsTreeOptions::new().skey(load.skey).page_bytes(load.page_bytes)),
         versions: Versions::default(),
         next: AtomicU64::new(1),
         done: [const { AtomicU64::new(0) }; WRITERS as usize],
+        last: [const { Mutex::new(None) }; WRITERS as usize],
         flagged: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     });
-    let written: Vec<_> = std::thread::scope(|scope| {
+    let written: Vec<Written> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 scope.spawn({
                     let shared = &shared;
-                    move || write(shared, writer, keys)
+                    move || write(shared, writer)
                 })
             })
             .collect();
         for reader in 0..READERS {
             let shared = &shared;
-            scope.spawn(move || read(shared, reader, keys));
+            scope.spawn(move || read(shared, reader));
         }
         let shared = &shared;
         let sweeper = scope.spawn(move || {
@@ -132,6 +175,9 @@ fn run(skey_kind: SkeyKind, page_bytes: usize, keys: u64) {
                     assert!(shared.tree.compact_keys_if(&region_writer, |_| true).unwrap());
                 }
                 drop(region_writer);
+                if rounds.is_multiple_of(97) {
+                    assert_eq!(shared.tree.check().unwrap().problems, Vec::<String>::new());
+                }
                 std::thread::yield_now();
             }
         });
@@ -146,7 +192,11 @@ fn run(skey_kind: SkeyKind, page_bytes: usize, keys: u64) {
     let removed = shared.versions.removed.lock();
     let mut hidden = 0;
     let mut shown = 0;
+    let mut all = Written::new();
     for (key, entries) in written.into_iter().flatten() {
+        all.entry(key).or_default().extend(entries);
+    }
+    for (key, entries) in all {
         let rows = rows(shared.tree.cursor(PsBounds::One(&key), Order::Oldest, u64::MAX).unwrap());
         let there: HashMap<u64, &Vec<u8>> = rows.iter().map(|row| (row.2, &row.1)).collect();
         shown += rows.len() as u64;
@@ -171,14 +221,26 @@ fn run(skey_kind: SkeyKind, page_bytes: usize, keys: u64) {
     assert_eq!(shared.tree.region().stats().refused_frees, 0);
 }
 
+/// A few large trees, keys of each writer's own and the same for all; then many small ones, which are empty when all begin.
+fn threads_see_what_was_inserted(skey: SkeyKind) {
+    let load = Load { skey, page_bytes: 512, keys: 2_000, writes: 12_000, same_keys: false };
+    run(load);
+    run(Load { same_keys: true, ..load });
+    run(Load { page_bytes: 2048, keys: 40, ..load });
+    run(Load { page_bytes: 4096, keys: 40, same_keys: true, ..load });
+    let rounds = std::env::var("PS_TREE_THREAD_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    for round in 0..rounds.unwrap_or(40) {
+        let same_keys = round % 2 == 1;
+        run(Load { writes: 40 + 10 * (round % 30), keys: 30 + 20 * (round % 7), same_keys, ..load });
+    }
+}
+
 #[test]
 fn threads_see_what_was_inserted_with_a_btree() {
-    run(SkeyKind::BTree, 512, 2_000);
-    run(SkeyKind::BTree, 4096, 40);
+    threads_see_what_was_inserted(SkeyKind::BTree);
 }
 
 #[test]
 fn threads_see_what_was_inserted_with_a_trie() {
-    run(SkeyKind::Trie, 512, 2_000);
-    run(SkeyKind::Trie, 2048, 40);
+    threads_see_what_was_inserted(SkeyKind::Trie);
 }

@@ -13,10 +13,10 @@
 //!
 //! Header, tags and the next place lie in one cache line: a key that is not there costs no other, as a rule.
 
-use std::sync::atomic::{Ordering, fence};
-
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_storage::pmem::{Place, Region, RegionWriter, Word};
+
+use crate::sync::{Ordering, fence};
 
 /// Bytes of a bucket.
 pub(super) const BUCKET_BYTES: usize = 512;
@@ -324,7 +324,7 @@ pub(super) fn each_chained(region: &Region, first: Place, mut visit: impl FnMut(
     .map(drop)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(bolide_shuttle)))]
 mod tests {
     use bolide_storage::SimRng;
     use bolide_storage::pmem::RegionOptions;

@@ -38,23 +38,22 @@
 //!
 //! # Concurrency
 //! One thread at a time notes writes, in the order of the log. Any thread asks, without locks, and any thread tells
-//! of flagged entries. Buckets are split and merged one at a time (linear hashing), so no write waits for a
-//! table to be rebuilt.
+//! of flagged entries. Buckets are split and merged one at a time (linear hashing), so no write waits for a table
+//! to be rebuilt. Who asks or writes has the region pinned: a bucket that goes meanwhile is not in other hands.
 
 mod bucket;
 mod novelty;
 mod place_list;
-#[cfg(test)]
+#[cfg(all(test, not(bolide_shuttle)))]
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bolide_base::checksum::hash_key_wide;
 use bolide_base::{Error, Result, SequenceNumber};
 use bolide_storage::pmem::{Place, Region, RegionWriter};
-use parking_lot::Mutex;
 
+use crate::sync::{self, AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::validation::Verdict;
 use bucket::{BUCKET_BYTES, LockedChain, Record, SLOTS};
 use novelty::{KeyBits, PIECE_BYTES};
@@ -212,6 +211,7 @@ impl VersionTable {
     /// # Errors
     /// `NoSpace` at the limit of the region; `Corruption`.
     pub fn note_entry(&self, writer: &RegionWriter<'_>, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        let _pin = self.region.pin();
         let hash = hash_key_wide(self.options.seed, key);
         let mut is_further = false;
         let note = |record: &mut Record| {
@@ -247,6 +247,7 @@ impl VersionTable {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<()> {
+        let _pin = self.region.pin();
         let hash = hash_key_wide(self.options.seed, key);
         if !self.change(writer, hash, |record| record.note(sequence, 0))? && self.is_known(hash)? {
             self.insert(writer, hash, sequence, 0)?;
@@ -259,9 +260,10 @@ impl VersionTable {
     /// # Errors
     /// `Corruption`.
     pub fn note_flagged(&self, writer: &RegionWriter<'_>, key: &[u8]) -> Result<()> {
+        let _pin = self.region.pin();
         let hash = hash_key_wide(self.options.seed, key);
         self.change(writer, hash, Record::lower)?;
-        self.shrink(writer)
+        self.shrink_once(writer).map(drop)
     }
 
     /// What the entry of the write of `key` at `sequence` is, for a reader that sees writes through `view`.
@@ -323,6 +325,7 @@ impl VersionTable {
         if self.options.every_key {
             return Ok(());
         }
+        let _pin = self.region.pin();
         let mut bucket = 0;
         while bucket < self.buckets.load(Ordering::Acquire) {
             let chain = self.lock(writer, bucket)?;
@@ -385,6 +388,7 @@ impl VersionTable {
     }
 
     fn look(&self, hash: u128) -> Result<Option<Record>> {
+        let mut turns = 0;
         loop {
             let buckets = self.buckets.load(Ordering::Acquire);
             if buckets == 0 {
@@ -395,7 +399,7 @@ impl VersionTable {
                 Some(Some(record)) => return Ok(Some(record)),
                 // The key may be in another bucket meanwhile.
                 Some(None) if self.buckets.load(Ordering::Acquire) == buckets => return Ok(None),
-                Some(None) | None => std::hint::spin_loop(),
+                Some(None) | None => sync::wait(&mut turns),
             }
         }
     }
@@ -403,13 +407,12 @@ impl VersionTable {
     /// Locks a bucket that exists.
     fn lock<'w, 'r>(&self, writer: &'w RegionWriter<'r>, bucket: u64) -> Result<LockedChain<'w, 'r>> {
         let first = self.bucket_place(bucket);
-        let mut turns = 0_u32;
+        let mut turns = 0;
         loop {
             if let Some(chain) = LockedChain::lock(writer, first)? {
                 return Ok(chain);
             }
-            turns += 1;
-            if turns.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
+            sync::wait(&mut turns);
         }
     }
 
@@ -520,10 +523,6 @@ impl VersionTable {
         }
         self.set_buckets(writer, buckets + 1)?;
         moving.iter().try_for_each(|(place, ..)| source.remove(*place))
-    }
-
-    fn shrink(&self, writer: &RegionWriter<'_>) -> Result<()> {
-        self.shrink_once(writer).map(drop)
     }
 
     /// Takes the last bucket away if the others have room for its keys.

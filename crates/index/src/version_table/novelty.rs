@@ -12,8 +12,8 @@
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-/// Bytes of a piece.
-pub(super) const PIECE_BYTES: usize = 64 << 10;
+/// Bytes of a piece. (The model checker's regions have small extents.)
+pub(super) const PIECE_BYTES: usize = if cfg!(bolide_shuttle) { 4 << 10 } else { 64 << 10 };
 const BLOCK_BYTES: usize = 64;
 const BLOCKS: u64 = (PIECE_BYTES / BLOCK_BYTES) as u64;
 /// Keys that a piece is filled with: 16 bits each.

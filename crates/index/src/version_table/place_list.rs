@@ -6,11 +6,11 @@
 //! ```
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result};
 use bolide_storage::pmem::{PAGE_BYTES, Place, Region, RegionWriter};
-use parking_lot::Mutex;
+
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Places on a page.
 const PLACES: usize = PAGE_BYTES / 8 - 1;
@@ -119,7 +119,7 @@ impl PlaceList {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(bolide_shuttle)))]
 mod tests {
     use bolide_storage::pmem::RegionOptions;
 

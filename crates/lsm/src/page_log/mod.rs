@@ -16,6 +16,7 @@
 
 mod describe;
 mod format;
+mod fuzzing;
 mod load;
 mod log;
 mod scan;
@@ -26,5 +27,7 @@ mod tests;
 
 pub use describe::describe_segment;
 pub use format::{RootPointer, SEGMENT_BYTES};
+#[doc(hidden)]
+pub use fuzzing::fuzz_segment;
 pub use load::{LoadedRegion, RootSummary};
 pub use log::{PageLog, PageLogStats, PendingCut};

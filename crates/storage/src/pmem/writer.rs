@@ -23,6 +23,14 @@ impl Region {
     pub fn try_writer(&self) -> Option<RegionWriter<'_>> {
         self.gate.try_read().map(|gate| RegionWriter::new(self, gate))
     }
+
+    /// Calls `look` while nobody writes: waits for all writers, and keeps new ones out until `look` is done. For checks that
+    /// compare one part of a structure with another. The calling thread must hold no [`writer`](Self::writer) and ask
+    /// for none.
+    pub fn at_rest<T>(&self, look: impl FnOnce() -> T) -> T {
+        let _gate = self.gate.write();
+        look()
+    }
 }
 
 /// Leave to write to a region; see [`Region::writer`].

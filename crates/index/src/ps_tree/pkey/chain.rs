@@ -9,6 +9,9 @@ use super::group::{self, Counts, LONG_HEADER_BYTES, SHORT_HEADER_BYTES};
 use super::page::sealed_page_of;
 use super::pointer::{EntryPlace, GroupPointer};
 
+/// More groups one behind the other whose entries all have one sequence number are a ring.
+pub(crate) const MOST_LEVEL_GROUPS: u32 = 1 << 12;
+
 /// Walks along the chain of one key. The region is pinned while it does.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChainReader {
@@ -21,6 +24,9 @@ pub(crate) struct ChainReader {
     end: Place,
     /// Entries behind this one are not newer: else the chain is damaged, and may be a ring.
     bound: SequenceNumber,
+    /// The bound where the walk last came to a group, and how many groups it has come to since that fell.
+    bound_at_turn: SequenceNumber,
+    level_groups: u32,
     groups: u32,
     pages: u32,
 }
@@ -39,12 +45,14 @@ impl ChainReader {
         let page = newest.page();
         let mut reader = Self {
             page,
-            head_end: page + page_bytes as Place,
+            head_end: page.wrapping_add(page_bytes as Place),
             group: 0,
             older: 0,
             at: 0,
             end: 0,
             bound: MAX_SEQUENCE,
+            bound_at_turn: MAX_SEQUENCE,
+            level_groups: 0,
             groups: 0,
             pages: 1,
         };
@@ -79,6 +87,11 @@ impl ChainReader {
         let older = self.older;
         if older == 0 {
             return Ok(false);
+        }
+        self.level_groups = if self.bound == self.bound_at_turn { self.level_groups + 1 } else { 0 };
+        self.bound_at_turn = self.bound;
+        if self.level_groups > MOST_LEVEL_GROUPS {
+            return Err(damage(older, "the links of an index"));
         }
         if older < self.page || older >= self.head_end {
             self.page = sealed_page_of(older);

@@ -35,11 +35,6 @@ impl PageSizes {
         self.capacity() / 8
     }
 
-    /// A page that was rewritten has room for so many bytes.
-    pub(crate) fn sure_room(self) -> usize {
-        self.capacity() / 5
-    }
-
     /// With more bytes than this a page is divided in two.
     fn split_above(self) -> usize {
         self.capacity() * 7 / 10
@@ -132,7 +127,7 @@ mod tests {
                 // The last page of keys in order is where the next one goes.
                 let is_filled = ascending && !more.is_empty();
                 assert!(
-                    is_filled || total > SIZES.capacity() || bytes + SIZES.sure_room() <= SIZES.capacity()
+                    is_filled || total > SIZES.capacity() || bytes + SIZES.capacity() / 5 <= SIZES.capacity()
                 );
                 rest = more;
             }

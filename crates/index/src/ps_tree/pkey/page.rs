@@ -63,7 +63,7 @@ fn header_word(at: Place, kind: u64, bytes: usize) -> u64 {
 pub(crate) fn parse_header(at: Place, word: u64) -> Result<PageHeader> {
     let bytes = (word >> 8 & 0xff) as usize * PAGE_UNIT_BYTES;
     let kind = word & 0xff;
-    if kind != HEAD && kind != SEALED || header_word(at, kind, bytes) != word & !RETIRED {
+    if kind != HEAD && kind != SEALED || bytes == 0 || header_word(at, kind, bytes) != word & !RETIRED {
         return Err(damage(at, "the header of a PKey page"));
     }
     Ok(PageHeader { sealed: kind == SEALED, bytes, retired: word & RETIRED != 0 })
@@ -142,7 +142,8 @@ pub(crate) fn sealed_page_of(group: Place) -> Place {
 /// # Errors
 /// `Corruption` for a place outside of the region.
 pub(crate) fn read_note(region: &Region, at: Place) -> Result<ChainNote> {
-    Ok(ChainNote { examined: region.load(at + EXAMINED_AT)?, pages: region.load(at + PAGES_AT)? })
+    let word = |offset| region.load(at.wrapping_add(offset));
+    Ok(ChainNote { examined: word(EXAMINED_AT)?, pages: word(PAGES_AT)? })
 }
 
 /// Changes what the sealed page at `at` knows of its chain. The note is a hint: it need not be durable.
@@ -150,8 +151,8 @@ pub(crate) fn read_note(region: &Region, at: Place) -> Result<ChainNote> {
 /// # Errors
 /// `Corruption` for a place outside of the region.
 pub(crate) fn store_note(writer: &RegionWriter<'_>, at: Place, note: ChainNote) -> Result<()> {
-    writer.store(at + EXAMINED_AT, note.examined)?;
-    writer.store(at + PAGES_AT, note.pages)?;
+    writer.store(at.wrapping_add(EXAMINED_AT), note.examined)?;
+    writer.store(at.wrapping_add(PAGES_AT), note.pages)?;
     writer.persist(at, SEALED_HEADER_BYTES)
 }
 

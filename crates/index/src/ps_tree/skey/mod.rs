@@ -9,6 +9,8 @@
 pub(crate) mod btree;
 mod ordered_stores;
 pub(crate) mod record;
+#[cfg(all(test, not(bolide_shuttle)))]
+mod tests;
 pub(crate) mod trie;
 
 use std::fmt;

@@ -50,8 +50,9 @@ struct Found {
     node: Place,
     /// Slots before the place that is meant.
     before: usize,
-    /// The level above may not know the node.
-    through_sibling: bool,
+    /// The node of the level at which the search came down. If that is another one, the level above may not know the
+    /// node.
+    entered: Place,
 }
 
 impl BTree {
@@ -109,22 +110,19 @@ impl BTree {
     fn descend(&self, region: &Region, target: Option<&Target<'_>>, level: u32) -> Result<Found> {
         let mut node = region.root(self.slot)?;
         let mut height = MAX_LEVEL;
-        let mut through_sibling = false;
+        let mut entered = node;
         loop {
             let (at, step) =
                 self.read(region, node, |view| Ok((view.level(), Self::step(view, target, level)?)))?;
             match step {
-                Step::Here(before) => return Ok(Found { node, before, through_sibling }),
-                Step::Right(sibling) => {
-                    through_sibling = at == level;
-                    node = sibling;
-                }
+                Step::Here(before) => return Ok(Found { node, before, entered }),
+                Step::Right(sibling) => node = sibling,
                 Step::Down(child) => {
                     if at >= height || at <= level {
                         return Err(damage(node, "the levels of the B+-tree"));
                     }
                     height = at;
-                    node = child;
+                    (node, entered) = (child, child);
                 }
             }
         }
@@ -138,14 +136,26 @@ impl BTree {
         target: &Target<'_>,
         level: u32,
     ) -> Result<(Place, MutexGuard<'s, ()>)> {
-        let found = self.descend(region, Some(target), level)?;
-        let mut node = found.node;
-        if found.through_sibling {
+        let Found { node, entered, .. } = self.descend(region, Some(target), level)?;
+        if node != entered {
+            // The split that a crash cut off is ended first: once the level above knows the node, nobody comes by the one to
+            // the left any more, and what that still has of the node's keys would come back when they go.
+            drop(self.lock_from(region, writer, target, entered)?);
             self.tell_parent(region, writer, node, level)?;
         }
+        self.lock_from(region, writer, target, node)
+    }
+
+    /// Locks `node`, or the one further right that `target` lies in, and puts all on the way in order.
+    fn lock_from<'s>(
+        &'s self,
+        region: &Region,
+        writer: &RegionWriter<'_>,
+        target: &Target<'_>,
+        mut node: Place,
+    ) -> Result<(Place, MutexGuard<'s, ()>)> {
         loop {
             let guard = self.lock(node);
-            // A node in the middle of a change is put in order before anybody goes past it.
             let locked = NodeWriter::new(region, writer, self.open_count, node)?;
             match locked.view.moved_right(target)? {
                 None => return Ok((node, guard)),

@@ -131,14 +131,15 @@ impl Trie {
         node::read(region, self.open_count, node, look)
     }
 
-    /// The node of `level` for `target` in the layer with this root, and whether it was reached through a sibling.
-    fn descend(&self, region: &Region, root: Place, target: Target, level: u8) -> Result<(Place, bool)> {
+    /// The node of `level` for `target` in the layer with this root, and the node of the level at which the search came
+    /// down: if that is another one, the level above may not know the first.
+    fn descend(&self, region: &Region, root: Place, target: Target, level: u8) -> Result<(Place, Place)> {
         enum Step {
             Here,
             Right(Place),
             Down(Place),
         }
-        let (mut node, mut height, mut through_sibling) = (root, MAX_LEVEL, false);
+        let (mut node, mut height, mut entered) = (root, MAX_LEVEL, root);
         loop {
             let (at, step) = self.read(region, node, |view| {
                 let at = view.level();
@@ -150,17 +151,14 @@ impl Trie {
                 Ok((at, step))
             })?;
             match step {
-                Step::Here => return Ok((node, through_sibling)),
-                Step::Right(sibling) => {
-                    through_sibling = at == level;
-                    node = sibling;
-                }
+                Step::Here => return Ok((node, entered)),
+                Step::Right(sibling) => node = sibling,
                 Step::Down(child) => {
                     if at >= height || at <= level {
                         return Err(damage(node, "the levels of the trie"));
                     }
                     height = at;
-                    node = child;
+                    (node, entered) = (child, child);
                 }
             }
         }
@@ -218,9 +216,12 @@ impl Trie {
         level: u8,
     ) -> Result<(Place, MutexGuard<'s, ()>)> {
         let root = path.last().map_or(0, |(root, _)| *root);
-        let (node, through_sibling) = self.descend(region, root, Target::At(slice), level)?;
-        if through_sibling {
-            // Whoever split the node to the left is about to tell the level above, or a crash kept it from it.
+        let (node, entered) = self.descend(region, root, Target::At(slice), level)?;
+        if node != entered {
+            // Whoever split the node to the left is about to tell the level above, or a crash kept it from it. The split is ended
+            // first: once the level above knows the node, nobody comes by the one to the left any more, and what that still
+            // has of the node's entries would come back when they go.
+            drop(self.lock_from(region, writer, entered, slice)?);
             let low = self.read(region, node, |view| Ok(view.low()))?;
             self.insert_child(region, writer, path, low, level + 1, node)?;
         }
@@ -237,7 +238,7 @@ impl Trie {
     ) -> Result<(Place, MutexGuard<'s, ()>)> {
         loop {
             let guard = self.lock(node);
-            // A split that a crash cut off is ended before anybody goes past the node.
+            // A split that a crash cut off is ended before a writer goes past the node.
             let locked = NodeWriter::new(region, writer, self.open_count, node)?;
             match locked.view().moved_right(slice)? {
                 None => return Ok((node, guard)),

@@ -1,0 +1,120 @@
+//! The decoder of page segments, opened to fuzzing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::{ErrorKind, FileIdentity};
+use bolide_storage::pmem::RegionOptions;
+use bolide_storage::{MemVfs, Vfs};
+
+use super::format::{Record, RecordKind, Root, RootPointer, SegmentHeader};
+use super::{PageLog, describe_segment};
+use crate::file_name::FileName;
+
+const DATABASE: u64 = 0xb0;
+const REGION: u64 = 7;
+const FILE: u64 = 3;
+
+/// Reads `input` as a segment, and then as the records of one whose checksums are good: pages and roots, cut apart at each byte
+/// FEh, each with its kind, its cut and its page number in the first three bytes. The last root of that, and one that names
+/// everything before it, is loaded and checked.
+///
+/// # Panics
+/// If anything but a region or an error for the user comes of it.
+#[doc(hidden)]
+pub fn fuzz_segment(input: &[u8]) {
+    let dir = Path::new("/db");
+    let path = FileName::Region(FILE).path(dir);
+    let write = |bytes: &[u8]| -> Arc<dyn Vfs> {
+        let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+        vfs.create_dir_all(dir).expect("a directory in memory");
+        vfs.create(&path).and_then(|file| file.append(bytes)).expect("a file in memory");
+        vfs
+    };
+    let load = |bytes: &[u8], root: RootPointer| {
+        let vfs = write(bytes);
+        let options = RegionOptions::new().name("fuzz").id(REGION).limit_bytes(32 << 20);
+        let summary = PageLog::verify(Arc::clone(&vfs), dir, DATABASE, REGION, root);
+        match PageLog::load(vfs, dir, DATABASE, root, options) {
+            Ok(loaded) => assert_eq!(summary.map(|summary| summary.sequence).ok(), Some(loaded.sequence)),
+            Err(error) => {
+                let kinds =
+                    [ErrorKind::Corruption, ErrorKind::Unsupported, ErrorKind::NotFound, ErrorKind::NoSpace];
+                assert!(kinds.contains(&error.kind()), "{error}");
+            }
+        }
+    };
+    let describe = |bytes: &[u8]| {
+        let mut text = String::new();
+        match describe_segment(&*write(bytes), &path, &mut text) {
+            Ok(()) => {}
+            Err(error) => assert!(
+                matches!(
+                    error.kind(),
+                    ErrorKind::Corruption | ErrorKind::Unsupported | ErrorKind::InvalidInput | ErrorKind::Io
+                ),
+                "{error}"
+            ),
+        }
+    };
+    describe(input);
+    load(input, RootPointer { file: FILE, offset: 64, len: (input.len() as u64).saturating_sub(64) });
+
+    let identity = FileIdentity { database_id: DATABASE, file_number: FILE };
+    let mut bytes = SegmentHeader { identity, region: REGION }.encode();
+    let mut pages = std::collections::BTreeSet::new();
+    let mut last_cut = 0;
+    let put = |bytes: &mut Vec<u8>, kind, cut: u64, page: u64, body: &[u8]| {
+        let offset = bytes.len() as u64;
+        Record { kind, cut, page, body }.put(bytes, offset, identity);
+        RootPointer { file: FILE, offset, len: bytes.len() as u64 - offset }
+    };
+    for piece in input.split(|&byte| byte == 0xfe) {
+        let Some((&[kind, cut, page], body)) = piece.split_first_chunk::<3>() else { continue };
+        let (cut, page) = (u64::from(cut), u64::from(page));
+        if kind % 4 == 0 {
+            let root = put(&mut bytes, RecordKind::Root, cut, 0, body);
+            load(&bytes, root);
+        } else {
+            // Whole words, as a writer leaves them, but for one in a few.
+            let body = if kind & 64 == 0 { body.get(..body.len() / 8 * 8).unwrap_or_default() } else { body };
+            put(&mut bytes, RecordKind::Page, cut, page, body);
+            pages.insert(page);
+        }
+        last_cut = last_cut.max(cut);
+    }
+    let here = bytes.len() as u64;
+    let root = Root { region: REGION, sequence: 9, pages: pages.len() as u64, segments: vec![(FILE, here)] };
+    assert_eq!(Root::decode(&root.encode()), Some(root.clone()));
+    let root = put(&mut bytes, RecordKind::Root, last_cut, 0, &root.encode());
+    load(&bytes, root);
+    describe(&bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `cargo fuzz run page_segment` does, for a moment and with random bytes.
+    #[test]
+    fn any_segment_is_loaded_or_refused() {
+        let mut state = 11_u64;
+        let mut next = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        for _ in 0..600 {
+            let mut input = Vec::new();
+            for _ in 0..next() % 5 {
+                input.extend([next() as u8, (next() % 3) as u8, (next() % 4) as u8]);
+                let words = next() % 40;
+                for _ in 0..words {
+                    let word = if next() % 3 == 0 { next() | next() << 32 } else { next() % 8 };
+                    input.extend(word.to_le_bytes());
+                }
+                input.push(0xfe);
+            }
+            fuzz_segment(&input);
+        }
+    }
+}
