@@ -98,6 +98,8 @@ pub struct Took {
 #[derive(Debug, Clone, Default)]
 pub struct Measured {
     took: Vec<(Workload, &'static str, Took)>,
+    /// The load average when it was measured.
+    pub load: String,
     /// A put without an index, files on disk.
     bare: Vec<(Workload, f64)>,
     /// Under delays of the memory, uniform upserts.
@@ -140,7 +142,7 @@ pub fn measured(scale: &Scale) -> Result<Measured> {
     if let Some(measured) = &*once {
         return Ok(measured.clone());
     }
-    let mut measured = Measured::default();
+    let mut measured = Measured { load: super::load_average(), ..Measured::default() };
     for workload in Workload::ALL {
         let run = Run { scale, draws: Draws::new(workload, records(scale), scale.seed) };
         let writes = run.draws.writes();

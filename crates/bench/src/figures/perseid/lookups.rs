@@ -15,7 +15,7 @@ const ALL: usize = 1;
 
 pub(super) fn figure_7(scale: &Scale) -> Result<FigureReport> {
     let measured = measured(scale)?;
-    let mut report = report("perseid-7", "Figure 7", scale, records(scale));
+    let mut report = report("perseid-7", "Figure 7", scale, records(scale), &measured.load);
     let rows = |workload| number(measured.of(PS_BTREE, workload).rows[ALL]);
     let rows = Workload::ALL.map(|workload| format!("{} {}", workload.name(), rows(workload)));
     report.set("answers for limit 200", rows.join(", "));

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bolide::FindOptions;
 use bolide_index::ps_tree::SkeyKind;
 
+use super::records::Fetch;
 use super::workload::{Draws, Workload};
-use super::{RECORD_BYTES, bars, lines, listed, mean, report, table};
+use super::{RECORD_BYTES, bars, lines, listed, load_average, mean, report, table};
 use crate::error::Result;
 use crate::figures::Scale;
 use crate::figures::report::FigureReport;
@@ -47,7 +47,12 @@ struct Course {
     nanos: [u64; 4],
 }
 
-type Courses = Vec<(Mix, &'static str, Course)>;
+/// What all subjects did, and the load average when it was measured.
+#[derive(Debug, Clone, Default)]
+struct Courses {
+    load: String,
+    all: Vec<(Mix, &'static str, Course)>,
+}
 
 /// Runs all mixes, the first time: figure and table show the same runs.
 fn measured(scale: &Scale) -> Result<Courses> {
@@ -56,11 +61,11 @@ fn measured(scale: &Scale) -> Result<Courses> {
     if let Some(courses) = &*once {
         return Ok(courses.clone());
     }
-    let mut courses = Courses::new();
+    let mut courses = Courses { load: load_average(), ..Courses::default() };
     for mix in MIXES {
         for subject in SUBJECTS {
             eprintln!("  {}, {subject}", mix.name);
-            courses.push((mix, subject, run(scale, mix, subject)?));
+            courses.all.push((mix, subject, run(scale, mix, subject)?));
         }
     }
     *once = Some(courses.clone());
@@ -69,11 +74,15 @@ fn measured(scale: &Scale) -> Result<Courses> {
 
 fn course<'c>(courses: &'c Courses, mix: Mix, subject: &str) -> &'c Course {
     static NONE: Course = Course { micros: Vec::new(), counts: [0; 4], nanos: [0; 4] };
-    courses.iter().find(|(of, name, _)| *of == mix && *name == subject).map_or(&NONE, |(.., course)| course)
+    courses
+        .all
+        .iter()
+        .find(|(of, name, _)| *of == mix && *name == subject)
+        .map_or(&NONE, |(.., course)| course)
 }
 
-fn report_of(name: &str, what: &str, scale: &Scale) -> FigureReport {
-    let mut report = report(name, what, scale, scale.records);
+fn report_of(name: &str, what: &str, scale: &Scale, load: &str) -> FigureReport {
+    let mut report = report(name, what, scale, scale.records, load);
     report.set("operations", scale.records);
     report.set("bytes of a record", RECORD_BYTES);
     report.set("limit", LIMIT);
@@ -82,7 +91,7 @@ fn report_of(name: &str, what: &str, scale: &Scale) -> FigureReport {
 
 pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
     let courses = measured(scale)?;
-    let mut report = report_of("perseid-12", "Figure 12", scale);
+    let mut report = report_of("perseid-12", "Figure 12", scale, &courses.load);
     let micros = |mix, subject| mean(&course(&courses, mix, subject).micros);
     let told = |mix: Mix| {
         format!("{}: {}", mix.name, listed(SUBJECTS.map(|subject| (subject, micros(mix, subject)))))
@@ -125,7 +134,7 @@ pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
 
 pub(super) fn table_1(scale: &Scale) -> Result<FigureReport> {
     let courses = measured(scale)?;
-    let mut report = report_of("perseid-table1", "Table 1", scale);
+    let mut report = report_of("perseid-table1", "Table 1", scale, &courses.load);
     let share = |mix, kind: usize| {
         let counts = course(&courses, mix, PS).counts;
         100.0 * counts[kind] as f64 / counts.iter().sum::<u64>().max(1) as f64
@@ -213,7 +222,7 @@ impl Store {
             2 => self.database.keys(LsmIndex::newest_of(draws.secondary(), LIMIT), &mut |_| {}),
             _ => {
                 let query = LsmIndex::newest_of(draws.secondary(), LIMIT);
-                self.database.records().find_with(&query, &FindOptions::default())?;
+                self.database.records().find_with(&query, &Fetch::Parallel.options())?;
                 Ok(())
             }
         }

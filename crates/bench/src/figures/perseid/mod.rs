@@ -4,6 +4,7 @@
 //! workload     what is written and asked (§5.1)
 //! index_only   measures figures 6 to 8: indexes alone (§5.2.1 to §5.2.3)
 //! inserts, lookups, ranges, threads   figures 6, 7, 8, 9
+//! records      figures 10 and 11: questions for records (§5.2.5)
 //! mixed        figure 12 and table 1 (§5.3)
 //! recovery     reopening (§5.4)
 //! ```
@@ -13,6 +14,7 @@ mod inserts;
 mod lookups;
 mod mixed;
 mod ranges;
+mod records;
 mod recovery;
 mod threads;
 mod workload;
@@ -27,6 +29,12 @@ pub const FIGURES: &[Figure] = &[
     Figure { name: "perseid-7", title: "Index-only questions", run: lookups::figure_7 },
     Figure { name: "perseid-8", title: "Index-only range questions", run: ranges::figure_8 },
     Figure { name: "perseid-9", title: "Upserts and questions from several threads", run: threads::figure_9 },
+    Figure {
+        name: "perseid-10",
+        title: "Questions for records, by sequence range and in parallel",
+        run: records::figure_10,
+    },
+    Figure { name: "perseid-11", title: "The same over a leveled table", run: records::figure_11 },
     Figure { name: "perseid-12", title: "Mixed workloads", run: mixed::figure_12 },
     Figure { name: "perseid-table1", title: "Operations of the mixed workloads", run: mixed::table_1 },
     Figure {
@@ -45,14 +53,14 @@ fn table(tiered: bool) -> LsmKind {
     LsmKind { index: None, in_memory: false, cache_bytes: 16 << 20, memtable_bytes: 2 << 20, tiered }
 }
 
-/// A report with the settings that all figures share.
-fn report(name: &str, what: &str, scale: &Scale, records: u64) -> FigureReport {
+/// A report with the settings that all figures share; `load` as [`load_average`] told before anything was measured.
+fn report(name: &str, what: &str, scale: &Scale, records: u64, load: &str) -> FigureReport {
     let title = FIGURES.iter().find(|figure| figure.name == name).map_or("", |figure| figure.title);
     let mut report = FigureReport::new(name, title, &format!("{PAPER}, {what}"));
     report.set("records", records);
     report.set("records a secondary key", workload::RECORDS_A_KEY);
     report.set("seed", scale.seed);
-    report.set("load average when it began", load_average());
+    report.set("load average when it was measured", load);
     report
 }
 

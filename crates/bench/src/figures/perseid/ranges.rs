@@ -12,7 +12,7 @@ use crate::figures::report::FigureReport;
 
 pub(super) fn figure_8(scale: &Scale) -> Result<FigureReport> {
     let measured = measured(scale)?;
-    let mut report = report("perseid-8", "Figure 8", scale, records(scale));
+    let mut report = report("perseid-8", "Figure 8", scale, records(scale), &measured.load);
     report.set("secondary keys of a range", RANGE.0);
     report.set("records of each", RANGE.1);
     let range = |subject, workload| measured.of(subject, workload).range;

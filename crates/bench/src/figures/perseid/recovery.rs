@@ -11,7 +11,7 @@ use bolide::{Components, Db, Options, Query, SyncMode};
 
 use super::index_only::records as micro_records;
 use super::workload::{Draws, Workload};
-use super::{bars, listed, report};
+use super::{bars, listed, load_average, report};
 use crate::engines::SecondaryKey;
 use crate::error::Result;
 use crate::figures::Scale;
@@ -42,7 +42,7 @@ struct Opened {
 
 pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
     let records = micro_records(scale);
-    let mut report = report("perseid-recovery", "§5.4", scale, records);
+    let mut report = report("perseid-recovery", "§5.4", scale, records, &load_average());
     report.set("upserts", 2 * records);
     report.set("upserts since the last flush", redone(records));
     report.set("memtables", format!("{} MiB", MEMTABLE_BYTES >> 20));
@@ -55,16 +55,20 @@ pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
         all.iter().find(|(of, _)| *of == name).map_or(0.0, |(_, opened)| value(opened))
     };
     let told = |value: fn(&Opened) -> f64| listed(all.iter().map(|(name, opened)| (*name, value(opened))));
-    let (ps, lsm) = (KINDS[1].0, KINDS[4].0);
-    report.claim(
-        "§5.4: after a crash, a database with a PS-Tree opens in the time of one with an LSM index and its primary-key \
-         index, within a factor of two",
-        of(ps, |o| o.crashed_cpu) < 2.0 * of(lsm, |o| o.crashed_cpu),
-        told(|opened| opened.crashed_cpu),
+    let each = |milliseconds: f64| milliseconds * 1e3 / records as f64;
+    let trees = [KINDS[1].0, KINDS[2].0];
+    report.departs(
+        "a database with a PS-Tree opens in less than two microseconds of processor time for each record, after a crash and \
+         after a close",
+        trees.iter().all(|name| each(of(name, |o| o.crashed_cpu)) < 2.0 && each(of(name, |o| o.closed_cpu)) < 2.0),
+        format!("crash: {}; close: {}", told(|o| o.crashed_cpu), told(|o| o.closed_cpu)),
+        "there, it is about as quick as opening LSM trees: 13 ns for each upsert, since the tree is in persistent memory as it \
+         was and only the durable table is read. Here the region is read from disk, all of it, and verified; \
+         the files of LSM trees are opened and not read.",
     );
     report.departs(
-        "after a close it opens faster than after a crash",
-        of(ps, |o| o.closed_cpu) < of(ps, |o| o.crashed_cpu),
+        "after a close it takes no longer than after a crash (by more than a fifth)",
+        trees.iter().all(|name| of(name, |o| o.closed_cpu) < 1.2 * of(name, |o| o.crashed_cpu)),
         format!("crash: {}; close: {}", told(|o| o.crashed_cpu), told(|o| o.closed_cpu)),
         "there, the volatile table is built from the durable one after a close too. Here it is in the region with the \
          entries, which is read as it was left.",

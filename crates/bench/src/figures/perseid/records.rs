@@ -1,0 +1,346 @@
+//! Figures 10 and 11: questions for whole records, with the two ways to fetch them faster (§4.4, §5.2.5).
+//!
+//! One table has all indexes, so that all fetch the same records from the same files: a PS-Tree and an LSM index of
+//! the database, and composite keys and a log that stand in for a third one.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bolide::FindOptions;
+use bolide_index::ps_tree::SkeyKind;
+
+use super::workload::{Draws, Workload};
+use super::{RECORD_BYTES, bars, listed, load_average, report, table};
+use crate::error::Result;
+use crate::figures::Scale;
+use crate::figures::report::{FigureReport, Panel};
+use crate::measure::{settle, thread_cpu_nanos};
+use crate::pm_baselines::{LsmIndex, PmIndex, PmKind, PmSettings, Stand, asked_by_driver, primary_key};
+
+/// Threads of a parallel fetch, as in the paper.
+pub(super) const FETCH_THREADS: usize = 4;
+const LIMITS: [usize; 2] = [10, 200];
+const PASSES: usize = 4;
+
+/// How records are fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fetch {
+    /// As any record is found.
+    Plain,
+    /// From what can hold the known write alone.
+    BySequence,
+    /// The same, in parallel.
+    Parallel,
+}
+
+impl Fetch {
+    const ALL: [Self; 3] = [Self::Plain, Self::BySequence, Self::Parallel];
+    const NAMES: [&'static str; 3] = ["plain", "+SEQ", "+SEQ +PAR"];
+
+    /// The settings of questions.
+    pub(super) fn options(self) -> FindOptions {
+        let threads = if self == Self::Parallel { FETCH_THREADS } else { 1 };
+        FindOptions::default().fetch_by_sequence(self != Self::Plain).fetch_threads(threads)
+    }
+}
+
+/// What is compared: its name, and the index that is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Subject {
+    name: &'static str,
+    index: &'static str,
+    entries: Option<PmKind>,
+}
+
+const PS: Subject = Subject { name: "PS-Tree (trie)", index: "ps", entries: None };
+const COMPOSITE: Subject =
+    Subject { name: "composite (trie)", index: STOOD_FOR, entries: Some(PmKind::Composite) };
+const LOG: Subject = Subject { name: "log (trie)", index: STOOD_FOR, entries: Some(PmKind::Log) };
+const LSM: Subject = Subject { name: "LSM", index: "lsm", entries: None };
+const SUBJECTS: [Subject; 4] = [PS, COMPOSITE, LOG, LSM];
+/// The index that others answer for.
+const STOOD_FOR: &str = "pm";
+
+/// Microseconds of a question.
+#[derive(Debug, Clone, Copy, Default)]
+struct Took {
+    /// By the clock.
+    all: f64,
+    /// Of that, fetching records.
+    fetch: f64,
+    /// CPU time of the calling thread.
+    cpu: f64,
+}
+
+/// What questions took over one table: `took[limit][subject][fetch]`.
+struct Asked {
+    workload: Workload,
+    took: [[[Took; 3]; 4]; 2],
+}
+
+impl Asked {
+    fn of(&self, subject: Subject, limit: usize, fetch: Fetch) -> Took {
+        let position = SUBJECTS.iter().position(|other| *other == subject).unwrap_or_default();
+        self.took[limit][position][fetch as usize]
+    }
+
+    /// How many times as fast sequence ranges make questions to `subject`, by CPU time.
+    fn gain(&self, subject: Subject, limit: usize) -> f64 {
+        self.of(subject, limit, Fetch::Plain).cpu / self.of(subject, limit, Fetch::BySequence).cpu
+    }
+
+    /// How many times as fast further threads make them, by the clock.
+    fn parallel_gain(&self, subject: Subject, limit: usize) -> f64 {
+        self.of(subject, limit, Fetch::BySequence).all / self.of(subject, limit, Fetch::Parallel).all
+    }
+
+    fn told(&self, limit: usize, fetch: Fetch) -> String {
+        listed(SUBJECTS.map(|subject| (subject.name, self.of(subject, limit, fetch).cpu)))
+    }
+
+    fn gains(&self, limit: usize) -> String {
+        listed(SUBJECTS.map(|subject| (subject.name, self.gain(subject, limit))))
+    }
+
+    /// The CPU time of a question to a PS-Tree, where one to an LSM index takes 1.
+    fn against_lsm(&self, limit: usize, fetch: Fetch) -> f64 {
+        self.of(PS, limit, fetch).cpu / self.of(LSM, limit, fetch).cpu
+    }
+
+    fn panels(&self) -> Vec<Panel> {
+        let mut panels = Vec::new();
+        for (position, limit) in LIMITS.iter().enumerate() {
+            let of = |subject| Fetch::ALL.map(|fetch| self.of(subject, position, fetch).all).to_vec();
+            panels.push(bars(
+                &format!("The newest {limit} records, {}", self.workload.name()),
+                "µs a question, by the clock",
+                false,
+                &Fetch::NAMES,
+                SUBJECTS.map(|subject| (subject.name, of(subject))),
+            ));
+            let of = |subject| {
+                Fetch::ALL[..2].iter().map(|fetch| self.of(subject, position, *fetch).cpu).collect()
+            };
+            panels.push(bars(
+                &format!("The newest {limit} records, {}", self.workload.name()),
+                "CPU µs a question, calling thread",
+                false,
+                &Fetch::NAMES[..2],
+                SUBJECTS.map(|subject| (subject.name, of(subject))),
+            ));
+        }
+        let stages = SUBJECTS.map(|subject| {
+            let of = |fetch| self.of(subject, 1, fetch);
+            let parts = Fetch::ALL.map(|fetch| [of(fetch).all - of(fetch).fetch, of(fetch).fetch]);
+            (subject.name, parts.into_iter().flatten().collect())
+        });
+        panels.push(bars(
+            &format!("The newest 200 by stage, {}", self.workload.name()),
+            "µs a question, by the clock",
+            false,
+            &["index", "fetch", "+SEQ: index", "fetch", "+PAR: index", "fetch"],
+            stages,
+        ));
+        panels
+    }
+}
+
+pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
+    let mut report = report_of("perseid-10", "Figure 10", scale);
+    let all =
+        [measure(scale, Workload::SkewedPrimary, true)?, measure(scale, Workload::SkewedSecondary, true)?];
+    let each = |told: &dyn Fn(&Asked) -> String| {
+        all.iter()
+            .map(|asked| format!("{}: {}", asked.workload.name(), told(asked)))
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    let every =
+        |holds: &dyn Fn(&Asked, usize) -> bool| all.iter().all(|asked| (0..2).all(|at| holds(asked, at)));
+    report.claim(
+        "§5.2.5: with sequence ranges, a PS-Tree brings records from a tiered table faster than an LSM index",
+        every(&|asked, limit| asked.against_lsm(limit, Fetch::BySequence) < 1.0),
+        each(&|asked| {
+            format!(
+                "newest 10: {}; newest 200: {}",
+                asked.told(0, Fetch::BySequence),
+                asked.told(1, Fetch::BySequence)
+            )
+        }),
+    );
+    report.departs(
+        "without them it is faster too, or about as fast (within a quarter)",
+        every(&|asked, limit| asked.against_lsm(limit, Fetch::Plain) < 1.25),
+        each(&|asked| {
+            format!(
+                "newest 10: {}; newest 200: {}",
+                asked.told(0, Fetch::Plain),
+                asked.told(1, Fetch::Plain)
+            )
+        }),
+        "there, it is faster by up to 62 %: an LSM index validates every candidate in another tree before it fetches. Here it \
+         fetches at once, since the record itself tells whether it is current.",
+    );
+    report.claim(
+        "§4.4: with a PS-Tree most of the time of the newest 200 is the table's",
+        all.iter().all(|asked| asked.of(PS, 1, Fetch::Plain).fetch > 0.5 * asked.of(PS, 1, Fetch::Plain).all),
+        each(&|asked| {
+            let took = asked.of(PS, 1, Fetch::Plain);
+            listed([("all", took.all), ("fetch", took.fetch)])
+        }),
+    );
+    report.claim(
+        "§5.2.5: sequence ranges make questions to a PS-Tree over a tiered table faster",
+        every(&|asked, limit| asked.gain(PS, limit) > 1.0),
+        each(&|asked| {
+            format!("times as fast, newest 10: {}; newest 200: {}", asked.gains(0), asked.gains(1))
+        }),
+    );
+    report.claim(
+        "§5.2.5: an LSM index gains less from sequence ranges than a PS-Tree, for the newest 200",
+        all.iter().all(|asked| asked.gain(LSM, 1) < asked.gain(PS, 1)),
+        each(&|asked| asked.gains(1)),
+    );
+    let gain = |asked: &Asked| asked.parallel_gain(PS, 1);
+    let gains = listed(all.iter().map(|asked| (asked.workload.name(), gain(asked))));
+    report.claim(
+        "§5.2.5: fetching in parallel makes the newest 200 of popular secondary keys faster still",
+        gain(&all[1]) > 1.0,
+        gains.clone(),
+    );
+    report.departs(
+        "that of 25 records makes no difference (within a third)",
+        gain(&all[0]) > 0.75 && gain(&all[0]) < 1.34,
+        gains,
+        "there, threads share every question. Here one thread fetches fewer than 64 records that need no file: they take \
+         less than waking the others.",
+    );
+    report.panels = all.iter().flat_map(Asked::panels).collect();
+    Ok(report)
+}
+
+pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
+    let mut report = report_of("perseid-11", "Figure 11", scale);
+    let leveled = measure(scale, Workload::SkewedSecondary, false)?;
+    let tiered = measure(scale, Workload::SkewedSecondary, true)?;
+    let gain = |asked: &Asked, limit| asked.gain(PS, limit);
+    let told = listed([
+        ("leveled, newest 10", gain(&leveled, 0)),
+        ("leveled, newest 200", gain(&leveled, 1)),
+        ("tiered, newest 10", gain(&tiered, 0)),
+        ("tiered, newest 200", gain(&tiered, 1)),
+    ]);
+    report.claim(
+        "§5.2.5: sequence ranges gain no more over a leveled table than over a tiered one, for the newest 200 (but for one \
+         in twenty)",
+        gain(&leveled, 1) < 1.05 * gain(&tiered, 1),
+        told.clone(),
+    );
+    report.claim(
+        "§5.2.5: over a leveled table they still make the newest 10 no slower (by more than a tenth)",
+        gain(&leveled, 0) > 0.9,
+        told,
+    );
+    report.departs(
+        "over a leveled table a PS-Tree brings records about as fast as an LSM index, or faster (within a third)",
+        (0..2).all(|limit| {
+            [Fetch::Plain, Fetch::BySequence].iter().all(|fetch| leveled.against_lsm(limit, *fetch) < 1.34)
+        }),
+        format!("plain {}; +SEQ {}", leveled.told(1, Fetch::Plain), leveled.told(1, Fetch::BySequence)),
+        "there, an LSM index validates every candidate in another tree before it fetches. Here it fetches at once, since the record \
+         itself tells whether it is current; compactions of its tree have dropped most entries that are not; and the records \
+         take most of the time.",
+    );
+    report.panels = leveled.panels();
+    Ok(report)
+}
+
+fn report_of(name: &str, what: &str, scale: &Scale) -> FigureReport {
+    let mut report = report(name, what, scale, scale.records, &load_average());
+    report.set("bytes of a record", RECORD_BYTES);
+    report.set("questions", scale.questions);
+    report.set("threads of a parallel fetch", FETCH_THREADS);
+    report.set("processors", std::thread::available_parallelism().map_or(0, usize::from));
+    report
+}
+
+fn measure(scale: &Scale, workload: Workload, tiered: bool) -> Result<Asked> {
+    eprintln!("  {}, {}", workload.name(), if tiered { "tiered" } else { "leveled" });
+    let folder = match &scale.directory {
+        Some(directory) => tempfile::tempdir_in(directory)?,
+        None => tempfile::tempdir()?,
+    };
+    let stand = Stand::default();
+    let attribute = LsmIndex::ATTRIBUTE;
+    let declared = [
+        format!("{}={attribute}:ps-tree:skey=trie", PS.index),
+        format!("{}={attribute}:composite:validation=key-index", LSM.index),
+        format!("{STOOD_FOR}={attribute}:composite"),
+    ];
+    let components = asked_by_driver(STOOD_FOR, &stand);
+    let database = LsmIndex::create_with(table(tiered), &folder.path().join("db"), components, &declared)?;
+    let stood_for = [PmKind::Composite, PmKind::Log].map(|kind| {
+        PmIndex::create(PmSettings { kind, skey: SkeyKind::Trie, latency: None })
+            .map(|index| (kind, Arc::new(index)))
+    });
+    let stood_for = stood_for.into_iter().collect::<Result<Vec<_>>>()?;
+    let draws = Draws::new(workload, scale.records, scale.seed);
+    let filler = vec![b'r'; RECORD_BYTES - 8];
+    for write in draws.writes() {
+        database.put(write.secondary, write.record, &filler)?;
+        let key = primary_key(write.record);
+        let sequence = database.records().get_pinned(&key)?.map_or(0, |(sequence, _)| sequence);
+        let secondary_key = LsmIndex::index_key(write.secondary)?;
+        stood_for.iter().try_for_each(|(_, index)| index.put_at(&secondary_key, &key, sequence))?;
+    }
+    settle(std::time::Duration::from_secs(60));
+    let mut asked = Asked { workload, took: Default::default() };
+    for (position, limit) in LIMITS.into_iter().enumerate() {
+        for (number, subject) in SUBJECTS.into_iter().enumerate() {
+            if let Some((_, entries)) = stood_for.iter().find(|(kind, _)| Some(*kind) == subject.entries) {
+                stand.answer_from(entries, limit);
+            }
+            for fetch in Fetch::ALL {
+                asked.took[position][number][fetch as usize] =
+                    ask(&database, subject, limit, fetch, &draws, scale)?;
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// Mean microseconds of a question: of each, the least of [`PASSES`] that are a whole pass apart.
+fn ask(
+    database: &LsmIndex,
+    subject: Subject,
+    limit: usize,
+    fetch: Fetch,
+    draws: &Draws,
+    scale: &Scale,
+) -> Result<Took> {
+    let mut micros = vec![f64::MAX; scale.questions as usize];
+    let mut cpu = micros.clone();
+    let query = |secondary| LsmIndex::newest_of(secondary, limit).using_index(subject.index);
+    for _ in 0..PASSES {
+        let mut draws = draws.reseeded(scale.seed ^ 10);
+        for (least, least_cpu) in micros.iter_mut().zip(&mut cpu) {
+            let query = query(draws.secondary());
+            let (started, before) = (Instant::now(), thread_cpu_nanos());
+            database.records().find_with(&query, &fetch.options())?;
+            *least_cpu = least_cpu.min((thread_cpu_nanos() - before) as f64 / 1000.0);
+            *least = least.min(started.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    // The share of fetching, of whole questions with their stages measured.
+    let (mut draws, options) = (draws.reseeded(scale.seed ^ 10), fetch.options().measure(true));
+    let (mut fetching, mut asking) = (0, 0);
+    for _ in 0..scale.questions {
+        let (query, started) = (query(draws.secondary()), Instant::now());
+        let explain = database.records().find_each(&query, &options, |_| Ok(ControlFlow::Continue(())))?;
+        asking += started.elapsed().as_nanos() as u64;
+        fetching += explain.fetch_nanos;
+    }
+    let all = super::mean(&micros);
+    Ok(Took { all, fetch: all * fetching as f64 / asking.max(1) as f64, cpu: super::mean(&cpu) })
+}
