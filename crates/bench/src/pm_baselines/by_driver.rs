@@ -78,7 +78,8 @@ struct AskedCursor {
     given: usize,
 }
 
-/// Components of a database whose index named `name` is answered for by `stand`. Questions to it name one secondary key.
+/// Components of a database whose index named `name` is answered for by `stand`. Questions to it name one
+/// secondary key.
 pub fn asked_by_driver(name: &'static str, stand: &Stand) -> Components {
     let stand = stand.clone();
     Components::system().index_wrapper(Arc::new(move |declared, _: TreeId| {

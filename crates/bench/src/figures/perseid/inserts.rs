@@ -65,8 +65,8 @@ fn claims(report: &mut FigureReport, measured: &Measured) {
     let all_told = upserts.map(|workload| format!("{}: {}", workload.name(), told(workload))).join("; ");
     let ratio = |pair: &(Subject, Subject, Subject), workload| put(pair.0, workload) / put(pair.1, workload);
     report.claim(
-        "§5.2.1: where secondary keys are uniform, an upsert into a PS-Tree is cheaper than one into composite keys in a \
-         B+-tree, and no dearer in a trie (by more than a tenth)",
+        "§5.2.1: where secondary keys are uniform, an upsert into a PS-Tree is cheaper than one into \
+         composite keys in a B+-tree, and no dearer in a trie (by more than a tenth)",
         upserts[..2].iter().all(|w| ratio(&PAIRS[0], *w) < 1.0 && ratio(&PAIRS[1], *w) < 1.1),
         all_told.clone(),
     );
@@ -74,11 +74,12 @@ fn claims(report: &mut FigureReport, measured: &Measured) {
         "where they are skewed it costs about as much (within a third), or less",
         PAIRS.iter().all(|pair| ratio(pair, upserts[2]) < 1.34),
         all_told,
-        "there, composite keys are dearer here too. In memory without delays, what a PS-Tree spends on regrouping the many          entries of popular keys is about what it saves by not adding a key for each.",
+        "there, composite keys are dearer here too. In memory without delays, what a PS-Tree spends on \
+         regrouping the many entries of popular keys is about what it saves by not adding a key for each.",
     );
     report.claim(
-        "§5.2.1: a log that is never collected is cheaper to insert into than a PS-Tree, which splits pages, but \
-         not by more than half of it",
+        "§5.2.1: a log that is never collected is cheaper to insert into than a PS-Tree, which splits \
+         pages, but not by more than half of it",
         PAIRS.iter().all(|(ps, _, log)| {
             put(*log, insert) < put(*ps, insert) && put(*log, insert) > 0.5 * put(*ps, insert)
         }),
@@ -91,12 +92,14 @@ fn claims(report: &mut FigureReport, measured: &Measured) {
     );
     let lsm = |subject| put(subject, Workload::Uniform);
     report.claim(
-        "§5.2.1: keeping the files of an LSM index in memory changes what it adds to a put by less than a factor of two",
+        "§5.2.1: keeping the files of an LSM index in memory changes what it adds to a put by less than a \
+         factor of two",
         lsm(LSM) < 2.0 * lsm(LSM_MEMORY) && lsm(LSM_MEMORY) < 2.0 * lsm(LSM),
         listed([(LSM.name, lsm(LSM)), (LSM_MEMORY.name, lsm(LSM_MEMORY))]),
     );
     report.claim(
-        "as an index of a database, a PS-Tree adds less to a put than an LSM index that is validated by primary keys",
+        "as an index of a database, a PS-Tree adds less to a put than an LSM index that is validated by \
+         primary keys",
         put(PS_DATABASE, Workload::Uniform) < lsm(LSM),
         listed([(PS_DATABASE.name, put(PS_DATABASE, Workload::Uniform)), (LSM.name, lsm(LSM))]),
     );

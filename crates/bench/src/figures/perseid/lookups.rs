@@ -92,12 +92,15 @@ fn against_lsm(report: &mut FigureReport, measured: &Measured) {
         "a PS-Tree at least four times as fast",
         least(PS_BTREE) > 4.0 && least(PS_TRIE) > 4.0,
         format!("least: {}", listed([PS_BTREE, PS_TRIE].map(|ps| (ps.name, least(ps))))),
-        "there, it is about two orders of magnitude: each candidate is looked up in a tree of primary keys alone, and these are          a thousand times as many. Here the driver asks that tree about all candidates of a question together, in a          few small files.",
+        "there, it is about two orders of magnitude: each candidate is looked up in a tree of primary keys \
+         alone, and these are a thousand times as many. Here the driver asks that tree about all \
+         candidates of a question together, in a few small files.",
     );
     let average =
         |subject, position| super::mean(&Workload::ALL.map(|workload| newest(subject, workload, position)));
     report.claim(
-        "§5.2.2: an LSM index gains little from having its files in memory (less than a half, over all workloads)",
+        "§5.2.2: an LSM index gains little from having its files in memory (less than a half, over all \
+         workloads)",
         [TEN, ALL].iter().all(|at| average(LSM, *at) < 1.5 * average(LSM_MEMORY, *at)),
         listed([
             ("newest 10", average(LSM, TEN)),
@@ -107,8 +110,8 @@ fn against_lsm(report: &mut FigureReport, measured: &Measured) {
         ]),
     );
     report.claim(
-        "as an index of a database, with the driver of all questions, a PS-Tree is at least three times as fast as \
-         LSM trees",
+        "as an index of a database, with the driver of all questions, a PS-Tree is at least three times as \
+         fast as LSM trees",
         every(&|workload, position| {
             3.0 * newest(PS_DATABASE, workload, position) < newest(LSM, workload, position)
         }),
@@ -135,11 +138,11 @@ fn against_structures(report: &mut FigureReport, measured: &Measured) {
     let pairs =
         [(PS_BTREE, COMPOSITE_BTREE), (PS_TRIE, COMPOSITE_TRIE), (PS_BTREE, LOG_BTREE), (PS_TRIE, LOG_TRIE)];
     report.claim(
-        "§5.2.2: a PS-Tree answers the newest 200 faster than composite keys and than a log, however keys are \
-         distributed",
-        pairs.iter().all(|(ps, other)| {
-            Workload::ALL.iter().all(|workload| gain(*ps, *other, *workload, ALL) > 1.0)
-        }),
+        "§5.2.2: a PS-Tree answers the newest 200 faster than composite keys and than a log, however keys \
+         are distributed",
+        pairs
+            .iter()
+            .all(|(ps, other)| Workload::ALL.iter().all(|workload| gain(*ps, *other, *workload, ALL) > 1.0)),
         format!(
             "uniform: {}; most gained: {}",
             told(Workload::Uniform, ALL),
@@ -147,8 +150,8 @@ fn against_structures(report: &mut FigureReport, measured: &Measured) {
         ),
     );
     report.claim(
-        "§5.2.2: composite keys fall behind most where a question has many answers: more for the newest 200 than for \
-         the newest 10 of popular secondary keys",
+        "§5.2.2: composite keys fall behind most where a question has many answers: more for the newest \
+         200 than for the newest 10 of popular secondary keys",
         [(PS_BTREE, COMPOSITE_BTREE), (PS_TRIE, COMPOSITE_TRIE)].iter().all(|(ps, composite)| {
             gain(*ps, *composite, Workload::SkewedSecondary, ALL)
                 > gain(*ps, *composite, Workload::SkewedSecondary, TEN)
@@ -166,11 +169,16 @@ fn against_structures(report: &mut FigureReport, measured: &Measured) {
         listed(IN_REGIONS.map(|subject| (subject.name, bytes(subject)))),
     );
     report.claim(
-        "§5.2.2: the newest 10 of popular secondary keys are found faster than of random ones: they are in the cache",
-        [PS_BTREE, PS_TRIE].iter().all(|ps| {
-            newest(*ps, Workload::SkewedSecondary, TEN) < newest(*ps, Workload::Uniform, TEN)
-        }),
-        format!("uniform: {}; skewed-sec: {}", told(Workload::Uniform, TEN), told(Workload::SkewedSecondary, TEN)),
+        "§5.2.2: the newest 10 of popular secondary keys are found faster than of random ones: they are in \
+         the cache",
+        [PS_BTREE, PS_TRIE]
+            .iter()
+            .all(|ps| newest(*ps, Workload::SkewedSecondary, TEN) < newest(*ps, Workload::Uniform, TEN)),
+        format!(
+            "uniform: {}; skewed-sec: {}",
+            told(Workload::Uniform, TEN),
+            told(Workload::SkewedSecondary, TEN)
+        ),
     );
     report.claim(
         "§5.2.2: composite keys in a trie are slower to read through than in a B+-tree",
@@ -188,22 +196,36 @@ fn stages(report: &mut FigureReport, measured: &Measured) {
         listed([PS_BTREE, PS_TRIE, LSM].map(|subject: Subject| (subject.name, share(subject, workload))))
     };
     let upserts = [Workload::Uniform, Workload::SkewedPrimary, Workload::SkewedSecondary];
+    let shares = upserts.map(|workload| format!("share, {}: {}", workload.name(), told(workload))).join("; ");
+    let most = |workload| share(PS_BTREE, workload).max(share(PS_TRIE, workload));
     report.claim(
-        "§5.2.2: validating by the version table takes less than half of a question to a PS-Tree",
-        upserts.iter().all(|workload| share(PS_BTREE, *workload) < 0.5 && share(PS_TRIE, *workload) < 0.5),
-        upserts.map(|workload| format!("share, {}: {}", workload.name(), told(workload))).join("; "),
+        "§5.2.2: validating by the version table takes less than half of a question to a PS-Tree where \
+         secondary keys are uniform",
+        upserts[..2].iter().all(|workload| most(*workload) < 0.5),
+        shares.clone(),
     );
+    report.departs(
+        "and no more than two thirds where they are skewed",
+        most(upserts[2]) < 0.67,
+        shares,
+        "there, it is less than half here too. Here the many entries of a popular key are read one after \
+         the other from a few pages, each in less time than it takes to look it up.",
+    );
+    let validation = |subject| measured.of(subject, Workload::Uniform).validation[ALL];
     report.claim(
-        "§5.2.2: validating by a tree of primary keys takes most of a question to an LSM index",
-        share(LSM, Workload::Uniform) > 0.5,
-        told(Workload::Uniform),
+        "§5.2.2: validating by a tree of primary keys takes an LSM index at least five times as long as \
+         the version table takes a PS-Tree",
+        validation(LSM) > 5.0 * validation(PS_BTREE) && validation(LSM) > 5.0 * validation(PS_TRIE),
+        listed([PS_BTREE, PS_TRIE, LSM].map(|subject: Subject| (subject.name, validation(subject)))),
     );
     let lsm = |workload| measured.of(LSM, workload).newest[ALL];
     let (uniform, skewed) = (lsm(Workload::Uniform), lsm(Workload::SkewedPrimary));
     report.departs(
-        "an LSM index answers about as fast where primary keys are skewed as where they are uniform (within a half)",
+        "an LSM index answers about as fast where primary keys are skewed as where they are uniform \
+         (within a half)",
         skewed < 1.5 * uniform && uniform < 1.5 * skewed,
         listed(upserts.map(|workload| (workload.name(), lsm(workload)))),
-        "there, it is faster with skewed keys, which the tree of primary keys finds in the cache. Here that tree is small, and          how many runs the trees happen to have weighs as much.",
+        "there, it is faster with skewed keys, which the tree of primary keys finds in the cache. Here \
+         that tree is small, and how many runs the trees happen to have weighs as much.",
     );
 }

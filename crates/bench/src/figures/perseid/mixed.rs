@@ -106,13 +106,14 @@ pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
         course.nanos[2] as f64 / 1000.0 / course.counts[2].max(1) as f64
     };
     report.claim(
-        "§5.3: index-only questions are where the difference is: three times as fast with a PS-Tree as with an LSM index",
+        "§5.3: index-only questions are where the difference is: three times as fast with a PS-Tree as \
+         with an LSM index",
         3.0 * question(PS) < question(LSM),
         listed(SUBJECTS.map(|subject| (subject, question(subject)))),
     );
     report.claim(
-        "§5.3: the table takes most of the time, so a PS-Tree and composite keys in a trie are within a half of each \
-         other",
+        "§5.3: the table takes most of the time, so a PS-Tree and composite keys in a trie are within a \
+         half of each other",
         MIXES.iter().all(|mix| {
             let (ps, composite) = (micros(*mix, PS), micros(*mix, COMPOSITE));
             ps < 1.5 * composite && composite < 1.5 * ps

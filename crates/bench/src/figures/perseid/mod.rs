@@ -64,7 +64,7 @@ fn report(name: &str, what: &str, scale: &Scale, records: u64, load: &str) -> Fi
     report
 }
 
-/// Programs that ran or waited for a processor in the last minute, this one included; empty where the system does not tell.
+/// Programs that ran or waited for a processor in the last minute; empty where the system does not tell.
 fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or_default().to_owned()

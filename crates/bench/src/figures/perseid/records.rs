@@ -158,30 +158,7 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
     };
     let every =
         |holds: &dyn Fn(&Asked, usize) -> bool| all.iter().all(|asked| (0..2).all(|at| holds(asked, at)));
-    report.claim(
-        "§5.2.5: with sequence ranges, a PS-Tree brings records from a tiered table faster than an LSM index",
-        every(&|asked, limit| asked.against_lsm(limit, Fetch::BySequence) < 1.0),
-        each(&|asked| {
-            format!(
-                "newest 10: {}; newest 200: {}",
-                asked.told(0, Fetch::BySequence),
-                asked.told(1, Fetch::BySequence)
-            )
-        }),
-    );
-    report.departs(
-        "without them it is faster too, or about as fast (within a quarter)",
-        every(&|asked, limit| asked.against_lsm(limit, Fetch::Plain) < 1.25),
-        each(&|asked| {
-            format!(
-                "newest 10: {}; newest 200: {}",
-                asked.told(0, Fetch::Plain),
-                asked.told(1, Fetch::Plain)
-            )
-        }),
-        "there, it is faster by up to 62 %: an LSM index validates every candidate in another tree before it fetches. Here it \
-         fetches at once, since the record itself tells whether it is current.",
-    );
+    claim_against_lsm(&mut report, &all);
     report.claim(
         "§4.4: with a PS-Tree most of the time of the newest 200 is the table's",
         all.iter().all(|asked| asked.of(PS, 1, Fetch::Plain).fetch > 0.5 * asked.of(PS, 1, Fetch::Plain).all),
@@ -213,11 +190,35 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
         "that of 25 records makes no difference (within a third)",
         gain(&all[0]) > 0.75 && gain(&all[0]) < 1.34,
         gains,
-        "there, threads share every question. Here one thread fetches fewer than 64 records that need no file: they take \
-         less than waking the others.",
+        "there, threads share every question. Here one thread fetches fewer than 64 records that need no \
+         file: they take less than waking the others.",
     );
     report.panels = all.iter().flat_map(Asked::panels).collect();
     Ok(report)
+}
+
+fn claim_against_lsm(report: &mut FigureReport, all: &[Asked]) {
+    let every =
+        |fetch, most| all.iter().all(|asked| (0..2).all(|limit| asked.against_lsm(limit, fetch) < most));
+    let told = |fetch| {
+        let each = all.iter().map(|asked| {
+            let (ten, more) = (asked.told(0, fetch), asked.told(1, fetch));
+            format!("{}, newest 10: {ten}; newest 200: {more}", asked.workload.name())
+        });
+        each.collect::<Vec<_>>().join("; ")
+    };
+    report.claim(
+        "§5.2.5: with sequence ranges, a PS-Tree brings records from a tiered table faster than an LSM index",
+        every(Fetch::BySequence, 1.0),
+        told(Fetch::BySequence),
+    );
+    report.departs(
+        "without them it is faster too, or about as fast (within a quarter)",
+        every(Fetch::Plain, 1.25),
+        told(Fetch::Plain),
+        "there, it is faster by up to 62 %: an LSM index validates every candidate in another tree before \
+         it fetches. Here it fetches at once, since the record itself tells whether it is current.",
+    );
 }
 
 pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
@@ -232,8 +233,8 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
         ("tiered, newest 200", gain(&tiered, 1)),
     ]);
     report.claim(
-        "§5.2.5: sequence ranges gain no more over a leveled table than over a tiered one, for the newest 200 (but for one \
-         in twenty)",
+        "§5.2.5: sequence ranges gain no more over a leveled table than over a tiered one, for the newest \
+         200 (but for one in twenty)",
         gain(&leveled, 1) < 1.05 * gain(&tiered, 1),
         told.clone(),
     );
@@ -243,14 +244,15 @@ pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
         told,
     );
     report.departs(
-        "over a leveled table a PS-Tree brings records about as fast as an LSM index, or faster (within a third)",
+        "over a leveled table a PS-Tree brings records about as fast as an LSM index, or faster (within a \
+         third)",
         (0..2).all(|limit| {
             [Fetch::Plain, Fetch::BySequence].iter().all(|fetch| leveled.against_lsm(limit, *fetch) < 1.34)
         }),
         format!("plain {}; +SEQ {}", leveled.told(1, Fetch::Plain), leveled.told(1, Fetch::BySequence)),
-        "there, an LSM index validates every candidate in another tree before it fetches. Here it fetches at once, since the record \
-         itself tells whether it is current; compactions of its tree have dropped most entries that are not; and the records \
-         take most of the time.",
+        "there, an LSM index validates every candidate in another tree before it fetches. Here it fetches \
+         at once, since the record itself tells whether it is current; compactions of its tree have \
+         dropped most entries that are not; and the records take most of the time.",
     );
     report.panels = leveled.panels();
     Ok(report)

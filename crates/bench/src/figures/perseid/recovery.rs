@@ -58,20 +58,22 @@ pub(super) fn figure(scale: &Scale) -> Result<FigureReport> {
     let each = |milliseconds: f64| milliseconds * 1e3 / records as f64;
     let trees = [KINDS[1].0, KINDS[2].0];
     report.departs(
-        "a database with a PS-Tree opens in less than two microseconds of processor time for each record, after a crash and \
-         after a close",
-        trees.iter().all(|name| each(of(name, |o| o.crashed_cpu)) < 2.0 && each(of(name, |o| o.closed_cpu)) < 2.0),
+        "a database with a PS-Tree opens in less than two microseconds of processor time for each record, \
+         after a crash and after a close",
+        trees
+            .iter()
+            .all(|name| each(of(name, |o| o.crashed_cpu)) < 2.0 && each(of(name, |o| o.closed_cpu)) < 2.0),
         format!("crash: {}; close: {}", told(|o| o.crashed_cpu), told(|o| o.closed_cpu)),
-        "there, it is about as quick as opening LSM trees: 13 ns for each upsert, since the tree is in persistent memory as it \
-         was and only the durable table is read. Here the region is read from disk, all of it, and verified; \
-         the files of LSM trees are opened and not read.",
+        "there, it is about as quick as opening LSM trees: 13 ns for each upsert, since the tree is in \
+         persistent memory as it was and only the durable table is read. Here the region is read from \
+         disk, all of it, and verified; the files of LSM trees are opened and not read.",
     );
     report.departs(
         "after a close it takes no longer than after a crash (by more than a fifth)",
         trees.iter().all(|name| of(name, |o| o.closed_cpu) < 1.2 * of(name, |o| o.crashed_cpu)),
         format!("crash: {}; close: {}", told(|o| o.crashed_cpu), told(|o| o.closed_cpu)),
-        "there, the volatile table is built from the durable one after a close too. Here it is in the region with the \
-         entries, which is read as it was left.",
+        "there, the volatile table is built from the durable one after a close too. Here it is in the \
+         region with the entries, which is read as it was left.",
     );
     report.panels.push(bars(
         "Opening",

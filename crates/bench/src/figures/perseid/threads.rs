@@ -16,7 +16,8 @@ use crate::pm_baselines::{LsmIndex, PmIndex, PmSettings, primary_key, secondary_
 const SUBJECTS: [Subject; 4] = [PS_TRIE, COMPOSITE_TRIE, LOG_TRIE, LSM];
 const THREADS: [usize; 3] = [1, 2, 4];
 const WORKLOADS: [Workload; 2] = [Workload::SkewedPrimary, Workload::SkewedSecondary];
-/// How long each number of threads works at a time, and how often: the best time counts, since other programs slow some.
+/// How long each number of threads works at a time, and how often: the best time counts, since other
+/// programs slow some.
 const TIME: Duration = Duration::from_millis(250);
 const TIMES: u64 = 3;
 /// Operations between two looks at the clock.
@@ -70,8 +71,8 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
     let last = THREADS.len() - 1;
     let popular = Workload::SkewedSecondary;
     report.claim(
-        "§5.2.4: with any number of threads a PS-Tree answers more questions for 200 records of popular secondary keys \
-         than composite keys, a log and LSM trees",
+        "§5.2.4: with any number of threads a PS-Tree answers more questions for 200 records of popular \
+         secondary keys than composite keys, a log and LSM trees",
         (0..=last).all(|at| {
             SUBJECTS[1..].iter().all(|other| question(PS_TRIE, popular, at) > question(*other, popular, at))
         }),
@@ -101,8 +102,8 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
         WORKLOADS.iter().all(|w| (0..=last).all(|at| holds(*w, at)))
     };
     report.claim(
-        "§5.2.4: with any number of threads a PS-Tree takes more upserts than LSM trees, and fewer than a log that is \
-         never collected",
+        "§5.2.4: with any number of threads a PS-Tree takes more upserts than LSM trees, and fewer than a \
+         log that is never collected",
         every(&|workload, at| {
             let ps = upsert(PS_TRIE, workload, at);
             ps > upsert(LSM, workload, at) && ps < upsert(LOG_TRIE, workload, at)
@@ -113,8 +114,8 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
         "a PS-Tree takes at least half of the upserts that composite keys take",
         every(&|workload, at| upsert(PS_TRIE, workload, at) > 0.5 * upsert(COMPOSITE_TRIE, workload, at)),
         upserts_told,
-        "there, it takes up to 2.8 times as many, with 24 threads on slow memory. Here both are in fast memory, where \
-         adding a key costs as little as appending to a page and splitting it now and then.",
+        "there, it takes up to 2.8 times as many, with 24 threads on slow memory. Here both are in fast \
+         memory, where adding a key costs as little as appending to a page and splitting it now and then.",
     );
     report.departs(
         "more threads do not lower the rate of upserts to a PS-Tree below half of one thread's",
@@ -124,8 +125,9 @@ fn claims(report: &mut FigureReport, all: &[Rates]) {
         listed(WORKLOADS.map(|workload| {
             (workload.name(), upsert(PS_TRIE, workload, last) / upsert(PS_TRIE, workload, 0))
         })),
-        "there, upserts scale to 24 threads. Here writes are noted in the version table one after the other, in the order \
-         of the log, as the leader of a commit does it in a database; and there are few processors.",
+        "there, upserts scale to 24 threads. Here writes are noted in the version table one after the \
+         other, in the order of the log, as the leader of a commit does it in a database; and there are \
+         few processors.",
     );
 }
 
