@@ -71,10 +71,13 @@ impl AnswerRef<'_> {
 #[derive(Debug, Clone)]
 pub struct Answers {
     answers: Vec<Answer>,
-    told: Told,
+    outcome: Outcome,
 }
 
-/// What is told about answers.
+/// What is told about the answers to a query: their number, what they cost, where a further query goes on.
+#[derive(Debug, Clone)]
+pub struct Outcome(Told);
+
 #[derive(Debug, Clone)]
 enum Told {
     Driver(Box<Explain>),
@@ -95,18 +98,12 @@ impl Answers {
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn count(&self) -> u64 {
-        match &self.told {
-            Told::Driver(explain) => explain.answers,
-            Told::Index(told, _) => told.answers,
-        }
+        self.outcome.count()
     }
 
     /// The plan and what it cost. Times are measured only with [`FindOptions::measure`].
     pub fn explain(&self) -> &Explain {
-        match &self.told {
-            Told::Driver(explain) => explain,
-            Told::Index(told, words) => words.get_or_init(|| Box::new(told.explain())),
-        }
+        self.outcome.explain()
     }
 
     /// Where a further query goes on: with it, [`Query::after`] brings the answers behind the last of these. `None`
@@ -135,10 +132,7 @@ impl Answers {
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn next_token(&self) -> Option<&CursorToken> {
-        match &self.told {
-            Told::Driver(explain) => explain.next.as_ref(),
-            Told::Index(told, _) => told.next.as_ref(),
-        }
+        self.outcome.next_token()
     }
 
     /// The answers alone.
@@ -152,6 +146,40 @@ impl Answers {
     /// ```
     pub fn into_vec(self) -> Vec<Answer> {
         self.answers
+    }
+}
+
+impl Outcome {
+    /// How many records satisfy the query, up to its limit.
+    pub fn count(&self) -> u64 {
+        match &self.0 {
+            Told::Driver(explain) => explain.answers,
+            Told::Index(told, _) => told.answers,
+        }
+    }
+
+    /// The plan and what it cost. Times are measured only with [`FindOptions::measure`].
+    pub fn explain(&self) -> &Explain {
+        match &self.0 {
+            Told::Driver(explain) => explain,
+            Told::Index(told, words) => words.get_or_init(|| Box::new(told.explain())),
+        }
+    }
+
+    /// As [`explain`](Self::explain), to keep.
+    pub fn into_explain(self) -> Explain {
+        match self.0 {
+            Told::Driver(explain) => *explain,
+            Told::Index(told, _) => told.explain(),
+        }
+    }
+
+    /// Where a further query goes on; see [`Answers::next_token`].
+    pub fn next_token(&self) -> Option<&CursorToken> {
+        match &self.0 {
+            Told::Driver(explain) => explain.next.as_ref(),
+            Told::Index(told, _) => told.next.as_ref(),
+        }
     }
 }
 
@@ -366,14 +394,14 @@ impl Collection {
             answers.push(Answer { key: key.to_vec(), sequence, record: None, values: Vec::new() });
             Ok(ControlFlow::Continue(()))
         })?;
-        let told = match by_index {
-            Some(told) => Told::Index(told, OnceLock::new()),
-            None => Told::Driver(Box::new(self.find_by_driver(query, options, &mut |answer| {
+        let outcome = match by_index {
+            Some(told) => Outcome(Told::Index(told, OnceLock::new())),
+            None => self.find_by_driver(query, options, &mut |answer| {
                 answers.push(answer.to_answer());
                 Ok(ControlFlow::Continue(()))
-            })?)),
+            })?,
         };
-        Ok(Answers { answers, told })
+        Ok(Answers { answers, outcome })
     }
 
     /// Hands the records that satisfy `query` to `each`, one by one in the query's order, until it
@@ -402,11 +430,11 @@ impl Collection {
         options: &FindOptions,
         mut each: impl FnMut(Answer) -> Result<ControlFlow<()>>,
     ) -> Result<Explain> {
-        self.visit(query, options, |answer| each(answer.to_answer()))
+        self.visit(query, options, |answer| each(answer.to_answer())).map(Outcome::into_explain)
     }
 
     /// As [`find_each`](Self::find_each), but keys and records are lent where they lie instead of copied: the cheapest
-    /// way to ask.
+    /// way to ask. Returns what is told of them.
     ///
     /// # Errors
     /// As [`find_each`](Self::find_each).
@@ -419,11 +447,12 @@ impl Collection {
     /// posts.put(b"1", br#"{"author":"ann"}"#)?;
     /// posts.put(b"2", br#"{"author":"ann"}"#)?;
     /// let mut keys = Vec::new();
-    /// posts.visit(&Query::new().eq("author", "ann").limit(10).keys_only(), &FindOptions::default(), |answer| {
+    /// let query = Query::new().eq("author", "ann").limit(10).keys_only();
+    /// let outcome = posts.visit(&query, &FindOptions::default(), |answer| {
     ///     keys.extend_from_slice(answer.key);
     ///     Ok(ControlFlow::Continue(()))
     /// })?;
-    /// assert_eq!(keys, b"21");
+    /// assert_eq!((keys.as_slice(), outcome.count()), (&b"21"[..], 2));
     /// # Ok::<(), bolide::Error>(())
     /// ```
     pub fn visit(
@@ -431,12 +460,12 @@ impl Collection {
         query: &Query,
         options: &FindOptions,
         mut each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
-    ) -> Result<Explain> {
+    ) -> Result<Outcome> {
         let by_index = self.find_newest(query, options, |sequence, key| {
             each(AnswerRef { key, sequence, record: None, values: &[] })
         })?;
         match by_index {
-            Some(told) => Ok(told.explain()),
+            Some(told) => Ok(Outcome(Told::Index(told, OnceLock::new()))),
             None => self.find_by_driver(query, options, &mut each),
         }
     }
@@ -447,7 +476,7 @@ impl Collection {
         query: &Query,
         options: &FindOptions,
         each: &mut dyn FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
-    ) -> Result<Explain> {
+    ) -> Result<Outcome> {
         loop {
             self.state.check_live()?;
             let latest;
@@ -471,7 +500,7 @@ impl Collection {
                     if error.kind() == ErrorKind::NotFound
                         && !answered
                         && !Arc::ptr_eq(&set, &self.state.indexes_guard()) => {}
-                other => return other,
+                other => return other.map(|explain| Outcome(Told::Driver(Box::new(explain)))),
             }
         }
     }

@@ -132,7 +132,7 @@ pub use components::Components;
 #[doc(hidden)]
 pub use components::IndexWrapper;
 pub use db::Db;
-pub use find::{Answer, AnswerRef, Answers, FindOptions};
+pub use find::{Answer, AnswerRef, Answers, FindOptions, Outcome};
 pub use handle::Collection;
 pub use index_build::options::{BuildOptions, IndexBuild};
 pub use iterator::{Cursor, Iter, Record};

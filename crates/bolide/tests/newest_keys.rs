@@ -259,3 +259,20 @@ fn a_question_that_is_overtaken_is_asked_again() {
     assert_eq!(keys, [3, 8, 7, 6, 5, 4, 2, 1, 0].map(key));
     drop((c, db));
 }
+
+#[test]
+fn keys_with_obsolete_entries_are_forgotten_when_updates_stop() {
+    let db = Db::open_with("db", options().memtable_bytes(4 << 20), Components::in_memory()).unwrap();
+    let c = collection(&db, "ps-tree");
+    for number in 0..2_000 {
+        c.put(&key(number % 1_000), &record(number % 7)).unwrap();
+    }
+    let share = || c.stale_share("group", 1_000).unwrap().unwrap();
+    assert!(share() > 0.2, "{}", share());
+    // Whoever passes an obsolete entry flags it, by the short cut or by the driver.
+    (0..3).for_each(|group| drop(c.find(&newest(group, 1_000)).unwrap()));
+    let between = share();
+    assert!((0.05..0.4).contains(&between), "{between}");
+    (3..7).for_each(|group| drop(c.find(&Query::new().eq("group", group).keys_only()).unwrap()));
+    assert!(share() < 0.01, "but for what the filter of novelty mistook: {}", share());
+}

@@ -16,6 +16,7 @@ use crate::path::AttributePath;
 use crate::perseid::PsCosts;
 use crate::ps_tree::EntryPlace;
 use crate::query::{Order, Projection, Query};
+use crate::version_table::ExpectedKey;
 
 /// The newest current records of one secondary key, with memory that is used again.
 #[derive(Debug, Default)]
@@ -40,7 +41,7 @@ pub(crate) struct FoundKey {
 pub(crate) struct WaitingKey {
     pub(crate) key: FoundKey,
     pub(crate) place: EntryPlace,
-    pub(crate) hash: u128,
+    pub(crate) expected: ExpectedKey,
 }
 
 impl NewestKeys {

@@ -79,7 +79,7 @@ impl FromStr for AttributePath {
             ));
         }
         let refuse = |why: &str| Error::invalid_input(format!("attribute path `{text}`: {why}"));
-        let mut steps = Vec::new();
+        let mut steps = Vec::with_capacity(1);
         let mut rest = text;
         loop {
             let (field, behind) = take_field(rest).map_err(refuse)?;
@@ -105,6 +105,14 @@ impl FromStr for AttributePath {
 
 /// Reads a field name up to the next step and returns it with what follows.
 fn take_field(text: &str) -> std::result::Result<(String, &str), &'static str> {
+    // As a rule nothing is escaped.
+    let is_syntax = |byte: &u8| matches!(byte, b'.' | b'[' | b']' | b'\\');
+    let plain = text.as_bytes().iter().position(is_syntax).unwrap_or(text.len());
+    if let (1.., Some((field, rest))) = (plain, text.split_at_checked(plain))
+        && !rest.starts_with([']', '\\'])
+    {
+        return Ok((field.to_owned(), rest));
+    }
     let mut field = String::new();
     let mut characters = text.char_indices();
     let mut end = text.len();

@@ -22,6 +22,9 @@ use bolide_base::{Error, Result};
 use crate::attribute::{self, Value, ValueClass};
 use crate::path::{self, AttributePath, Step};
 
+/// Room for an encoded number, and for a short string.
+const ENCODED_BYTES: usize = 24;
+
 /// What is asked of one attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
@@ -94,15 +97,23 @@ impl<T: Into<Value>> ValueRange for RangeInclusive<T> {
     }
 }
 
+/// A hash of what `hash` is of and of `part`, itself a hash or one of few numbers.
+#[inline]
+pub(crate) fn combine(hash: u64, part: u64) -> u64 {
+    (hash.rotate_left(1) ^ part).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(32)
+}
+
 impl Predicate {
     /// A hash of its path, its kind and its values.
     pub(crate) fn fingerprint(&self) -> u64 {
-        let ends = [hash_key(&self.range.low), hash_key(&self.range.end), u64::from(self.is_equal())];
+        // The end of an equality follows from its value.
+        let end = if self.is_equal() { 0 } else { hash_key(&self.range.end) };
+        let ends = [hash_key(&self.range.low), end, u64::from(self.is_equal())];
         let steps = self.path.steps().iter().map(|step| match step {
             Step::Field(name) => hash_key(name.as_bytes()),
             Step::Elements => 1,
         });
-        ends.into_iter().chain(steps).fold(0, |hash, part| hash_key(&(hash ^ part).to_be_bytes()))
+        ends.into_iter().chain(steps).fold(0, combine)
     }
 
     /// The attribute at `path` equals `value`.
@@ -195,7 +206,7 @@ fn encode_condition(condition: &Condition) -> Result<EncodedRange> {
 }
 
 fn encode(value: &Value) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(ENCODED_BYTES);
     value.encode(&mut out)?;
     Ok(out)
 }

@@ -9,7 +9,7 @@ use crate::attribute::Value;
 use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
 use crate::cursor_token::CursorToken;
 use crate::path::AttributePath;
-use crate::predicate::{EncodedRange, Predicate, ValueRange};
+use crate::predicate::{EncodedRange, Predicate, ValueRange, combine};
 
 /// Most predicates of one query.
 pub const MAX_PREDICATES: usize = 100;
@@ -132,7 +132,11 @@ impl Query {
             _ => predicate,
         };
         match predicate {
-            Ok(predicate) => self.predicates.push(predicate),
+            Ok(predicate) => {
+                // As a rule there is one.
+                self.predicates.reserve_exact(usize::from(self.predicates.is_empty()));
+                self.predicates.push(predicate);
+            }
             Err(problem) => self.problem = self.problem.or(Some(problem)),
         }
         self
@@ -272,12 +276,9 @@ impl Query {
     /// predicates, order and limit per value.
     pub(crate) fn fingerprint(&self) -> u64 {
         // No text and no memory: every limited query has one.
-        let mut hash = hash_key(self.order.name().as_bytes());
         let per_value = self.limit_per_value.map_or(0, |limit| (limit as u64).wrapping_add(1));
-        for part in [per_value].into_iter().chain(self.predicates.iter().map(Predicate::fingerprint)) {
-            hash = hash_key(&(hash.rotate_left(1) ^ part).to_be_bytes());
-        }
-        hash
+        let order = hash_key(self.order.name().as_bytes());
+        self.predicates.iter().map(Predicate::fingerprint).fold(combine(order, per_value), combine)
     }
 
     /// The name of the index to use.

@@ -1,11 +1,12 @@
 //! Bolide: a collection of bytes, with an index where one is asked for.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use bolide::{
     AttributeExtractor, AttributePlan, AttributeValues, Collection, CollectionOptions, Components,
-    Compression, Db, IterOptions, Options, Order, Query, SyncMode, Value,
+    Compression, Db, FindOptions, IterOptions, Options, Order, Query, SyncMode, Value,
 };
 
 use crate::data::indexed_record::secondary_of;
@@ -141,12 +142,12 @@ impl IndexSession for Direct<'_> {
     fn newest(&mut self, secondary: u64, limit: usize, fetch: Fetch, visit: Visit<'_>) -> Result<usize> {
         let query = Query::new().eq(ATTRIBUTE, secondary).order(Order::Newest).limit(limit);
         let query = if fetch == Fetch::Keys { query.keys_only() } else { query };
-        let answers = self.records.find(&query)?;
         let mut count = 0;
-        for answer in answers {
-            visit(&answer.key, answer.record.as_deref());
+        self.records.visit(&query, &FindOptions::default(), |answer| {
+            visit(answer.key, answer.record);
             count += 1;
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(count)
     }
 }

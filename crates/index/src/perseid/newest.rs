@@ -60,9 +60,9 @@ impl Kept {
         while out.waiting.len() < wanted {
             let start = out.bytes.len();
             let Some((sequence, place)) = entries.next_entry(&mut out.bytes)? else { break };
-            let hash = self.versions().expect(out.bytes.get(start..).unwrap_or_default());
+            let expected = self.versions().expect(out.bytes.get(start..).unwrap_or_default());
             let key = FoundKey { sequence, start, end: out.bytes.len() };
-            out.waiting.push(WaitingKey { key, place, hash });
+            out.waiting.push(WaitingKey { key, place, expected });
         }
         Ok(!out.waiting.is_empty())
     }
@@ -76,7 +76,7 @@ impl Kept {
         departures: u64,
         entries: &NewestEntries<'_>,
     ) -> Result<Verdict> {
-        let verdict = self.versions().verdict_of(waiting.hash, waiting.key.sequence, at)?;
+        let verdict = self.versions().verdict_of(waiting.expected, waiting.key.sequence, at)?;
         if verdict != Verdict::Current || self.versions().departures() == departures {
             return Ok(verdict);
         }
@@ -97,9 +97,9 @@ impl Kept {
         out: &mut NewestKeys,
     ) -> Result<()> {
         out.costs.obsolete += 1;
-        let WaitingKey { key, place, hash } = *waiting;
+        let WaitingKey { key, place, expected } = *waiting;
         let is_obsolete =
-            self.versions().verdict_of(hash, key.sequence, oldest_in_use())? == Verdict::Obsolete;
+            self.versions().verdict_of(expected, key.sequence, oldest_in_use())? == Verdict::Obsolete;
         if is_obsolete && entries.flag_obsolete(place)? == PsFlag::Won {
             out.costs.flagged += 1;
             self.note_flagged(out.bytes.get(key.start..key.end).unwrap_or_default())?;

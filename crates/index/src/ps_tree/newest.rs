@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bolide_base::{Result, SequenceNumber};
-use bolide_storage::pmem::Pin;
+use bolide_storage::pmem::{LINE_BYTES, Pin};
 
 use super::PsTree;
 use super::cursor::{PsFlag, PsTouched};
@@ -41,6 +41,9 @@ impl PsTree {
             && let Some(newest) = self.newest_group(record)?
         {
             entries.touched.keys = 1;
+            // Entries of the key lie anywhere in its page before the newest one.
+            let page = newest.page();
+            self.region.prefetch(page, newest.at().saturating_sub(page) as usize + LINE_BYTES);
             entries.chain = Some(ChainReader::new(&self.region, newest, self.sizes.page_bytes)?);
         }
         Ok(entries)

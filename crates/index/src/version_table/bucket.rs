@@ -20,6 +20,7 @@ use crate::sync::{Ordering, fence};
 
 /// Bytes of a bucket.
 pub(super) const BUCKET_BYTES: usize = 512;
+const BUCKET_WORDS: usize = BUCKET_BYTES / 8;
 /// Slots of a bucket.
 pub(super) const SLOTS: usize = 15;
 
@@ -139,6 +140,7 @@ fn tag_of(hash: u128) -> u8 {
 }
 
 /// The occupied slots that may hold `hash`, one bit each: all that do, and few others.
+#[inline]
 fn candidates(words: &[Word], hash: u128) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
@@ -156,6 +158,7 @@ fn candidates(words: &[Word], hash: u128) -> u64 {
 }
 
 /// The slot that holds `hash`.
+#[inline]
 fn slot_of(words: &[Word], hash: u128) -> Option<usize> {
     let mut left = candidates(words, hash);
     while left != 0 {
@@ -168,27 +171,35 @@ fn slot_of(words: &[Word], hash: u128) -> Option<usize> {
     None
 }
 
+#[inline]
 fn hash_of(words: &[Word], slot: usize) -> u128 {
     let at = slot_at(slot);
     u128::from(words[at].get()) | u128::from(words[at + 1].get()) << 64
 }
 
+#[inline]
 fn record_of(words: &[Word], slot: usize) -> Record {
     let at = slot_at(slot);
     Record::of([words[at + 2].get(), words[at + 3].get()])
 }
 
 /// What the chain from `first` on says of `hash`, and whether no writer was in the way.
+#[inline]
 pub(super) fn read(region: &Region, first: Place, hash: u128) -> Result<Option<Option<Record>>> {
-    let header = region.words(first, BUCKET_BYTES)?;
-    let before = header[HEADER].acquire();
+    let words: &[Word; BUCKET_WORDS] =
+        region.words(first, BUCKET_BYTES)?.first_chunk().ok_or_else(|| endless(first))?;
+    let before = words[HEADER].acquire();
     if before & TURN != 0 {
         return Ok(None);
     }
-    let find = |_, words: &[Word]| slot_of(words, hash).map(|slot| record_of(words, slot));
-    let found = each_bucket(region, first, find);
+    let find = |words: &[Word]| slot_of(words, hash).map(|slot| record_of(words, slot));
+    let found = match (find(words), words[NEXT].get()) {
+        // Nothing is behind most buckets.
+        (None, next) if next != 0 => each_bucket(region, next, |_, words| find(words)),
+        (found, _) => Ok(found),
+    };
     fence(Ordering::Acquire);
-    if header[HEADER].get() != before {
+    if words[HEADER].get() != before {
         return Ok(None);
     }
     found.map(Some)

@@ -42,6 +42,7 @@
 //! to be rebuilt. Who asks or writes has the region pinned: a bucket that goes meanwhile is not in other hands.
 
 mod bucket;
+mod judge;
 mod novelty;
 mod place_list;
 #[cfg(all(test, not(bolide_shuttle)))]
@@ -54,8 +55,8 @@ use bolide_base::{Error, Result, SequenceNumber};
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
 use crate::sync::{self, AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::validation::Verdict;
 use bucket::{BUCKET_BYTES, LockedChain, Record, SLOTS};
+pub use judge::ExpectedKey;
 use novelty::{KeyBits, PIECE_BYTES};
 use place_list::PlaceList;
 
@@ -266,55 +267,6 @@ impl VersionTable {
         self.shrink_once(writer).map(drop)
     }
 
-    /// What the entry of the write of `key` at `sequence` is, for a reader that sees writes through `view`.
-    ///
-    /// # Errors
-    /// `Corruption`.
-    #[inline]
-    pub fn verdict(&self, key: &[u8], sequence: SequenceNumber, view: SequenceNumber) -> Result<Verdict> {
-        if self.keys.load(Ordering::Acquire) == 0 {
-            return Ok(Verdict::Current);
-        }
-        self.verdict_of(hash_key_wide(self.options.seed, key), sequence, view)
-    }
-
-    /// What stands for a key in [`verdict_of`](Self::verdict_of). Asks the processor for the memory that a verdict
-    /// reads first, so that the verdicts on several keys wait for it together.
-    #[inline]
-    pub fn expect(&self, key: &[u8]) -> u128 {
-        let hash = hash_key_wide(self.options.seed, key);
-        let buckets = self.buckets.load(Ordering::Acquire);
-        if buckets > 0 {
-            self.region.prefetch(self.bucket_place(Self::bucket_of(hash, buckets)));
-        }
-        hash
-    }
-
-    /// [`verdict`](Self::verdict) for a key that [`expect`](Self::expect) gave the hash of.
-    ///
-    /// # Errors
-    /// `Corruption`.
-    #[inline]
-    pub fn verdict_of(&self, hash: u128, sequence: SequenceNumber, view: SequenceNumber) -> Result<Verdict> {
-        Ok(match self.look(hash)? {
-            None => Verdict::Current,
-            Some(record) if record.latest == sequence => Verdict::Current,
-            Some(record) if record.latest <= view => Verdict::Obsolete,
-            Some(_) => Verdict::Unknown,
-        })
-    }
-
-    /// How often a key was forgotten since the table was opened.
-    ///
-    /// That a key is not in the table says that its entries are current as long as none was forgotten since the entry was
-    /// read: the entry may have been flagged, or removed, and the key forgotten between the two. So who reads an entry and
-    /// then asks for a verdict takes this number before and after. Where it changed, an entry that still stands in
-    /// its place without a flag is current.
-    #[inline]
-    pub fn departures(&self) -> u64 {
-        self.departures.load(Ordering::Acquire)
-    }
-
     /// Forgets all keys whose newest write is at or below `floor`, with their counts: every obsolete entry of a write at
     /// or below it has been flagged or removed, by somebody who looked at all entries after the last write of the
     /// keys.
@@ -375,6 +327,7 @@ impl VersionTable {
 
 /// Buckets.
 impl VersionTable {
+    #[inline]
     fn bucket_place(&self, bucket: u64) -> Place {
         let segment = self.segments.get(bucket as usize / SEGMENT_BUCKETS);
         segment + (bucket as usize % SEGMENT_BUCKETS * BUCKET_BYTES) as Place
@@ -385,23 +338,6 @@ impl VersionTable {
         let mask = u64::MAX >> buckets.leading_zeros();
         let bucket = hash as u64 & mask;
         if bucket < buckets { bucket } else { bucket & mask >> 1 }
-    }
-
-    fn look(&self, hash: u128) -> Result<Option<Record>> {
-        let mut turns = 0;
-        loop {
-            let buckets = self.buckets.load(Ordering::Acquire);
-            if buckets == 0 {
-                return Ok(None);
-            }
-            let first = self.bucket_place(Self::bucket_of(hash, buckets));
-            match bucket::read(&self.region, first, hash)? {
-                Some(Some(record)) => return Ok(Some(record)),
-                // The key may be in another bucket meanwhile.
-                Some(None) if self.buckets.load(Ordering::Acquire) == buckets => return Ok(None),
-                Some(None) | None => sync::wait(&mut turns),
-            }
-        }
     }
 
     /// Locks a bucket that exists.

@@ -8,6 +8,7 @@ use bolide_storage::SimRng;
 use bolide_storage::pmem::RegionOptions;
 
 use super::*;
+use crate::validation::Verdict;
 
 /// All entries of all keys that are still there: when written, and whether flagged. The newest write of a key, too.
 #[derive(Default)]

@@ -126,18 +126,19 @@ impl ExtentTable {
         Some(unsafe { &*words.add(within_extent(at) / 8) })
     }
 
-    /// Asks the processor for the cache line of the word at `at`, if there is one.
+    /// Asks the processor for the cache lines of `words`.
     #[inline]
-    pub(super) fn prefetch(&self, at: Place) {
-        let Some(word) = self.word(at) else { return };
+    pub(super) fn prefetch(words: &[Word]) {
         #[cfg(all(target_arch = "x86_64", not(miri), not(bolide_shuttle)))]
-        // SAFETY: a prefetch reads nothing and cannot fault, whatever its address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast());
+        for word in words.iter().step_by(super::layout::LINE_BYTES / 8) {
+            // SAFETY: a prefetch reads nothing and cannot fault, whatever its address.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast());
+            }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri), not(bolide_shuttle))))]
-        let _ = word;
+        let _ = words;
     }
 
     /// The epoch in which the page of `at` was last written; `None` if there is no such page.

@@ -289,11 +289,13 @@ impl Region {
         }
     }
 
-    /// Asks the processor for the cache line of the word at `at`, which will be read soon: several such lines then come
-    /// from memory together. Reads nothing, and does nothing for a place that is not there.
+    /// Asks the processor for the cache lines of the `bytes` bytes from `at` on, which will be read soon: such lines
+    /// come from memory together. Reads nothing, and does nothing for a place that is not there.
     #[inline]
-    pub fn prefetch(&self, at: Place) {
-        self.table.prefetch(at);
+    pub fn prefetch(&self, at: Place, bytes: usize) {
+        if let Some(words) = self.table.words(at, bytes.div_ceil(8)) {
+            ExtentTable::prefetch(words);
+        }
     }
 
     /// Waits as the latency model says, if there is one.
