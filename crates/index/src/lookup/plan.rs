@@ -156,14 +156,19 @@ impl<'a, S: ReadSource> Lookup<'a, S> {
         legs: &mut Vec<Leg<'a, S>>,
     ) {
         let mut taken: Vec<usize> = Vec::new();
-        while legs.len() < 4 * MAX_LEGS {
-            let (rest, stay) = compiled.without(|number| taken.contains(&number));
-            let Some(mut access) = index.access(&rest).filter(|access| !access.covered.is_empty()) else {
-                return;
+        while legs.len() < 4 * MAX_LEGS && taken.len() < compiled.predicates.len() {
+            let access = if taken.is_empty() {
+                index.access(compiled)
+            } else {
+                let (rest, stay) = compiled.without(|number| taken.contains(&number));
+                index.access(&rest).map(|mut access| {
+                    for covered in &mut access.covered {
+                        *covered = stay.get(*covered).copied().unwrap_or(usize::MAX);
+                    }
+                    access
+                })
             };
-            for covered in &mut access.covered {
-                *covered = stay.get(*covered).copied().unwrap_or(usize::MAX);
-            }
+            let Some(mut access) = access.filter(|access| !access.covered.is_empty()) else { return };
             taken.extend_from_slice(&access.covered);
             access.add_included(index.spec(), compiled);
             let leg = Leg { index, access, entries: 0.0, in_order: false, newest_first: false };
