@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bolide_storage::{CrashMode, DiskImage, RecordImages, SimRng, SimVfs, Vfs};
 
 use crate::history::{Durability, HistoryOptions, Step, history};
+use crate::kinds::KindChoice;
 use crate::model::Model;
 use crate::planted::{Planted, PlantedVfs};
 use crate::seeds::{Counts, Outcome};
@@ -32,18 +33,20 @@ pub struct CrashOptions {
     pub nested_one_in: u64,
     /// A bug that the run must find.
     pub planted: Option<Planted>,
+    /// The kinds of its indexes.
+    pub kinds: KindChoice,
 }
 
 impl Default for CrashOptions {
     fn default() -> Self {
-        Self { steps: 60, nested_one_in: 25, planted: None }
+        Self { steps: 60, nested_one_in: 25, planted: None, kinds: KindChoice::default() }
     }
 }
 
 /// The history of `seed`.
-pub fn steps(seed: u64, steps: usize) -> Vec<Step> {
+pub fn steps(seed: u64, steps: usize, kinds: KindChoice) -> Vec<Step> {
     let keys = [6, 40, 150][(seed % 3) as usize];
-    history(seed, HistoryOptions { steps, keys, reads: true, reopens: true })
+    history(seed, HistoryOptions { steps, keys, reads: true, reopens: true, kinds })
 }
 
 /// Runs the history of `seed` and crashes it at every sync point.
@@ -64,7 +67,7 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     let opened = Subject::open(files, setup, seed, Model::default());
     let mut subject = opened.map_err(|error| told("create", format!("{error:?}")))?;
     runner.crash_at(vfs.take_images(), &[Model::default()]).map_err(|what| told("create", what))?;
-    let history = steps(seed, options.steps);
+    let history = steps(seed, options.steps, options.kinds);
     for (i, step) in history.iter().enumerate() {
         let name = format!("step {i}, {step}");
         subject.step(step).map_err(|failure| told(&name, failure.to_string()))?;
@@ -190,7 +193,8 @@ impl Runner {
         let disk = disk.clone_disk();
         let mut subject = Subject::open(Arc::new(disk.clone()), self.setup, self.seed, model)
             .map_err(|error| told(format!("{error:?}")))?;
-        let options = HistoryOptions { steps: 6, keys: 40, reads: true, reopens: false };
+        let options =
+            HistoryOptions { steps: 6, keys: 40, reads: true, reopens: false, kinds: self.options.kinds };
         // The first two steps of a history create collections; here they would drop them.
         for step in history(self.rng.next_u64(), options).iter().skip(2) {
             subject.step(step).map_err(|failure| told(format!("{step}: {failure}")))?;

@@ -25,7 +25,7 @@ use bolide_storage::{SimRng, SimVfs};
 
 use crate::failure::StepFailure;
 use crate::history::{Change, Durability, Step};
-use crate::kinds;
+use crate::kinds::{self, KindChoice};
 use crate::model::Model;
 use crate::record::record;
 use crate::seeds::{Counts, Outcome, words};
@@ -42,11 +42,13 @@ pub struct DamageOptions {
     pub stride: usize,
     /// Flip all eight bits of a byte, or one of them by the seed.
     pub every_bit: bool,
+    /// The kinds of its indexes.
+    pub kinds: KindChoice,
 }
 
 impl Default for DamageOptions {
     fn default() -> Self {
-        Self { records: 12, stride: 1, every_bit: true }
+        Self { records: 12, stride: 1, every_bit: true, kinds: KindChoice::default() }
     }
 }
 
@@ -141,7 +143,7 @@ impl Sample {
         let mut subject = Subject::open(Arc::new(vfs.clone()), setup, seed, Model::default())
             .map_err(|error| format!("create: {error:?}"))?;
         let mut states = vec![subject.model.clone()];
-        for step in steps(options.records, &mut rng) {
+        for step in steps(options, &mut rng) {
             subject.step(&step).map_err(|failure| format!("{step}: {failure}"))?;
             states.push(subject.model.clone());
         }
@@ -244,13 +246,14 @@ fn expect_damage(error: &bolide::Error) -> Outcome {
 }
 
 /// A history that leaves tables, indexes, range tombstones, several versions, and a log with a tail.
-fn steps(records: usize, rng: &mut SimRng) -> Vec<Step> {
+fn steps(options: DamageOptions, rng: &mut SimRng) -> Vec<Step> {
+    let records = options.records;
     let put = |collection: &'static str, number: usize, rng: &mut SimRng| Change::Put {
         collection,
         key: format!("k{number:04}").into_bytes(),
         record: record(rng),
     };
-    let specs = kinds::random_specs(rng, 3);
+    let specs = kinds::random_specs(rng, options.kinds, 3);
     let write = |changes: Vec<Change>| Step::Write { changes, durability: Durability::Always };
     let mut steps = vec![
         Step::ToggleCollection("posts", specs[..2].to_vec()),

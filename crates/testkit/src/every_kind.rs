@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bolide_storage::SimRng;
 
 use crate::history::{HistoryOptions, Step, history};
-use crate::kinds::{available, is_available};
+use crate::kinds::{KindChoice, available, is_available};
 use crate::metamorphic::{all_setups, transcript};
 use crate::seeds::{Counts, Outcome};
 
@@ -46,7 +46,16 @@ impl Default for KindsOptions {
 pub fn check(seed: u64, options: KindsOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed ^ 0x6b69_6e64);
     let keys = [12, 60, 250][rng.below(3) as usize];
-    let steps = history(seed, HistoryOptions { steps: options.steps, keys, reads: true, reopens: true });
+    let steps = history(
+        seed,
+        HistoryOptions {
+            steps: options.steps,
+            keys,
+            reads: true,
+            reopens: true,
+            kinds: KindChoice::default(),
+        },
+    );
     let setups = all_setups();
     let mut counts = Counts::default();
     let mut wanted = None;

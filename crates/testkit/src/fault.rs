@@ -15,6 +15,7 @@ use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimVfs};
 
 use crate::failure::StepFailure;
 use crate::history::{Change, HistoryOptions, Step, history};
+use crate::kinds::KindChoice;
 use crate::model::Model;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
@@ -28,11 +29,13 @@ pub struct FaultOptions {
     pub steps: usize,
     /// Every how many calls one is hit. With 1 all are.
     pub stride: u64,
+    /// The kinds of its indexes.
+    pub kinds: KindChoice,
 }
 
 impl Default for FaultOptions {
     fn default() -> Self {
-        Self { steps: 30, stride: 1 }
+        Self { steps: 30, stride: 1, kinds: KindChoice::default() }
     }
 }
 
@@ -40,7 +43,8 @@ impl Default for FaultOptions {
 pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
     let setup = Setup::random(&mut rng);
-    let steps = history(seed, HistoryOptions { steps: options.steps, keys: 30, reads: true, reopens: true });
+    let FaultOptions { steps, kinds, .. } = options;
+    let steps = history(seed, HistoryOptions { steps, keys: 30, reads: true, reopens: true, kinds });
     let clean = SimVfs::new(seed);
     let mut counts = Counts::default();
     Run::new(seed, setup, &clean)

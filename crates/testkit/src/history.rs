@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bolide_storage::SimRng;
 
-use crate::kinds;
+use crate::kinds::{self, KindChoice};
 use crate::question::Question;
 use crate::record;
 
@@ -149,6 +149,8 @@ pub struct HistoryOptions {
     pub reads: bool,
     /// Whether the database is closed and opened again on the way.
     pub reopens: bool,
+    /// The kinds of its indexes.
+    pub kinds: KindChoice,
 }
 
 /// The steps of `seed`.
@@ -159,7 +161,7 @@ pub fn history(seed: u64, options: HistoryOptions) -> Vec<Step> {
     let delete_rarity = 2 + rng.below(10);
     let safe_rarity = 1 + rng.below(8);
     let toggle_weight = if rng.one_in(4) { 10 } else { 2 };
-    let specs = kinds::random_specs(&mut rng, INDEXES);
+    let specs = kinds::random_specs(&mut rng, options.kinds, INDEXES);
     let mut steps = vec![
         Step::ToggleCollection(COLLECTIONS[0], specs[..2].to_vec()),
         Step::ToggleCollection(COLLECTIONS[1], specs[2..3].to_vec()),

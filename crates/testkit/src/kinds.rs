@@ -59,6 +59,27 @@ pub fn available() -> &'static [&'static str] {
     &AVAILABLE
 }
 
+/// Which kinds a run draws its indexes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KindChoice(Option<&'static str>);
+
+impl KindChoice {
+    /// Those called `name`, with all their options: `ps-tree`, for example. `None` if there are none.
+    pub fn only(name: &str) -> Option<Self> {
+        let mut names = BUILT.into_iter().map(family);
+        names.find(|family| *family == name).map(|family| Self(Some(family)))
+    }
+
+    fn has(self, kind: &str) -> bool {
+        self.0.is_none_or(|name| family(kind) == name)
+    }
+}
+
+/// A kind without its options.
+fn family(kind: &str) -> &str {
+    kind.split(':').next().unwrap_or(kind)
+}
+
 /// The kinds that an index on these attributes of [`ATTRIBUTES`] can have.
 fn kinds_of(attributes: usize) -> &'static [&'static str] {
     static TABLE: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
@@ -88,12 +109,14 @@ pub fn any(rng: &mut SimRng) -> &'static str {
 }
 
 /// Random specifications of indexes: all attributes of [`ATTRIBUTES`] and then some, of random kinds.
-/// The first one is on `a`, the second on elements of an array. Their names are `ix0`, `ix1` and so on.
-pub fn random_specs(rng: &mut SimRng, count: usize) -> Vec<Arc<str>> {
+/// The first one is on `a`, the second on elements of an array. Their names are `ix0`, `ix1` and so on. Where no kind of the
+/// choice can be on the attributes it is `composite`.
+pub fn random_specs(rng: &mut SimRng, choice: KindChoice, count: usize) -> Vec<Arc<str>> {
     let spec = |i: usize, rng: &mut SimRng| {
         let attributes = [0, 2, 1, 3, 4].get(i).copied();
         let attributes = attributes.unwrap_or_else(|| rng.below(ATTRIBUTES.len() as u64) as usize);
-        let kind = rng.pick(kinds_of(attributes)).copied().unwrap_or("composite");
+        let kinds: Vec<&str> = kinds_of(attributes).iter().copied().filter(|kind| choice.has(kind)).collect();
+        let kind = rng.pick(&kinds).copied().unwrap_or("composite");
         Arc::from(format!("ix{i}={}:{kind}", ATTRIBUTES[attributes]))
     };
     (0..count).map(|i| spec(i, rng)).collect()
@@ -121,9 +144,21 @@ mod tests {
     #[test]
     fn random_specs_draw_every_kind() {
         let mut rng = SimRng::new(1);
-        let drawn: Vec<_> = (0..100).flat_map(|_| random_specs(&mut rng, 7)).collect();
+        let drawn: Vec<_> = (0..100).flat_map(|_| random_specs(&mut rng, KindChoice::default(), 7)).collect();
         for kind in available() {
             assert!(drawn.iter().any(|spec| spec.ends_with(&format!(":{kind}"))), "{kind}");
         }
+    }
+
+    #[test]
+    fn a_choice_draws_its_kinds_alone() {
+        let mut rng = SimRng::new(1);
+        let choice = KindChoice::only("ps-tree").unwrap();
+        let drawn: Vec<_> = (0..100).flat_map(|_| random_specs(&mut rng, choice, 7)).collect();
+        assert!(drawn.iter().all(|spec| spec.contains(":ps-tree")));
+        for kind in BUILT.into_iter().filter(|kind| choice.has(kind)) {
+            assert!(drawn.iter().any(|spec| spec.ends_with(&format!(":{kind}"))), "{kind}");
+        }
+        assert_eq!(KindChoice::only("ps"), None);
     }
 }

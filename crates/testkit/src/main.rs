@@ -11,7 +11,7 @@ use bolide_testkit::crash::{self, CrashOptions};
 use bolide_testkit::damage::{self, DamageOptions};
 use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
-use bolide_testkit::kinds;
+use bolide_testkit::kinds::{self, KindChoice};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::pauses::{self, PauseOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
@@ -30,6 +30,7 @@ pauses       puts while an index is built         --directory PATH (/tmp)  --rec
              a second  --seconds N (5, without a build)
 steps        prints the steps of a crash history  --steps N (60)
 
+crashes, faults, flips and steps know --kind NAME: indexes of this kind alone, with all its options.
 The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
 fn main() -> ExitCode {
@@ -68,26 +69,28 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
     let run = options.seed_run(check);
     match check {
         "crashes" => {
-            options.knows(&["steps", "nested"])?;
+            options.knows(&["steps", "nested", "kind"])?;
             let defaults = CrashOptions::default();
             let crash = CrashOptions {
                 steps: options.number("steps", defaults.steps as u64)? as usize,
                 nested_one_in: options.number("nested", defaults.nested_one_in)?,
                 planted: None,
+                kinds: options.kinds()?,
             };
             Some(run.run(|seed| crash::check(seed, crash)))
         }
         "faults" => {
-            options.knows(&["steps", "stride"])?;
+            options.knows(&["steps", "stride", "kind"])?;
             let defaults = FaultOptions::default();
             let fault = FaultOptions {
                 steps: options.number("steps", defaults.steps as u64)? as usize,
                 stride: options.number("stride", defaults.stride)?,
+                kinds: options.kinds()?,
             };
             Some(run.run(|seed| fault::check(seed, fault)))
         }
         "flips" => {
-            options.knows(&["records", "stride", "bits"])?;
+            options.knows(&["records", "stride", "bits", "kind"])?;
             let defaults = DamageOptions::default();
             let damage = DamageOptions {
                 records: options.number("records", defaults.records as u64)? as usize,
@@ -97,6 +100,7 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
                     Some("one") => false,
                     Some(_) => return None,
                 },
+                kinds: options.kinds()?,
             };
             Some(run.run(|seed| damage::check(seed, damage)))
         }
@@ -138,10 +142,11 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
             Some(pauses::measure(&directory, pause).map(|()| Counts::default()))
         }
         "steps" => {
-            options.knows(&["steps"])?;
+            options.knows(&["steps", "kind"])?;
+            let kinds = options.kinds()?;
             let steps = options.number("steps", CrashOptions::default().steps as u64)? as usize;
             Some(run.run(|seed| {
-                for (i, step) in crash::steps(seed, steps).iter().enumerate() {
+                for (i, step) in crash::steps(seed, steps, kinds).iter().enumerate() {
                     println!("{i:>4} {step}");
                 }
                 Ok(Counts::default())
@@ -220,5 +225,10 @@ impl Options {
             threads: self.threads,
             progress: true,
         }
+    }
+
+    /// The kinds that the indexes of a run are of.
+    fn kinds(&self) -> Option<KindChoice> {
+        self.text("kind").map_or(Some(KindChoice::default()), KindChoice::only)
     }
 }

@@ -9,6 +9,7 @@ use bolide_storage::{MemVfs, SimRng};
 
 use crate::failure::StepFailure;
 use crate::history::{HistoryOptions, Step, history};
+use crate::kinds::KindChoice;
 use crate::model::Model;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
@@ -71,7 +72,16 @@ pub fn all_setups() -> Vec<Setup> {
 pub fn check(seed: u64, options: MetamorphicOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
     let keys = [20, 120, 400][rng.below(3) as usize];
-    let mut steps = history(seed, HistoryOptions { steps: options.steps, keys, reads: true, reopens: true });
+    let mut steps = history(
+        seed,
+        HistoryOptions {
+            steps: options.steps,
+            keys,
+            reads: true,
+            reopens: true,
+            kinds: KindChoice::default(),
+        },
+    );
     steps.iter_mut().for_each(leave_out_repairs);
     let mut setups = all_setups();
     if let Some(count) = options.setups {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bolide_storage::{IoCounters, SimRng, SimVfs};
 use bolide_testkit::history::{HistoryOptions, history};
+use bolide_testkit::kinds::KindChoice;
 use bolide_testkit::model::Model;
 use bolide_testkit::setup::Setup;
 use bolide_testkit::subject::Subject;
@@ -14,7 +15,10 @@ fn run(seed: u64) -> Trace {
     let vfs = SimVfs::new(seed);
     let setup = Setup::random(&mut SimRng::new(seed));
     let mut subject = Subject::open(Arc::new(vfs.clone()), setup, seed, Model::default()).unwrap();
-    for step in history(seed, HistoryOptions { steps: 80, keys: 40, reads: true, reopens: true }) {
+    for step in history(
+        seed,
+        HistoryOptions { steps: 80, keys: 40, reads: true, reopens: true, kinds: KindChoice::default() },
+    ) {
         subject.step(&step).unwrap_or_else(|failure| panic!("seed {seed}: {step}: {failure}"));
     }
     let files = vfs.files().into_iter().map(|path| {

@@ -5,6 +5,7 @@ use bolide_testkit::crash::{self, CrashOptions};
 use bolide_testkit::damage::{self, DamageOptions};
 use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
+use bolide_testkit::kinds::KindChoice;
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun};
 
@@ -28,7 +29,7 @@ fn what_was_synced_survives_power_cuts() {
 
 #[test]
 fn a_failing_disk_loses_and_falsifies_nothing() {
-    let options = FaultOptions { steps: 20, stride: 17 };
+    let options = FaultOptions { steps: 20, stride: 17, ..FaultOptions::default() };
     let run = SeedRun::of_test("faults --steps 20 --stride 17", 0..4);
     let counts = passed(run.run(|seed| fault::check(seed, options)));
     assert!(counts.get("failed steps") >= 50, "{counts}");
@@ -36,11 +37,29 @@ fn a_failing_disk_loses_and_falsifies_nothing() {
 
 #[test]
 fn damage_is_detected_or_harmless() {
-    let options = DamageOptions { records: 8, stride: 23, every_bit: false };
+    let options = DamageOptions { records: 8, stride: 23, every_bit: false, ..DamageOptions::default() };
     let run = SeedRun::of_test("flips --records 8 --stride 23 --bits one", 0..4);
     let counts = passed(run.run(|seed| damage::check(seed, options)));
     assert!(counts.get("flips") >= 500, "{counts}");
     assert!(counts.get("refused") > 0 && counts.get("found by a read") > 0, "{counts}");
+}
+
+/// The same three with indexes in regions alone: cuts are killed, failed and damaged among the rest.
+#[test]
+fn indexes_in_regions_survive_as_well() {
+    let kinds = KindChoice::only("ps-tree").unwrap();
+    let run = SeedRun::of_test("crashes --kind ps-tree", 0..2);
+    let counts =
+        passed(run.run(|seed| crash::check(seed, CrashOptions { kinds, ..CrashOptions::default() })));
+    assert!(counts.get("crashes") >= 100, "{counts}");
+    let faults = FaultOptions { steps: 20, stride: 17, kinds };
+    let run = SeedRun::of_test("faults --steps 20 --stride 17 --kind ps-tree", 0..2);
+    let counts = passed(run.run(|seed| fault::check(seed, faults)));
+    assert!(counts.get("failed steps") >= 20, "{counts}");
+    let flips = DamageOptions { records: 8, stride: 97, every_bit: false, kinds };
+    let run = SeedRun::of_test("flips --records 8 --stride 97 --bits one --kind ps-tree", 0..2);
+    let counts = passed(run.run(|seed| damage::check(seed, flips)));
+    assert!(counts.get("flips") >= 500 && counts.get("refused") > 0, "{counts}");
 }
 
 #[test]

@@ -165,15 +165,32 @@ impl Kept {
         }
     }
 
-    /// Calls `visit` with every entry that a reader at `view` may see.
+    /// Calls `visit` with every entry that a reader at `view` may see, and what the version table says of it.
     pub(super) fn each_entry(
         &self,
         view: SequenceNumber,
-        visit: &mut dyn FnMut(&PsEntry<'_>) -> Result<()>,
+        visit: &mut dyn FnMut(&PsEntry<'_>, Verdict) -> Result<()>,
     ) -> Result<()> {
+        let departures = self.versions.departures();
         let mut cursor = self.tree.cursor(PsBounds::Range { low: &[], end: None }, Order::Value, view)?;
+        let (mut secondary_key, mut primary_key) = (Vec::new(), Vec::new());
         while let Some(entry) = cursor.next_entry()? {
-            visit(&entry)?;
+            let (sequence, place) = (entry.sequence, entry.place);
+            secondary_key.clear();
+            secondary_key.extend_from_slice(entry.secondary_key);
+            primary_key.clear();
+            primary_key.extend_from_slice(entry.primary_key);
+            let mut verdict = self.versions.verdict(&primary_key, sequence, view)?;
+            // The table may have forgotten the key since, because this entry has gone.
+            if verdict == Verdict::Current && self.versions.departures() != departures {
+                verdict = match cursor.stands(place)? {
+                    Some(true) => Verdict::Current,
+                    Some(false) => continue,
+                    None => Verdict::Unknown,
+                };
+            }
+            let (secondary_key, primary_key) = (&secondary_key[..], &primary_key[..]);
+            visit(&PsEntry { secondary_key, primary_key, sequence, covering: &[], place }, verdict)?;
         }
         Ok(())
     }

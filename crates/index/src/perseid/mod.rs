@@ -203,13 +203,12 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
         // And back: each entry that is current has its record, and none stands twice.
         let records = view.tree(table.tree)?;
         let mut found = 0;
-        kept.each_entry(view.sequence(), &mut |entry| {
+        kept.each_entry(view.sequence(), &mut |entry, verdict| {
             report.entries += 1;
-            let is_current = kept.versions().verdict(entry.primary_key, entry.sequence, view.sequence())?;
             let record = records.get(entry.primary_key)?.filter(|(at, _)| *at == entry.sequence);
             let Some((sequence, record)) = record else {
                 let covered = records.covered_by_range_tombstone(entry.primary_key, entry.sequence);
-                if is_current == Verdict::Current && !covered {
+                if verdict == Verdict::Current && !covered {
                     report.wrong += 1;
                     let shown = || show(entry.primary_key);
                     report.describe(|| {
@@ -220,7 +219,7 @@ impl<S: ReadSource> SecondaryIndex<S> for PsTreeIndex {
                 }
                 return Ok(());
             };
-            if is_current == Verdict::Obsolete {
+            if verdict == Verdict::Obsolete {
                 report.missing += 1;
                 let shown = || show(entry.primary_key);
                 report.describe(|| format!("index {name} takes the entry of key {:?} for obsolete", shown()));
