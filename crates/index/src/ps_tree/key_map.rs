@@ -1,17 +1,21 @@
 //! The SKey layer on its own, as an ordered map from keys to words: what other structures of an index are built
 //! from to be compared with the PS-Tree (Perseid §5.1). No index is kept in one.
 //!
-//! A map has the root slots of a PS-Tree in its region. Writers take turns; readers take no locks.
+//! A map has the root slots of a PS-Tree in its region. Readers take no locks; writers of one key take turns.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::Result;
+use bolide_base::checksum::hash_key;
 use bolide_storage::pmem::{Pin, Place, Region, RegionWriter};
 
 use super::skey::record::{self, KeyHeap};
 use super::skey::{Direction, From, Inserted, SkeyLayer, SkeyStats};
 use super::{PsTree, SKEY_SLOT, SkeyKind, sync};
+
+/// Writers of different keys that need not wait for each other, about.
+const TURNS: usize = 64;
 
 /// See the [module](self).
 ///
@@ -34,7 +38,8 @@ pub struct KeyMap {
     region: Arc<Region>,
     skeys: Box<dyn SkeyLayer>,
     heap: KeyHeap,
-    changing: sync::Mutex<()>,
+    /// By the hash of a key: held while its value is changed.
+    turns: Box<[sync::Mutex<()>]>,
 }
 
 /// A key of a [`KeyMap`].
@@ -61,7 +66,12 @@ impl KeyMap {
     /// `NoSpace` from the region.
     pub fn create(region: Arc<Region>, kind: SkeyKind) -> Result<Self> {
         let skeys = PsTree::create_skeys(&region, &region.writer(), kind, SKEY_SLOT)?;
-        Ok(Self { region, skeys, heap: KeyHeap::new(), changing: sync::Mutex::new(()) })
+        Ok(Self {
+            region,
+            skeys,
+            heap: KeyHeap::new(),
+            turns: (0..TURNS).map(|_| sync::Mutex::new(())).collect(),
+        })
     }
 
     /// The region.
@@ -80,7 +90,7 @@ impl KeyMap {
         key: &[u8],
         value: impl FnOnce(Option<u64>) -> Result<u64>,
     ) -> Result<()> {
-        let _turn = self.changing.lock();
+        let _turn = self.turns[hash_key(key) as usize % TURNS].lock();
         let _pin = self.region.pin();
         match self.skeys.find(&self.region, key)? {
             Some(place) => {
@@ -96,13 +106,12 @@ impl KeyMap {
         Ok(())
     }
 
-    /// Adds a key that is not expected to be there, without looking for it first. False if it was; its value then
-    /// stays.
+    /// Adds a key that is not expected to be there, and that no other thread gives a value to, without looking for it
+    /// first. False if it was; its value then stays.
     ///
     /// # Errors
     /// As [`put`](Self::put).
     pub fn insert(&self, writer: &RegionWriter<'_>, key: &[u8], value: u64) -> Result<bool> {
-        let _turn = self.changing.lock();
         let _pin = self.region.pin();
         self.add(writer, key, value)
     }
