@@ -62,6 +62,9 @@ impl fmt::Display for CheckReport {
             "{} sstables, {} bytes, {} entries read",
             files.tables, files.table_bytes, files.entries
         )?;
+        if files.kept_files > 0 {
+            writeln!(f, "{} page segments, {} bytes read", files.kept_files, files.kept_bytes)?;
+        }
         for CheckedIndex { collection, index, found } in &self.indexes {
             writeln!(
                 f,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_index::IndexSpec;
+use bolide_index::ps_tree::PsTreeStats as IndexSpace;
 use bolide_lsm::{Bounds, ReadView};
 use bolide_table::ValueRef;
 
@@ -351,6 +352,27 @@ impl Collection {
     pub fn indexes(&self) -> Vec<IndexInfo> {
         let set = self.state.indexes_guard();
         set.visible().map(|index| self.info_of(&set, index)).collect()
+    }
+
+    /// Where the bytes of an index of kind `ps-tree` are: keys, pages and how well these are filled, garbage. `None` for
+    /// other kinds, and while it is built. Cost: goes through all of the index, in memory.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none of this name; `Corruption`.
+    ///
+    /// ```
+    /// use bolide::{CollectionOptions, Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let posts = db.create_collection("posts", CollectionOptions::default().index("score:ps-tree".parse()?))?;
+    /// posts.put(b"1", br#"{"score":1}"#)?;
+    /// let space = posts.index_space("score")?.unwrap();
+    /// assert_eq!((space.entries, space.head_pages), (1, 1));
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn index_space(&self, name: &str) -> Result<Option<IndexSpace>> {
+        let index = find_index(&self.state, name)?;
+        let kept = index.ps_tree.as_ref().and_then(|index| index.kept());
+        kept.map(|kept| kept.tree().stats()).transpose()
     }
 
     /// The index of this name.

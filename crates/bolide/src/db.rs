@@ -15,7 +15,6 @@ use crate::handle::{Collection, Engine, Handle};
 use crate::index_build;
 use crate::index_set::{Index, IndexSet};
 use crate::index_upkeep::install_upkeep;
-use crate::kept_index;
 use crate::open;
 use crate::options::{CollectionOptions, Options, WriteOptions};
 use crate::progress::Progress;
@@ -213,9 +212,9 @@ impl Db {
             schema.remove(name);
         }
         for index in indexes.all().iter().chain(indexes.key_index()) {
-            engine.store.drop_tree(index.tree)?;
+            engine.drop_tree(index.tree)?;
         }
-        engine.store.drop_tree(collection.tree)
+        engine.drop_tree(collection.tree)
     }
 
     /// Commits a batch: all its writes or none. Returns the sequence number of the last of them.
@@ -460,7 +459,7 @@ fn create_trees(engine: &Engine, name: &str, options: &CollectionOptions) -> Res
     match indexes {
         Ok(indexes) => collection.replace_indexes(indexes),
         Err(error) => {
-            let _ = engine.store.drop_tree(tree);
+            let _ = engine.drop_tree(tree);
             return Err(error);
         }
     }
@@ -482,7 +481,7 @@ fn create_indexes(
         let index = Index::new(spec.clone(), tree, progress, &owner, keys.as_deref())?;
         let index = engine.components.wrap(index, collection.tree);
         install_upkeep(&engine.store, collection.tree, &index)?;
-        kept_index::keep(&engine.store, &engine.components, &engine.path, collection.tree, &index)?;
+        engine.keep(collection.tree, &index)?;
         Ok(Arc::new(index))
     };
     let indexes = options.indexes.iter().map(create).collect::<Result<_>>()?;

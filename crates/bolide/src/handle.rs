@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bolide_base::{Error, ErrorKind, Result};
+use bolide_base::{Error, ErrorKind, Result, TreeId};
 use bolide_lsm::{ReadView, Store, SyncMode};
 use bolide_storage::JoinHandle;
 use bolide_table::BlockCache;
@@ -13,6 +13,8 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::components::Components;
 use crate::fetching::Fetching;
+use crate::index_set::Index;
+use crate::kept_index;
 use crate::repairs::Repairs;
 use crate::schema::{CollectionState, Schema};
 
@@ -27,6 +29,8 @@ pub(crate) struct Engine {
     /// Unique among the databases of the process.
     pub(crate) id: u64,
     pub(crate) path: PathBuf,
+    /// The directory of persistent memory, if it is another one.
+    pub(crate) dax_dir: Option<PathBuf>,
     pub(crate) read_only: bool,
     /// The sync mode of writes that do not choose one.
     pub(crate) sync: SyncMode,
@@ -61,6 +65,17 @@ impl Engine {
             .get(name)
             .cloned()
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no collection {name:?}")))
+    }
+
+    /// Has `index`, of the records in `table`, kept from now on; see [`kept_index::keep`].
+    pub(crate) fn keep(&self, table: TreeId, index: &Index) -> Result<()> {
+        let dax_dir = self.dax_dir.as_deref();
+        kept_index::keep(&self.store, &self.components, &self.path, dax_dir, table, index)
+    }
+
+    /// Drops a tree with all its files.
+    pub(crate) fn drop_tree(&self, tree: TreeId) -> Result<()> {
+        kept_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree)
     }
 
     /// Fails on a database that was opened read-only.

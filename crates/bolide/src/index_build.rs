@@ -78,7 +78,6 @@ use crate::catalog::{
 use crate::handle::{Engine, Handle};
 use crate::index_set::{Index, IndexSet, check_available};
 use crate::index_upkeep::install_upkeep;
-use crate::kept_index;
 use crate::progress::{Progress, is_about_records};
 use crate::schema::{CollectionState, find_index};
 
@@ -236,7 +235,7 @@ fn add_tree(
         Ok(index) => Ok(Job { collection: collection.clone(), index, options: options.clone() }),
         Err(error) => {
             if let Some(key_index) = key_index {
-                let _ = engine.store.drop_tree(key_index.tree);
+                let _ = engine.drop_tree(key_index.tree);
             }
             Err(error)
         }
@@ -326,7 +325,7 @@ fn publish(
 ) -> Result<()> {
     let _changing = engine.changing.lock();
     check_wanted(engine, collection, wanted)?;
-    kept_index::keep(&engine.store, &engine.components, &engine.path, collection.tree, index)?;
+    engine.keep(collection.tree, index)?;
     // A write of its own, of a key that no entry has: views that were taken while entries came in must not
     // have the number that the index is complete since. (A key index may have that key: a record may.)
     let mut barrier = StoreBatch::new();
@@ -354,7 +353,7 @@ fn publish(
         collection.replace_indexes(set);
     }
     engine.store.remove_attachments(collection.tree, old.into())?;
-    engine.store.drop_tree(old)
+    engine.drop_tree(old)
 }
 
 /// Notes durably that a build failed for good; others are resumed by the next open.
@@ -519,7 +518,7 @@ fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) 
         let outcome = engine
             .store
             .remove_attachments(collection.tree, index.tree.into())
-            .and_then(|()| engine.store.drop_tree(index.tree));
+            .and_then(|()| engine.drop_tree(index.tree));
         if let Err(error) = outcome {
             let is_there = |index: &&Arc<Index>| !dropped.contains(&index.tree);
             replace(set.all().iter().filter(is_there).cloned().collect(), set.key_index().cloned())?;

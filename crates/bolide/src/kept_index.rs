@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
-use bolide_index::perseid::{DeletedRanges, Kept, KeptHome};
+use bolide_index::perseid::{DeletedRanges, Kept, KeptHome, file_in_place, is_file_in_place};
 use bolide_lsm::Store;
 use bolide_lsm::store::TreeReader;
 
@@ -32,14 +32,16 @@ impl DeletedRanges for RangesOf {
 }
 
 /// Has `index`, of the records in `table`, kept from now on, if it is of a kind that is kept and is not kept yet. `dir` is
-/// the directory of the database.
+/// the directory of the database, `dax_dir` that of persistent memory.
 ///
 /// # Errors
-/// `Corruption` or `Io` from its files; `NoSpace` for want of memory.
+/// `Corruption` or `Io` from its files; `Unsupported` without persistent memory where it is asked for; `NoSpace` for
+/// want of memory.
 pub(crate) fn keep(
     store: &Store,
     components: &Components,
     dir: &Path,
+    dax_dir: Option<&Path>,
     table: TreeId,
     index: &Index,
 ) -> Result<()> {
@@ -49,12 +51,48 @@ pub(crate) fn keep(
     let home = KeptHome {
         vfs: components.vfs.clone(),
         dir: dir.to_owned(),
+        dax_dir: dax_dir.map(Path::to_owned),
         database_id: store.database_id(),
         seed: components.runtime.random_u64(),
+        read_only: store.options().read_only,
         deleted: Arc::new(RangesOf { records: store.tree_reader(table)? }),
     };
     let root = store.kept_root(index.tree);
-    let kept = Arc::new(Kept::open(index.spec(), index.tree, root.as_deref(), home)?);
+    let name_root = |root| store.name_kept_root(index.tree, root);
+    let kept = Arc::new(Kept::open(index.spec(), index.tree, root.as_deref(), &home, &name_root)?);
     store.set_keeper(index.tree, kept.clone())?;
     ps_tree.keep(kept)
+}
+
+/// Drops the tree of an index with everything in it.
+///
+/// # Errors
+/// Those of [`Store::drop_tree`]. A file that could not be removed is removed when the database is opened next, if it
+/// lies in its directory.
+pub(crate) fn drop_tree(
+    store: &Store,
+    components: &Components,
+    dax_dir: Option<&Path>,
+    tree: TreeId,
+) -> Result<()> {
+    let root = store.kept_root(tree);
+    store.drop_tree(tree)?;
+    let file = root.and_then(|root| file_in_place(&root, &store.options().dir, dax_dir));
+    if let Some(file) = file {
+        let _ = components.vfs.remove(&file);
+    }
+    Ok(())
+}
+
+/// Removes files of regions in the directory of the database that no index has: those of a drop that was cut off.
+pub(crate) fn remove_unknown_files(store: &Store, components: &Components) -> Result<()> {
+    let dir = &store.options().dir;
+    let is_region = |name: &String| is_file_in_place(name, store.database_id());
+    let mut unknown: Vec<_> =
+        components.vfs.list(dir)?.into_iter().filter(is_region).map(|name| dir.join(name)).collect();
+    for tree in store.trees() {
+        let known = store.kept_root(tree.id).and_then(|root| file_in_place(&root, dir, None));
+        unknown.retain(|path| Some(path) != known.as_ref());
+    }
+    unknown.iter().try_for_each(|path| components.vfs.remove(path))
 }

@@ -124,6 +124,9 @@ pub use bolide_lsm::{Layout, SyncMode};
 pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};
 
+pub use bolide_index::perseid::KeptFigures;
+/// Where the bytes of an index of kind `ps-tree` are; see [`Collection::index_space`].
+pub use bolide_index::ps_tree::PsTreeStats as IndexSpace;
 pub use bolide_index::standalone::describe_entry;
 pub use catalog::{IndexState, RecordKind, describe_descriptor, index_spec_of_descriptor};
 pub use check::{CheckReport, CheckedIndex};

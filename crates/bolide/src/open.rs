@@ -17,6 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 use bolide_base::limits::{MAX_COLLECTIONS, MAX_INDEXES_PER_COLLECTION};
 use bolide_base::{Error, Result, TreeId};
+use bolide_index::perseid::Kept;
 use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::{Store, StoreComponents, StoreOptions, TreeInfo};
 use bolide_table::BlockCache;
@@ -59,12 +60,13 @@ pub(crate) fn open(
     let catalog = Catalog::read(store.trees())?;
     let repairs = Arc::new(Repairs::default());
     let (schema, unfinished) = build_schema(id, &catalog, &components)?;
+    let dax_dir = options.dax_dir.as_deref();
     for collection in schema.values() {
         for index in collection.indexes_guard().all() {
             install_upkeep(&store, collection.tree, index)?;
             // One that is being built has its entries in its tree still, unless it was all but ready.
             if index.progress.state() == IndexState::Ready || store.kept_root(index.tree).is_some() {
-                kept_index::keep(&store, &components, path, collection.tree, index)?;
+                kept_index::keep(&store, &components, path, dax_dir, collection.tree, index)?;
             }
         }
         collection.indexes_guard().install_collectors(&store, collection.tree, &repairs)?;
@@ -75,6 +77,7 @@ pub(crate) fn open(
         store,
         id,
         path: path.to_owned(),
+        dax_dir: options.dax_dir.clone(),
         read_only,
         sync: options.sync,
         components,
@@ -89,11 +92,35 @@ pub(crate) fn open(
     repair::start(&handle)?;
     if !read_only {
         for tree in &catalog.leftover {
-            handle.engine.store.drop_tree(*tree)?;
+            handle.engine.drop_tree(*tree)?;
         }
+        kept_index::remove_unknown_files(&handle.engine.store, &handle.engine.components)?;
+        reclaim(&handle, options.background_threads > 0)?;
         index_build::resume(&handle, unfinished, options.background_threads > 0)?;
     }
     Ok(handle)
+}
+
+/// Frees what a crash left in the regions of indexes without a way to it: beside everything else, if there are threads
+/// for it.
+fn reclaim(handle: &Arc<Handle>, in_background: bool) -> Result<()> {
+    let schema = handle.engine.schema.read();
+    let indexes = schema.values().flat_map(|collection| collection.indexes_guard().all().to_vec());
+    let kept = indexes.filter_map(|index| index.ps_tree.as_ref()?.kept().cloned());
+    let waiting: Vec<Arc<Kept>> = kept.filter(|kept| kept.needs_reclaim()).collect();
+    drop(schema);
+    if waiting.is_empty() || handle.engine.read_only {
+        return Ok(());
+    }
+    // What fails leaves space in use that nobody uses.
+    let work = move || waiting.iter().for_each(|kept| drop(kept.reclaim()));
+    if !in_background {
+        work();
+        return Ok(());
+    }
+    let thread = handle.engine.components.runtime.spawn("bolide-reclaim", Box::new(work))?;
+    handle.builders.lock().push(thread);
+    Ok(())
 }
 
 fn store_options(path: &Path, options: &Options, read_only: bool) -> StoreOptions {

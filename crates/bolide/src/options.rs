@@ -3,6 +3,7 @@
 //! All are `#[non_exhaustive]`: start from the default and change what you need with the methods.
 
 use std::ops::Bound;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bolide_index::{FetchOptions, IndexSpec};
@@ -55,6 +56,8 @@ pub struct Options {
     pub fetch_shared_from: usize,
     /// See [`fetch_by_sequence`](Self::fetch_by_sequence()).
     pub fetch_by_sequence: bool,
+    /// See [`dax_dir`](Self::dax_dir()).
+    pub dax_dir: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -73,6 +76,7 @@ impl Default for Options {
             fetch_threads: 0,
             fetch_shared_from: FetchOptions::default().shared_from,
             fetch_by_sequence: true,
+            dax_dir: None,
         }
     }
 }
@@ -242,6 +246,20 @@ impl Options {
             shared_from: Some(self.fetch_shared_from),
             by_sequence: Some(self.fetch_by_sequence),
         }
+    }
+
+    /// The directory for indexes of kind `ps-tree` with `region=dax`: an absolute path, on a file system that lies on
+    /// persistent memory and maps files synchronously (`mount -o dax`). Default: the directory of the database. The
+    /// database remembers where it made the region of an index; set this when the directory has moved since.
+    ///
+    /// ```
+    /// let options = bolide::Options::default().dax_dir("/mnt/pmem/bolide");
+    /// assert_eq!(options.dax_dir.unwrap().to_str(), Some("/mnt/pmem/bolide"));
+    /// ```
+    #[must_use]
+    pub fn dax_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dax_dir = Some(dir.into());
+        self
     }
 }
 

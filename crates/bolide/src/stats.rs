@@ -1,6 +1,7 @@
 //! Figures about an open database.
 
 use bolide_base::SequenceNumber;
+use bolide_index::perseid::KeptFigures;
 use bolide_index::{EmbeddedFigures, FetchPoolStats};
 use bolide_lsm::Layout;
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
@@ -35,7 +36,7 @@ pub struct DbStats {
 }
 
 impl DbStats {
-    /// Bytes of all sstables of collections and indexes.
+    /// Bytes of all sstables of collections and indexes, and of the regions of indexes.
     ///
     /// ```
     /// use bolide::{Components, Db, Options};
@@ -96,6 +97,8 @@ pub struct IndexStats {
     pub tree: TreeFigures,
     /// What an embedded index takes in the sstables of its collection.
     pub embedded: Option<EmbeddedFigures>,
+    /// What an index of kind `ps-tree` takes in memory and on disk, and how far its files are behind.
+    pub kept: Option<KeptFigures>,
 }
 
 /// One tree: the records of a collection, or the entries of an index.
@@ -187,6 +190,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
                     .embedded
                     .as_ref()
                     .map(|index| embedded::figures(&engine.store, collection.tree, index)),
+                kept: index.ps_tree.as_ref().and_then(|index| Some(index.kept()?.figures())),
             })
             .collect(),
     });

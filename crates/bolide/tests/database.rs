@@ -45,7 +45,7 @@ fn everything_is_there_after_a_reopen() {
     assert_eq!((two.records(), two.key_format()), (RecordKind::Bytes, KeyFormat::Bytes));
     assert_eq!((dump(&one), dump(&two)), (first, second));
     let names: Vec<String> = one.indexes().iter().map(|index| index.spec().to_string()).collect();
-    assert_eq!(names, ["a:composite", "named=a:composite:maintenance=synchronous"]);
+    assert_eq!(names, ["a:ps-tree", "named=a:composite:maintenance=synchronous"]);
     for index in ["a", "named"] {
         let query = Query::new().eq("a", 3).limit(20).using_index(index);
         assert_eq!(find_keys(&one, &query).unwrap(), newest);
@@ -478,7 +478,7 @@ fn a_snapshot_with_nothing_written_between_it_and_an_index_goes_without_it() {
 #[test]
 fn stale_entries_leave_with_a_compaction_unless_a_snapshot_wants_them() {
     let db = tiny_db();
-    let one = db.create_collection("one", tiny_collection().index("a".parse().unwrap())).unwrap();
+    let one = db.create_collection("one", tiny_collection().index("a:composite".parse().unwrap())).unwrap();
     let write = |value: u32| {
         for number in 0..200 {
             one.put(format!("{number:03}").as_bytes(), format!(r#"{{"a":{value}}}"#).as_bytes()).unwrap();
@@ -504,7 +504,7 @@ fn stale_entries_leave_with_a_compaction_unless_a_snapshot_wants_them() {
 #[test]
 fn queries_answer_exactly_with_little_memory() {
     let db = tiny_db();
-    let one = db.create_collection("one", tiny_collection().index("a".parse().unwrap())).unwrap();
+    let one = db.create_collection("one", tiny_collection().index("a:composite".parse().unwrap())).unwrap();
     for number in 0..500 {
         one.put(format!("{number:03}").as_bytes(), format!(r#"{{"a":{}}}"#, number % 50).as_bytes()).unwrap();
     }

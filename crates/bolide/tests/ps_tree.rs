@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bolide::storage::{MemVfs, Vfs};
+use bolide::storage::{MemVfs, SimVfs, Vfs};
 use bolide::{CollectionOptions, Components, Db, FindOptions, Options, Order, Query};
 
 fn options() -> Options {
@@ -124,4 +124,55 @@ fn deleted_ranges_are_forgotten_once_the_index_is_clear_of_them() {
     assert_eq!(tombstones, 0);
     assert_eq!(keys_of(&db, 0).len(), (0..1_000).filter(|n| n % 3 == 0 && !(100..900).contains(n)).count());
     assert!(db.check(true).unwrap().is_sound());
+}
+
+#[test]
+fn figures_tell_what_is_in_memory_and_how_far_the_files_are_behind() {
+    let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+    let made = CollectionOptions::json().index("group".parse().unwrap());
+    let c = db.create_collection("c", made).unwrap();
+    let figures = || db.stats().collections[0].indexes[0].kept.unwrap();
+    for number in 0..1_000 {
+        c.put(&key(number % 600), &record(number % 7, number)).unwrap();
+    }
+    let before = figures();
+    assert_eq!(before.keys, 7);
+    assert!((600..=1_000).contains(&before.entries), "{before:?}");
+    assert!(before.version_keys <= 400 && before.filter_bytes > 0, "{before:?}");
+    assert!(before.unwritten_bytes > 0 && before.unwritten_sequences > 0, "{before:?}");
+    db.flush().unwrap();
+    let after = figures();
+    assert_eq!((after.unwritten_bytes, after.unwritten_sequences), (0, 0), "{after:?}");
+    assert!(after.disk_live_bytes > 1_000 && after.disk_live_bytes <= after.disk_bytes, "{after:?}");
+    assert!(after.allocated_bytes + after.free_bytes <= after.region_bytes && !after.in_place, "{after:?}");
+    let space = c.index_space("group").unwrap().unwrap();
+    assert_eq!(space.skey.keys, 7);
+    assert!(space.garbage_bytes() <= space.filled_bytes, "{space:?}");
+    assert!(space.filled_bytes <= space.head_page_bytes + space.sealed_page_bytes, "{space:?}");
+    assert!(space.total_bytes() <= after.allocated_bytes, "{space:?}");
+}
+
+#[test]
+fn a_check_reads_the_page_segments() {
+    let vfs = SimVfs::new(1);
+    let components = Components::system().vfs(Arc::new(vfs.clone()));
+    let db = Db::open_with("db", options(), components).unwrap();
+    let c = db.create_collection("c", CollectionOptions::json().index("group".parse().unwrap())).unwrap();
+    for number in 0..500 {
+        c.put(&key(number), &record(number % 7, number)).unwrap();
+    }
+    db.flush().unwrap();
+    let report = db.check(false).unwrap();
+    assert!(report.is_sound() && report.files.kept_files > 0, "{report}");
+    assert!(report.to_string().contains("page segments"), "{report}");
+    let segment =
+        vfs.files().into_iter().find(|path| path.extension().is_some_and(|end| end == "region")).unwrap();
+    vfs.damage(&segment, |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+    })
+    .unwrap();
+    let report = db.check(false).unwrap();
+    let name = segment.file_name().unwrap().to_str().unwrap();
+    assert!(report.problems().iter().any(|problem| problem.contains(name)), "{report}");
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A backslash takes the next character as it is. The name defaults to the text of the attributes,
-//! the kind to `composite`. An index of several attributes sorts by the first, then the second, and
+//! the kind to `ps-tree`. An index of several attributes sorts by the first, then the second, and
 //! so on; it holds the records that have the first.
 
 use std::fmt;
@@ -24,8 +24,8 @@ mod settings;
 pub use kind::IndexKind;
 use settings::Settings;
 pub use settings::{
-    DEFAULT_BLOOM_BITS, EntryOrder, MAX_BLOOM_BITS, MAX_INCLUDED, Maintenance, Repair, SkeyLayer, Split,
-    ValidationStrategy,
+    DEFAULT_BLOOM_BITS, EntryOrder, MAX_BLOOM_BITS, MAX_INCLUDED, Maintenance, RegionPlace, Repair,
+    SkeyLayer, Split, ValidationStrategy,
 };
 
 /// Most attributes of one index.
@@ -39,7 +39,7 @@ pub const MAX_ATTRIBUTES: usize = 16;
 /// assert_eq!(spec.name(), "by_user");
 /// assert_eq!(spec.maintenance(), Maintenance::Synchronous);
 /// assert_eq!(spec.to_string().parse::<IndexSpec>()?, spec);
-/// assert_eq!("tags[*]".parse::<IndexSpec>()?.to_string(), "tags[*]:composite");
+/// assert_eq!("tags[*]".parse::<IndexSpec>()?.to_string(), "tags[*]:ps-tree");
 /// # Ok::<(), bolide_base::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,9 +75,27 @@ impl IndexSpec {
         Ok(self)
     }
 
-    /// The same index maintained the given way. Default: [`Maintenance::Validation`].
+    /// The same index of another kind, with that kind's default options.
+    #[must_use]
+    pub fn with_kind(self, kind: IndexKind) -> Self {
+        Self { kind, settings: Settings::default(), ..self }
+    }
+
+    /// The same index maintained the given way. Default: [`Maintenance::Validation`]. One of a kind that has no choice
+    /// becomes composite.
+    ///
+    /// ```
+    /// use bolide_index::{IndexKind, IndexSpec, Maintenance};
+    /// let spec = IndexSpec::new(["a".parse()?])?;
+    /// assert_eq!(spec.kind(), IndexKind::PsTree);
+    /// assert_eq!(spec.with_maintenance(Maintenance::Synchronous).to_string(), "a:composite:maintenance=synchronous");
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
     #[must_use]
     pub fn with_maintenance(mut self, maintenance: Maintenance) -> Self {
+        if !self.kind.options().contains(&"maintenance") {
+            self = self.with_kind(IndexKind::Composite);
+        }
         self.settings.maintenance = maintenance;
         self
     }
@@ -154,6 +172,11 @@ impl IndexSpec {
     /// The structure over the secondary keys of an index of kind `ps-tree`.
     pub fn skey(&self) -> SkeyLayer {
         self.settings.skey
+    }
+
+    /// Where the region of an index of kind `ps-tree` lies.
+    pub fn region(&self) -> RegionPlace {
+        self.settings.region
     }
 
     /// Bytes of a PKey page of an index of kind `ps-tree`.
@@ -305,8 +328,9 @@ mod tests {
         assert_eq!(full.maintenance(), Maintenance::Synchronous);
         assert_eq!(full.to_string(), "recent=user.id+created_ms:composite:maintenance=synchronous");
         assert_eq!(spec("a+b").name(), "a+b");
-        assert_eq!(spec("a:composite"), spec("a"));
-        assert_eq!(spec("a:composite:maintenance=validation"), spec("a"));
+        assert_eq!(spec("a:ps-tree"), spec("a"));
+        assert_eq!(spec("a:ps-tree:skey=btree,region=disk"), spec("a"));
+        assert_eq!(spec("a:composite:maintenance=validation"), spec("a:composite"));
         assert_eq!(spec(r"n\=1=a\:b").name(), "n=1");
         assert_eq!(spec(r"n\=1=a\:b").attributes(), [AttributePath::field("a:b")]);
     }
@@ -318,7 +342,7 @@ mod tests {
             "a:lazy:validation=get-lite",
             "n=a+b:eager:maintenance=synchronous,split=off",
             "tags[*]:embedded:bloom_bits=30",
-            "a:ps-tree:include=b,skey=trie,page_bytes=512",
+            "a:ps-tree:include=b,skey=trie,region=dax,page_bytes=512",
         ] {
             assert_eq!(spec(text).to_string(), text);
         }

@@ -9,6 +9,7 @@
 //! commit     log append -> memtables of other trees, TreeKeeper::apply -> publish
 //! flush      TreeKeeper::cut (no apply runs) -> KeeperCut::write (writers go on) -> log synced -> manifest names
 //!            files and root -> KeeperCut::installed
+//! close      a last cut, so that the next opening finds nothing of the tree in the log
 //! open       manifest -> log replayed into memtables, as for every tree -> the layer above makes the keeper
 //!            from the root -> Store::set_keeper hands it what was replayed
 //! ```
@@ -18,10 +19,11 @@
 //! * A root at sequence number S becomes durable only after the log was synced through S.
 //! * When it is set, a keeper is handed everything above its root, and may be handed again what the root has: it passes
 //!   over what is at or below the sequence number of its root.
-//! * Files never change once a root names them, and go once no root in force does.
+//! * Files that a root lists never change, and go once no root in force lists them. A keeper that is durable at once has
+//!   its file elsewhere, and lists none.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bolide_base::{FileIdentity, Result, SequenceNumber, Trailer};
@@ -76,6 +78,21 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
     /// An error is a bug or damage, and poisons the store.
     fn apply(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()>;
 
+    /// True if what it took is durable when [`apply`](Self::apply) returns, without a cut. Then the log is synced before it is
+    /// handed a write, so that a power cut never leaves it a write that the log has lost.
+    fn is_durable_at_once(&self) -> bool {
+        false
+    }
+
+    /// For a keeper whose files change after a root names them: a cut of the same state, with files of its own, for a
+    /// [checkpoint](crate::Store::checkpoint). `None` where the files of the root can be linked. Writers wait.
+    ///
+    /// # Errors
+    /// `NoSpace` for want of memory.
+    fn copy(&self, _sequence: SequenceNumber) -> Result<Option<Box<dyn KeeperCut + '_>>> {
+        Ok(None)
+    }
+
     /// Fixes the state as it is, with everything up to `sequence` and nothing behind it. Quick: writers wait.
     ///
     /// # Errors
@@ -84,6 +101,10 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
 
     /// Whether a cut is worth its while, with `logged` bytes of log held back for it.
     fn is_cut_due(&self, logged: u64) -> bool;
+
+    /// Whether a cut is worth its while when the store is closed: the next opening reads what it writes instead of
+    /// doing the log again.
+    fn is_last_cut_due(&self) -> bool;
 
     /// Called before a cut, beside writers: the moment to collect garbage. `oldest_in_use` is as for
     /// [`apply`](Self::apply).
@@ -95,6 +116,15 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
     /// No entry of a write at or below this number is about a record that a range tombstone at or below it covers: such
     /// tombstones need not be kept for this tree.
     fn clear_through(&self) -> SequenceNumber;
+
+    /// Reads its files whole and checks them; returns how many there are, and their bytes. No cut is installed
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// `Corruption` with file and offset; `Io`.
+    fn verify(&self) -> Result<(u64, u64)> {
+        Ok((0, 0))
+    }
 
     /// What it takes.
     fn stats(&self) -> KeeperStats;
@@ -117,6 +147,7 @@ pub trait KeeperCut: Send {
 pub struct KeeperFiles<'s> {
     pub(crate) vfs: &'s Arc<dyn Vfs>,
     pub(crate) database_id: u64,
+    pub(crate) dir: &'s Path,
     pub(crate) name: &'s dyn Fn() -> (u64, PathBuf),
 }
 
@@ -124,6 +155,16 @@ impl KeeperFiles<'_> {
     /// The file system.
     pub fn vfs(&self) -> &Arc<dyn Vfs> {
         self.vfs
+    }
+
+    /// The directory that they go to: that of the store, or of a checkpoint.
+    pub fn dir(&self) -> &Path {
+        self.dir
+    }
+
+    /// The random number of the database.
+    pub fn database_id(&self) -> u64 {
+        self.database_id
     }
 
     /// A name that was never used, for a file to be created. The store removes it again if the cut is not installed.

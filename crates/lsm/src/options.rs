@@ -67,6 +67,9 @@ pub struct StoreOptions {
     /// Bytes of memory that the writable memtables of all trees may take together before they are
     /// flushed. Default: 64 MiB.
     pub memtable_bytes: usize,
+    /// Bytes of keys and values that are put in order at a time when a tree is handed to a keeper; the tree is read once for
+    /// each. Default: 32 MiB.
+    pub hand_over_bytes: usize,
     /// How many generations of full memtables may wait to be flushed before writers wait. Default: 3.
     pub max_immutable_memtables: usize,
     /// Sorted runs in the first level of a tree from which on writers are slowed down. Default: 12.
@@ -96,6 +99,7 @@ impl StoreOptions {
             sync_interval: Duration::from_millis(50),
             sync_bytes: 1 << 20,
             memtable_bytes: 64 << 20,
+            hand_over_bytes: 32 << 20,
             max_immutable_memtables: 3,
             slowdown_runs: 12,
             stop_runs: 36,

@@ -27,6 +27,8 @@ struct Shelf {
     /// Writes that may still come, as reserved.
     reserved: Mutex<usize>,
     installed: Arc<Mutex<Vec<SequenceNumber>>>,
+    /// How many writes it took.
+    applied: Mutex<usize>,
     eager: bool,
 }
 
@@ -78,6 +80,7 @@ impl TreeKeeper for Shelf {
         *reserved =
             reserved.checked_sub(1).ok_or_else(|| Error::internal("a write that was not reserved"))?;
         assert!(oldest_in_use() < write.trailer.sequence() || oldest_in_use() > 0);
+        *self.applied.lock() += 1;
         let place = (write.trailer.sequence(), write.key.to_vec());
         let before = std::mem::replace(&mut *self.last.lock(), place.clone());
         assert!(before <= place, "in the order of the log: {before:?}, {place:?}");
@@ -99,6 +102,10 @@ impl TreeKeeper for Shelf {
 
     fn is_cut_due(&self, logged: u64) -> bool {
         self.eager || logged > 6_000
+    }
+
+    fn is_last_cut_due(&self) -> bool {
+        self.eager
     }
 
     fn tidy(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
@@ -156,6 +163,8 @@ const KEPT: TreeId = 2;
 fn options(threads: usize) -> StoreOptions {
     let mut options = StoreOptions::new("/db");
     options.memtable_bytes = 4 << 10;
+    // So little that handing over goes round several times.
+    options.hand_over_bytes = 2 << 10;
     options.background_threads = threads;
     options.start_paused = true;
     options
@@ -312,6 +321,56 @@ fn a_cut_on_a_full_disk_is_tried_again_and_loses_nothing() {
         drop((store, shelf));
         verify(&vfs, true, &format!("call {nth}"));
     }
+}
+
+#[test]
+fn a_clean_close_leaves_nothing_to_do_again() {
+    for eager in [true, false] {
+        let vfs = SimVfs::new(8);
+        let mut rng = SimRng::new(8);
+        let (store, shelf) = open(Arc::new(vfs.clone()), 0, eager).unwrap();
+        for _ in 0..12 {
+            write(&store, &mut rng).unwrap();
+        }
+        let cuts = shelf.installed.lock().len();
+        store.close().unwrap();
+        assert_eq!(shelf.installed.lock().len(), cuts + usize::from(eager), "one last cut, if it is due");
+        drop(shelf);
+        let (store, shelf) = open(Arc::new(vfs.clone()), 0, eager).unwrap();
+        assert_eq!(*shelf.applied.lock() == 0, eager, "{} writes were done again", shelf.applied.lock());
+        same(&shelf, &store, "after the close");
+        // Nothing was written: nothing is cut.
+        store.close().unwrap();
+        assert!(shelf.installed.lock().is_empty() || !eager);
+        verify(&vfs, eager, "after two closes");
+    }
+}
+
+#[test]
+fn a_last_cut_that_fails_is_done_again_from_the_log() {
+    let mut failed = 0;
+    let faults = [Fault::NoSpace, Fault::Io].into_iter();
+    for (fault, nth) in faults.flat_map(|fault| (1..25).map(move |nth| (fault, nth))) {
+        let vfs = SimVfs::new(nth);
+        let mut rng = SimRng::new(nth);
+        let (store, shelf) = open(Arc::new(vfs.clone()), 0, true).unwrap();
+        for _ in 0..12 {
+            write(&store, &mut rng).unwrap();
+        }
+        let expected = visible(&store);
+        let cuts = shelf.installed.lock().len();
+        vfs.set_fault(Some(FaultPlan { fault, at: nth, sticky: false }));
+        let _ = store.close();
+        vfs.set_fault(None);
+        failed += usize::from(shelf.installed.lock().len() == cuts);
+        drop(shelf);
+        let (store, shelf) = open(Arc::new(vfs.clone()), 0, true).unwrap();
+        same(&shelf, &store, &format!("{fault:?} at call {nth}"));
+        assert_eq!(visible(&store), expected);
+        drop((store, shelf));
+        verify(&vfs, true, &format!("{fault:?} at call {nth}, opened once more"));
+    }
+    assert!(failed > 4, "only {failed} cuts failed");
 }
 
 #[test]

@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
+use crate::directory::directory_path;
 use crate::failure::{describe, describe_two};
 use crate::lock::lock_file;
 use crate::mapped_log::MappedLog;
-use crate::vfs::{File, FileLock, Vfs, directory_path};
+use crate::pmem::{Mapping, Region, RegionOptions};
+use crate::vfs::{File, FileLock, Vfs};
 
 /// Only the owner reads and writes a file of the store.
 const FILE_MODE: u32 = 0o600;
@@ -35,13 +37,25 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DiskVfs {
-    _private: (),
+    assumes_durable: bool,
 }
 
 impl DiskVfs {
     /// The file system of this machine.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, with regions of persistent memory in ordinary files: for tests, and where something else keeps the
+    /// memory alive. What is written to a region survives the end of the process; a region that another boot of the
+    /// machine left is refused.
+    #[must_use]
+    pub fn assume_durable(self) -> Self {
+        Self { assumes_durable: true }
+    }
+
+    fn mapping(self) -> Mapping {
+        if self.assumes_durable { Mapping::AssumeDurable } else { Mapping::Dax }
     }
 }
 
@@ -131,6 +145,15 @@ impl Vfs for DiskVfs {
             .open(path)
             .map_err(|error| describe("open lock file", path, error))?;
         lock_file(file, path)
+    }
+
+    fn create_region(&self, path: &Path, options: RegionOptions) -> Result<Arc<Region>> {
+        Region::create_mapped(path, options, self.mapping()).map(Arc::new)
+    }
+
+    fn open_region(&self, path: &Path, options: RegionOptions, private: bool) -> Result<Arc<Region>> {
+        let mapping = if private { Mapping::Private } else { self.mapping() };
+        Region::open_mapped(path, options, mapping).map(Arc::new)
     }
 }
 

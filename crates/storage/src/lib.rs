@@ -13,6 +13,7 @@
 //! its seed alone.
 #![deny(unsafe_code)]
 
+mod directory;
 mod disk;
 mod failure;
 mod lock;

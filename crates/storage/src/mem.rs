@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::failure::describe;
 use crate::lock::locked;
+use crate::pmem::{Region, RegionContent, RegionOptions};
 use crate::vfs::{File, FileLock, Vfs};
 
 /// A file system in memory. It is gone with its last clone; clones share it.
@@ -33,6 +34,8 @@ struct Names {
     files: BTreeMap<PathBuf, Arc<Content>>,
     directories: BTreeSet<PathBuf>,
     locks: BTreeSet<PathBuf>,
+    /// Files that are regions.
+    regions: BTreeMap<PathBuf, RegionContent>,
 }
 
 type Content = RwLock<Vec<u8>>;
@@ -119,7 +122,9 @@ impl Vfs for MemVfs {
 
     fn remove(&self, path: &Path) -> Result<()> {
         let path = normal(path);
-        self.names.lock().files.remove(&path).map(drop).ok_or_else(|| missing("remove", &path))
+        let mut names = self.names.lock();
+        names.regions.remove(&path);
+        names.files.remove(&path).map(drop).ok_or_else(|| missing("remove", &path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -133,8 +138,24 @@ impl Vfs for MemVfs {
             return Err(exists_already("rename to", &to));
         }
         let file = names.files.remove(&from).ok_or_else(|| missing("rename", &from))?;
+        if let Some(region) = names.regions.remove(&from) {
+            names.regions.insert(to.clone(), region);
+        }
         names.files.insert(to, file);
         Ok(())
+    }
+
+    fn create_region(&self, path: &Path, options: RegionOptions) -> Result<Arc<Region>> {
+        self.create(path)?;
+        let (content, region) = RegionContent::create(options)?;
+        self.names.lock().regions.insert(normal(path), content);
+        Ok(region)
+    }
+
+    fn open_region(&self, path: &Path, options: RegionOptions, private: bool) -> Result<Arc<Region>> {
+        let mut names = self.names.lock();
+        let content = names.regions.get_mut(&normal(path)).ok_or_else(|| missing("open", path))?;
+        content.open(&options, private)?.ok_or_else(|| missing("open", path))
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {

@@ -29,6 +29,8 @@ use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result};
 
+use crate::pmem::{Region, RegionOptions};
+
 /// A file system: the few operations on names that a store needs.
 ///
 /// All methods may be called from any thread. Paths are taken as they are; an empty path means the
@@ -89,6 +91,24 @@ pub trait Vfs: Send + Sync + Debug + 'static {
     /// [`ErrorKind::Locked`], without waiting, if another process or another handle in this process
     /// holds it.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
+
+    /// Creates a region of persistent memory under this name, empty so far. Its name is durable when this returns, and
+    /// so is what is persisted in it from then on. [`remove`](Self::remove) removes it.
+    ///
+    /// Fails with [`ErrorKind::Unsupported`] where there is no persistent memory, with [`ErrorKind::Conflict`] if
+    /// the name exists, with [`ErrorKind::NoSpace`].
+    fn create_region(&self, path: &Path, _options: RegionOptions) -> Result<Arc<Region>> {
+        Err(Error::unsupported(path.display(), "this file system has no persistent memory"))
+    }
+
+    /// Opens a region that [`create_region`](Self::create_region) made; `options` has the id that it must have. A
+    /// `private` region can be written, but keeps nothing of it.
+    ///
+    /// Fails with [`ErrorKind::NotFound`] if there is no such file, with [`ErrorKind::Corruption`] if it is not
+    /// that region, whole.
+    fn open_region(&self, path: &Path, _options: RegionOptions, _private: bool) -> Result<Arc<Region>> {
+        Err(Error::unsupported(path.display(), "this file system has no persistent memory"))
+    }
 }
 
 /// An open file. Bytes once appended never change.
@@ -145,8 +165,3 @@ pub trait File: Send + Sync + Debug {
 
 /// An exclusive lock, released when dropped.
 pub trait FileLock: Send + Sync + Debug {}
-
-/// `path`, or `.` for the empty path that [`Path::parent`] gives for a bare name.
-pub(crate) fn directory_path(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() { Path::new(".") } else { path }
-}

@@ -10,7 +10,7 @@ use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 32] = [
+pub const BUILT: [&str; 34] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
@@ -43,6 +43,8 @@ pub const BUILT: [&str; 32] = [
     "ps-tree:include=pad",
     "ps-tree:page_bytes=512",
     "ps-tree:skey=trie",
+    "ps-tree:region=dax",
+    "ps-tree:region=dax,skey=trie,include=pad",
 ];
 
 /// Kinds and options that take part as soon as they are not refused.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide_index::embedded::describe_meta_block;
+use bolide_index::perseid::describe_in_place;
 use bolide_lsm::file_name::FileName;
 use bolide_lsm::page_log::describe_segment;
 use bolide_lsm::version::{describe_current, describe_manifest, owner_of_table};
@@ -33,6 +34,7 @@ pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
         Some(FileName::Region(_)) => describe_segment(&vfs, path, &mut gate),
         Some(FileName::Manifest(_)) => describe_manifest(&vfs, path, &mut gate),
         Some(FileName::Current) => describe_current(&vfs, path, &mut gate),
+        None if name.ends_with(".pmem") => describe_in_place(&vfs, path, &mut gate),
         other => return Err(nothing_to_show(path, other)),
     };
     gate.finish(described)?;
@@ -73,7 +75,7 @@ fn nothing_to_show(path: &Path, name: Option<FileName>) -> Failure {
     };
     Failure::operation(
         format!("{} {what}", path.display()),
-        "give an sstable (000012.sst), a WAL (000013.wal), a page segment (000014.region), a manifest (MANIFEST-000003) or \
+        "give an sstable (000012.sst), a WAL (000013.wal), a page segment (000014.region), a region in persistent memory (*.pmem), a manifest (MANIFEST-000003) or \
          CURRENT",
     )
 }

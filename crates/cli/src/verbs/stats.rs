@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bolide::{Collection, CollectionStats, Db, IterOptions, TreeFigures};
+use bolide::{Collection, CollectionStats, Db, IndexSpace, IterOptions, KeptFigures, TreeFigures};
 use serde_json::Value;
 
 use super::database;
@@ -14,6 +14,10 @@ use crate::output::{Fields, Format, print_objects};
 ///
 /// For a collection that is named, the records are read too: that tells how many live records and
 /// stale index entries there are, and how many bytes on disk each live byte costs.
+///
+/// An index of kind `ps-tree` says what its region and its version table take, and what its files lack: the bytes that
+/// the next checkpoint writes, and the sequence numbers since the last. For a collection that is named, also where the
+/// bytes of its pages are.
 ///
 /// An embedded index has no levels: its row says how many sstables of the records carry it and how many do not
 /// yet, the bytes of its meta blocks there, and how many bytes of these this program had to decode.
@@ -70,6 +74,8 @@ struct Live {
     bytes: u64,
     /// Stale entries by index name.
     stale: Vec<(String, u64)>,
+    /// Where the bytes of indexes of kind `ps-tree` are, by index name.
+    spaces: Vec<(String, IndexSpace)>,
 }
 
 impl Live {
@@ -84,6 +90,11 @@ impl Live {
         }
         let own = db.check(true)?.indexes.into_iter().filter(|index| index.collection == collection.name());
         live.stale = own.map(|index| (index.index, index.found.stale)).collect();
+        for index in collection.indexes() {
+            if let Some(space) = collection.index_space(index.name())? {
+                live.spaces.push((index.name().to_owned(), space));
+            }
+        }
         Ok(live)
     }
 }
@@ -106,12 +117,42 @@ fn rows_of(collection: &CollectionStats, live: &Live) -> Vec<Fields> {
             sum.push(("embedded_bytes".into(), embedded.disk_bytes.into()));
             sum.push(("embedded_resident_bytes".into(), embedded.resident_bytes.into()));
         }
+        if let (Some(sum), Some(kept)) = (rows.last_mut(), &index.kept) {
+            sum.extend(kept_fields(kept));
+        }
+        if let (Some(sum), Some((_, space))) =
+            (rows.last_mut(), live.spaces.iter().find(|(name, _)| *name == index.name))
+        {
+            sum.push(("page_bytes".into(), (space.head_page_bytes + space.sealed_page_bytes).into()));
+            sum.push(("filled_page_bytes".into(), space.filled_bytes.into()));
+            sum.push(("garbage_page_bytes".into(), space.garbage_bytes().into()));
+            sum.push(("key_bytes".into(), (space.skey.node_bytes + space.skey.record_bytes).into()));
+            sum.push(("flagged_entries".into(), space.flagged.into()));
+        }
         let stale = live.stale.iter().find(|(name, _)| *name == index.name);
         if let (Some(sum), Some((_, stale))) = (rows.last_mut(), stale) {
             sum.push(("stale_entries".into(), (*stale).into()));
         }
     }
     rows
+}
+
+/// What an index of kind `ps-tree` takes in memory, and how far its files are behind.
+fn kept_fields(kept: &KeptFigures) -> Fields {
+    let number = |name: &str, value: u64| (name.to_owned(), Value::from(value));
+    vec![
+        ("region".into(), if kept.in_place { "dax" } else { "disk" }.into()),
+        number("region_bytes", kept.region_bytes),
+        number("allocated_bytes", kept.allocated_bytes),
+        number("free_bytes", kept.free_bytes),
+        number("live_bytes_on_disk", kept.disk_live_bytes),
+        number("secondary_keys", kept.keys),
+        number("version_keys", kept.version_keys),
+        number("version_bytes", kept.version_bytes),
+        number("filter_bytes", kept.filter_bytes),
+        number("unwritten_bytes", kept.unwritten_bytes),
+        number("unwritten_sequences", kept.unwritten_sequences),
+    ]
 }
 
 /// Rows of one tree: memtables, levels from the newest to the oldest, and the sum.

@@ -21,11 +21,11 @@ fn advice_follows_the_data_and_the_workload() {
     let place = place_with_records();
     for (line, spec, paper) in [
         ("time", "time:embedded", "embedded"),
-        ("user", "user:composite", "lazy"),
-        ("user --all", "user:composite", "composite"),
+        ("user", "user:ps-tree", "lazy"),
+        ("user --all", "user:ps-tree", "composite"),
         ("user --writes 80 --reads 1", "user:embedded", "embedded"),
         ("user --space-is-scarce", "user:embedded", "embedded"),
-        ("user --writes 5 --keys-only", "user:composite:maintenance=synchronous", "lazy"),
+        ("user --writes 5 --keys-only", "user:ps-tree", "lazy"),
     ] {
         let advice = place.ok(&format!("index advise db c {line}")).json().remove(0);
         assert_eq!((&advice["spec"], &advice["paper"]), (&spec.into(), &paper.into()), "{line}");

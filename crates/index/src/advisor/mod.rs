@@ -5,9 +5,11 @@
 //! lookups rare among many writes? Then the embedded index. Else a stand-alone one: posting lists appended to
 //! (lazy) where only the newest few answers are wanted, composite keys where all are. Eager lists never.
 //!
-//! One branch ends elsewhere here. Composite keys of this store come newest first within a secondary key,
-//! so they stop early as lazy lists do, and need no merging of lists; the paper's, ordered by
-//! primary key, cannot. So `composite` is advised for the newest few too.
+//! Two branches end elsewhere here. The paper has no index in memory: where entries fit there, `ps-tree` is advised in the place of
+//! every stand-alone kind, as its lookups touch no file, its entries are validated in memory, and its writes are blind too. Where they do
+//! not fit it is `composite`, for the newest few as well: composite keys of this store come newest first within a
+//! secondary key, so they stop early as lazy lists do, and need no merging of lists; the paper's, ordered by
+//! primary key, cannot.
 
 mod profile;
 
@@ -26,6 +28,8 @@ const MANY_WRITES: f64 = 0.5;
 const CORRELATED: f64 = 0.9;
 /// Share of zones that may admit a value for zone maps to be worth their name.
 const NARROW_ZONES: f64 = 0.05;
+/// Bytes of entries up to which they are kept in memory.
+const IN_MEMORY_BYTES: f64 = (1_u64 << 30) as f64;
 /// Share of writes below which reading the old record in the commit pays for keys-only questions.
 const FEW_WRITES: f64 = 0.2;
 
@@ -127,7 +131,19 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
         (false, Some(limit)) if (limit as f64) < profile.records_per_value() => IndexKind::Lazy,
         (false, _) => IndexKind::Composite,
     };
-    let kind = if embedded { IndexKind::Embedded } else { IndexKind::Composite };
+    let fits = profile.entry_bytes() <= IN_MEMORY_BYTES;
+    let kind = match (embedded, fits) {
+        (true, _) => IndexKind::Embedded,
+        (false, true) => IndexKind::PsTree,
+        (false, false) => IndexKind::Composite,
+    };
+    if kind == IndexKind::PsTree {
+        reasons.push(format!(
+            "its entries, about {} MB, fit into memory: lookups touch no file for them, and what is obsolete is known \
+             without a look at the records",
+            (profile.entry_bytes() / f64::from(1 << 20)).ceil()
+        ));
+    }
     if kind == IndexKind::Composite {
         reasons.push(match workload.limit {
             Some(limit) => format!(
@@ -169,11 +185,19 @@ fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> V
         IndexKind::Lazy if kind == IndexKind::Embedded => {
             format!("it would take about {:.0} % of the records' bytes more", profile.entry_share() * 100.0)
         }
+        IndexKind::Lazy if kind == IndexKind::PsTree => {
+            "its lists are in blocks of sstables, and to be merged".to_owned()
+        }
         IndexKind::Lazy => "composite keys stop as early and need no merging of lists".to_owned(),
         IndexKind::PsTree => format!(
-            "it would keep all its entries in memory, about {:.0} % of the records' bytes",
+            "it would keep all its entries in memory, about {} MB, {:.0} % of the records' bytes",
+            (profile.entry_bytes() / f64::from(1 << 20)).ceil(),
             profile.entry_share() * 100.0
         ),
+        IndexKind::Composite if kind == IndexKind::PsTree => {
+            "its entries are in blocks of sstables, and each candidate is validated by a look into the table"
+                .to_owned()
+        }
         _ => format!(
             "it would take about {:.0} % of the records' bytes more and a second entry for each of the {:.0} % \
              writes",
@@ -228,7 +252,7 @@ mod tests {
         let advice = advise(&path, &users, &usual);
         assert_eq!(
             (advice.kind, advice.paper, &*advice.spec),
-            (IndexKind::Composite, IndexKind::Lazy, "a:composite")
+            (IndexKind::PsTree, IndexKind::Lazy, "a:ps-tree")
         );
         assert_eq!(advice.others.len(), IndexKind::ALL.len() - 1);
         let all = Workload { limit: None, ..usual };
@@ -238,10 +262,14 @@ mod tests {
         let sensors = Workload { writes: 0.9, lookups: 0.01, ..usual };
         assert_eq!(advise(&path, &users, &sensors).kind, IndexKind::Embedded);
         // Each bound by itself is not enough.
-        assert_eq!(advise(&path, &users, &Workload { writes: 0.5, ..sensors }).kind, IndexKind::Composite);
-        assert_eq!(advise(&path, &users, &Workload { lookups: 0.05, ..sensors }).kind, IndexKind::Composite);
+        assert_eq!(advise(&path, &users, &Workload { writes: 0.5, ..sensors }).kind, IndexKind::PsTree);
+        assert_eq!(advise(&path, &users, &Workload { lookups: 0.05, ..sensors }).kind, IndexKind::PsTree);
         let asked = Workload { writes: 0.1, keys_only: true, ..usual };
-        assert_eq!(advise(&path, &users, &asked).spec, "a:composite:maintenance=synchronous");
+        assert_eq!(advise(&path, &users, &asked).spec, "a:ps-tree");
+        // As many as do not fit into memory.
+        let many = AttributeProfile { values: 40_000_000, records: 40_000_000, ..users };
+        assert_eq!(advise(&path, &many, &usual).spec, "a:composite");
+        assert_eq!(advise(&path, &many, &asked).spec, "a:composite:maintenance=synchronous");
     }
 
     #[test]

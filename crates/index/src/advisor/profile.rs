@@ -57,8 +57,12 @@ impl AttributeProfile {
 
     /// Bytes of a tree of entries for each byte of records, before compression.
     pub fn entry_share(&self) -> f64 {
-        let entry = self.value_bytes + self.key_bytes + ENTRY_OVERHEAD;
-        ratio(entry * self.values as f64, self.record_bytes * self.records as f64)
+        ratio(self.entry_bytes(), self.record_bytes * self.records as f64)
+    }
+
+    /// Bytes of an entry for each value.
+    pub fn entry_bytes(&self) -> f64 {
+        (self.value_bytes + self.key_bytes + ENTRY_OVERHEAD) * self.values as f64
     }
 
     /// Bytes of Bloom filters for each byte of records, one for each value in each block at most.

@@ -1,17 +1,18 @@
 //! What an index of kind `ps-tree` holds: its region, and the keeper of its tree.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::keeper::{KeeperCut, KeeperFiles, KeeperStats, KeptRoot, KeptWrite, TreeKeeper};
-use bolide_lsm::page_log::{LoadedRegion, PageLog, PendingCut, RootPointer};
-use bolide_storage::Vfs;
-use bolide_storage::pmem::{Cut, Region, RegionOptions};
+use bolide_lsm::page_log::{PageLog, PendingCut};
+use bolide_storage::pmem::{Cut, PAGE_BYTES, Region};
 use parking_lot::Mutex;
 
+use super::deleted_ranges::DeletedRanges;
+use super::figures::KeptFigures;
+use super::home::{Durability, InPlace, KeptHome, Opened};
 use super::log_entry::marked_key;
 use crate::check::IndexCheck;
 use crate::ps_tree::{Obsolescence, PsBounds, PsEntry, PsFlag, PsInserted, PsTree, PsTreeOptions, SkeyKind};
@@ -23,6 +24,8 @@ use crate::version_table::{VersionTable, VersionTableOptions};
 
 /// A cut is due when it would set so many bytes of log free, and half as many as the region has.
 const LEAST_LOG_BYTES: u64 = 16 << 20;
+/// Changed pages from which on a close writes them down; below, doing the log again takes no longer.
+const LEAST_LAST_CUT_PAGES: u64 = 16;
 /// Pages that a sweep looks at before it lets cuts in.
 const SWEPT_AT_ONCE: usize = 64;
 /// Keys in the version table, for each hundred entries, above which a sweep is worth its while.
@@ -32,31 +35,6 @@ const OBSOLETE_PERCENT: u64 = 20;
 const LEAST_RESERVED_BYTES: usize = 256 << 10;
 /// Room that is kept for each write of a batch: a split page of two for every eight.
 const RESERVED_BYTES_A_WRITE: usize = 1 << 10;
-
-/// Tells of deleted ranges of records.
-pub trait DeletedRanges: Send + Sync + fmt::Debug {
-    /// The sequence number of the newest deletion of a range over `primary_key` at or below `at`; 0 if there is none.
-    /// No I/O.
-    fn newest(&self, primary_key: &[u8], at: SequenceNumber) -> SequenceNumber;
-
-    /// The sequence number of the newest deletion of a range of all; 0 if there is none.
-    fn newest_of_all(&self) -> SequenceNumber;
-}
-
-/// Where the files of an index lie, and what it depends on.
-#[derive(Debug, Clone)]
-pub struct KeptHome {
-    /// The file system.
-    pub vfs: Arc<dyn Vfs>,
-    /// The directory of the database.
-    pub dir: PathBuf,
-    /// The random number of the database.
-    pub database_id: u64,
-    /// A random number of the index's own, for the hash of primary keys.
-    pub seed: u64,
-    /// The deleted ranges of the records.
-    pub deleted: Arc<dyn DeletedRanges>,
-}
 
 /// The region of an index, what is in it, and the files that it is written to.
 ///
@@ -71,11 +49,15 @@ pub struct Kept {
     layout: EntryLayout,
     attributes: usize,
     deleted: Arc<dyn DeletedRanges>,
-    log: Mutex<PageLog>,
+    durability: Durability,
     /// The region had everything through this number when it was opened.
     opened_at: SequenceNumber,
     /// No entry at or below this number is covered by a deleted range at or below it.
     clear_through: AtomicU64,
+    /// The newest number that was applied.
+    applied: AtomicU64,
+    /// The region has everything through this number on disk.
+    durable: AtomicU64,
 }
 
 impl fmt::Debug for Kept {
@@ -89,51 +71,104 @@ impl fmt::Debug for Kept {
 
 impl Kept {
     /// What `root` names, or an empty index where there is none yet: of the index that `spec` declares, in `tree`.
+    /// `name_root` has the manifest name another root: for a region in persistent memory, before its file is made.
     ///
-    /// Cost: reads all of it, and takes as much memory.
+    /// Cost: reads all of it, and takes as much memory; a region in persistent memory is mapped.
     ///
     /// # Errors
-    /// `Corruption` with file and offset; `Unsupported` for a newer format; `Io`; `NoSpace` for want of memory.
-    pub fn open(spec: &IndexSpec, tree: TreeId, root: Option<&KeptRoot>, home: KeptHome) -> Result<Self> {
-        let KeptHome { vfs, dir, database_id, seed, deleted } = home;
-        let name = format!("index {}", spec.name());
-        let options = RegionOptions::new().name(name.clone()).id(u64::from(tree));
-        let (region, log, opened_at) = match root {
-            Some(root) => {
-                let pointer = RootPointer::decode(&root.root)
-                    .ok_or_else(|| Error::new(ErrorKind::Corruption, format!("{name}: a malformed root")))?;
-                let LoadedRegion { region, log, sequence } =
-                    PageLog::load(vfs, &dir, database_id, pointer, options)?;
-                (region, log, sequence)
-            }
-            None => {
-                (Region::in_memory(options)?, PageLog::create(vfs, &dir, database_id, u64::from(tree)), 0)
-            }
+    /// `Corruption` with file and offset; `Unsupported` for a newer format, and where there is no persistent memory;
+    /// `NotFound` for a file that is not there; `Io`; `NoSpace` for want of memory.
+    pub fn open(
+        spec: &IndexSpec,
+        tree: TreeId,
+        root: Option<&KeptRoot>,
+        home: &KeptHome,
+        name_root: &dyn Fn(KeptRoot) -> Result<()>,
+    ) -> Result<Self> {
+        let Opened { region, durability, sequence: opened_at, is_new } =
+            Opened::open(spec, tree, root, home, name_root)?;
+        let (ps_tree, versions) = if is_new {
+            let skey = match spec.skey() {
+                SkeyLayer::BTree => SkeyKind::BTree,
+                SkeyLayer::Trie => SkeyKind::Trie,
+            };
+            let options = PsTreeOptions::default().skey(skey).page_bytes(spec.page_bytes() as usize);
+            let versions = VersionTableOptions { every_key: false, many_entries: false, seed: home.seed };
+            // The tree last: where it is, the table is.
+            let versions = VersionTable::create(&region, versions)?;
+            region.writer().fence();
+            (PsTree::create(region.clone(), options)?, versions)
+        } else {
+            (PsTree::open(region.clone())?, VersionTable::open(&region)?)
         };
-        let region = Arc::new(region);
-        let (ps_tree, versions) = match root {
-            Some(_) => (PsTree::open(region.clone())?, VersionTable::open(&region)?),
-            None => {
-                let skey = match spec.skey() {
-                    SkeyLayer::BTree => SkeyKind::BTree,
-                    SkeyLayer::Trie => SkeyKind::Trie,
-                };
-                let options = PsTreeOptions::default().skey(skey).page_bytes(spec.page_bytes() as usize);
-                let versions = VersionTableOptions { every_key: false, many_entries: false, seed };
-                (PsTree::create(region.clone(), options)?, VersionTable::create(&region, versions)?)
-            }
-        };
+        if let Durability::InPlace(_) = &durability {
+            versions.recover(&region.writer())?;
+        }
         Ok(Self {
             region,
             tree: ps_tree,
             versions,
             layout: EntryLayout::of(spec),
             attributes: spec.attributes().len(),
-            deleted,
-            log: Mutex::new(log),
+            deleted: home.deleted.clone(),
+            durability,
             opened_at,
             clear_through: AtomicU64::new(0),
+            applied: AtomicU64::new(opened_at),
+            durable: AtomicU64::new(opened_at),
         })
+    }
+
+    /// Whether a crash may have left space that nothing leads to.
+    pub fn needs_reclaim(&self) -> bool {
+        !self.region.knows_free_space()
+    }
+
+    /// Frees the space that a crash left without a way to it, while others read and write. Returns how many bytes that
+    /// is. Regions on disk have none: their free space is part of each cut.
+    ///
+    /// # Errors
+    /// `Corruption`; `Conflict` while another thread does it: nothing is freed then.
+    pub fn reclaim(&self) -> Result<u64> {
+        self.tree.announce_reclaim();
+        let freed = self.region.reclaim(|reached| {
+            let _pin = self.region.pin();
+            self.tree.mark_reached(reached)?;
+            let mut marked = Ok(());
+            self.versions.reach(&mut |at, bytes| {
+                if marked.is_ok() {
+                    marked = reached.mark(at, bytes).map(drop);
+                }
+            })?;
+            marked
+        });
+        self.tree.end_reclaim();
+        freed
+    }
+
+    /// What it takes. Takes short locks, and does no I/O.
+    pub fn figures(&self) -> KeptFigures {
+        let (region, versions) = (self.region.stats(), self.versions.stats());
+        let (keys, entries) = self.tree.counts();
+        let (applied, durable) = (self.applied.load(Ordering::Acquire), self.durable.load(Ordering::Acquire));
+        let mut figures = KeptFigures {
+            keys,
+            entries,
+            region_bytes: region.reserved_bytes,
+            allocated_bytes: region.allocated_bytes,
+            free_bytes: region.free_bytes + region.waiting_bytes,
+            version_keys: versions.keys,
+            version_bytes: versions.table_bytes,
+            filter_bytes: versions.filter_bytes,
+            unwritten_bytes: region.dirty_pages * PAGE_BYTES as u64,
+            unwritten_sequences: applied.saturating_sub(durable),
+            ..KeptFigures::default()
+        };
+        self.durability.add_figures(&self.region, &mut figures);
+        if figures.in_place {
+            figures.unwritten_sequences = 0;
+        }
+        figures
     }
 
     /// The tree.
@@ -160,7 +195,11 @@ impl Kept {
     pub(super) fn note_flagged(&self, primary_key: &[u8]) -> Result<()> {
         // If a cut is about to be fixed the count stays too high, until the next sweep.
         match self.region.try_writer() {
-            Some(writer) => self.versions.note_flagged(&writer, primary_key),
+            Some(writer) => {
+                // The flag goes first.
+                writer.fence();
+                self.versions.note_flagged(&writer, primary_key)
+            }
             None => Ok(()),
         }
     }
@@ -239,7 +278,11 @@ impl Kept {
             primary_key.clear();
             primary_key.extend_from_slice(entry.primary_key);
             match cursor.flag_obsolete(place)? {
-                PsFlag::Won => self.versions.note_flagged(&self.region.writer(), &primary_key)?,
+                PsFlag::Won => {
+                    let writer = self.region.writer();
+                    writer.fence();
+                    self.versions.note_flagged(&writer, &primary_key)?;
+                }
                 PsFlag::Already => {}
                 PsFlag::Refused => complete = false,
             }
@@ -251,8 +294,15 @@ impl Kept {
     fn apply_entry(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
         let sequence = write.trailer.sequence();
         let writer = self.region.writer();
+        let mut may_be_cut_off = false;
+        if let Durability::InPlace(place) = &self.durability {
+            place.begin(&writer, sequence)?;
+            may_be_cut_off = place.may_have_part_of(sequence);
+        }
         if let Some(primary_key) = marked_key(write.key) {
-            return self.versions.note_absence(&writer, primary_key, sequence);
+            self.versions.note_absence(&writer, primary_key, sequence)?;
+            writer.fence();
+            return Ok(());
         }
         let malformed =
             || Error::new(ErrorKind::Corruption, format!("{}: a malformed entry", self.region.name()));
@@ -269,9 +319,12 @@ impl Kept {
             oldest_in_use(),
         )?;
         adviser.settle(&writer)?;
-        if added == PsInserted::Added {
+        // An entry that is there may have been cut off before the table was told. Told twice, it counts too high, which
+        // does no harm.
+        if added == PsInserted::Added || may_be_cut_off {
             self.versions.note_entry(&writer, primary_key, sequence)?;
         }
+        writer.fence();
         Ok(())
     }
 }
@@ -291,6 +344,9 @@ impl<'k> Adviser<'k> {
     /// Tells the version table of what was removed.
     fn settle(&self, writer: &bolide_storage::pmem::RegionWriter<'_>) -> Result<()> {
         let removed = std::mem::take(&mut *self.removed.lock());
+        if !removed.is_empty() {
+            writer.fence();
+        }
         removed.iter().try_for_each(|primary_key| self.kept.versions.note_flagged(writer, primary_key))
     }
 }
@@ -331,18 +387,45 @@ impl TreeKeeper for Kept {
         // What is handed over again, and the barrier behind a build, which deletes what is not there.
         if sequence > self.opened_at && !write.trailer.is_delete() {
             self.apply_entry(write, oldest_in_use)?;
+            self.applied.store(sequence, Ordering::Release);
         }
         Ok(())
     }
 
     fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut + '_>> {
-        self.tree.note_counts(&self.region.writer())?;
+        let writer = self.region.writer();
+        self.tree.note_counts(&writer)?;
+        if let Durability::InPlace(place) = &self.durability {
+            place.settle(&writer)?;
+            return Ok(Box::new(InPlaceCut { kept: self, place, sequence }));
+        }
+        drop(writer);
         let (cut, ()) = self.region.cut_owned(|| ())?;
         Ok(Box::new(PsCut { kept: self, sequence, cut, pending: None }))
     }
 
+    fn is_durable_at_once(&self) -> bool {
+        matches!(self.durability, Durability::InPlace(_))
+    }
+
+    fn copy(&self, sequence: SequenceNumber) -> Result<Option<Box<dyn KeeperCut + '_>>> {
+        if !self.is_durable_at_once() {
+            return Ok(None);
+        }
+        let copy = Arc::new(self.region.copy_in_memory()?);
+        let (cut, ()) = copy.cut_owned(|| ())?;
+        Ok(Some(Box::new(CopyCut { sequence, cut })))
+    }
+
     fn is_cut_due(&self, logged: u64) -> bool {
-        logged >= LEAST_LOG_BYTES.max(self.region.stats().allocated_bytes / 2)
+        match &self.durability {
+            Durability::Pages(_) => logged >= LEAST_LOG_BYTES.max(self.region.stats().allocated_bytes / 2),
+            Durability::InPlace(_) => logged >= LEAST_LOG_BYTES,
+        }
+    }
+
+    fn is_last_cut_due(&self) -> bool {
+        self.is_durable_at_once() || self.region.stats().dirty_pages >= LEAST_LAST_CUT_PAGES
     }
 
     fn tidy(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
@@ -356,13 +439,22 @@ impl TreeKeeper for Kept {
         self.clear_through.load(Ordering::Acquire)
     }
 
+    fn verify(&self) -> Result<(u64, u64)> {
+        match &self.durability {
+            // The lock keeps the next root from being installed, and so the files.
+            Durability::Pages(log) => log.lock().verify_root(),
+            // Its structure is what can be checked; see `check_structure`.
+            Durability::InPlace(_) => Ok((0, 0)),
+        }
+    }
+
     fn stats(&self) -> KeeperStats {
-        let log = self.log.lock().stats();
+        let figures = self.figures();
         KeeperStats {
-            memory_bytes: self.region.stats().reserved_bytes as usize,
-            disk_bytes: log.total_bytes,
-            entries: self.tree.counts().1,
-            written_bytes: log.written_bytes + log.moved_bytes,
+            memory_bytes: figures.region_bytes as usize,
+            disk_bytes: figures.disk_bytes,
+            entries: figures.entries,
+            written_bytes: figures.written_bytes,
         }
     }
 }
@@ -377,20 +469,61 @@ struct PsCut<'k> {
 
 impl KeeperCut for PsCut<'_> {
     fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot> {
-        let mut log = self.kept.log.lock();
-        let pending = log.append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_number()))?;
+        let Durability::Pages(log) = &self.kept.durability else {
+            return Err(Error::internal("a cut of a region in place"));
+        };
+        let pending = log.lock().append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_number()))?;
         let root = KeptRoot { files: pending.files().collect(), root: pending.root().encode() };
         self.pending = Some(pending);
         Ok(root)
     }
 
     fn installed(self: Box<Self>) {
-        let Self { kept, cut, pending, .. } = *self;
-        if let Some(pending) = pending {
+        let Self { kept, cut, pending, sequence } = *self;
+        if let (Some(pending), Durability::Pages(log)) = (pending, &kept.durability) {
             // The store removes the files that the new root does not name.
-            let _ = kept.log.lock().install(pending);
+            let _ = log.lock().install(pending);
             // Without its last page it would have failed before.
             let _ = cut.finish();
+            kept.durable.fetch_max(sequence, Ordering::AcqRel);
         }
     }
+}
+
+/// Lets go of the log that a region in place needs no more.
+struct InPlaceCut<'k> {
+    kept: &'k Kept,
+    place: &'k InPlace,
+    sequence: SequenceNumber,
+}
+
+impl KeeperCut for InPlaceCut<'_> {
+    fn write(&mut self, _files: &KeeperFiles<'_>) -> Result<KeptRoot> {
+        // True until the next allocation: at the end of a clean close it stays so.
+        if self.kept.region.knows_free_space() {
+            self.kept.region.save_free_space()?;
+        }
+        Ok(self.place.root_in_use())
+    }
+
+    fn installed(self: Box<Self>) {
+        self.kept.durable.fetch_max(self.sequence, Ordering::AcqRel);
+    }
+}
+
+/// A copy of a region in place on its way into a checkpoint.
+struct CopyCut {
+    sequence: SequenceNumber,
+    cut: Cut<Arc<Region>>,
+}
+
+impl KeeperCut for CopyCut {
+    fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot> {
+        let region = self.cut.region().id();
+        let mut log = PageLog::create(files.vfs().clone(), files.dir(), files.database_id(), region);
+        let pending = log.append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_number()))?;
+        Ok(KeptRoot { files: pending.files().collect(), root: pending.root().encode() })
+    }
+
+    fn installed(self: Box<Self>) {}
 }

@@ -29,6 +29,10 @@
 
 mod costs;
 mod cursor;
+mod deleted_ranges;
+mod describe;
+mod figures;
+mod home;
 mod kept;
 mod log_entry;
 mod newest;
@@ -51,7 +55,11 @@ use crate::standalone::composite::CompositeIndex;
 use crate::validation::{Validator, Verdict};
 
 pub use costs::PsCosts;
-pub use kept::{DeletedRanges, Kept, KeptHome};
+pub use deleted_ranges::DeletedRanges;
+pub use describe::describe_in_place;
+pub use figures::KeptFigures;
+pub use home::{KeptHome, file_in_place, is_file_in_place};
+pub use kept::Kept;
 
 use cursor::PsCandidates;
 

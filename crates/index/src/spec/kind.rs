@@ -10,7 +10,6 @@ use super::not_available;
 pub enum IndexKind {
     /// One entry a record in a tree of its own, under the secondary key, the sequence number and the
     /// primary key.
-    #[default]
     Composite,
     /// Posting lists whose fragments are appended blindly and merged by compactions (LevelDB++ §4.1.2).
     Lazy,
@@ -18,7 +17,9 @@ pub enum IndexKind {
     Eager,
     /// No tree of its own: Bloom filters and zone maps in the sstables of the table (LevelDB++ §3).
     Embedded,
-    /// A structure of its own in memory, written down by checkpoints, with a table of versions (Perseid).
+    /// A structure of its own in memory, written down by checkpoints, with a table of versions (Perseid). What an index
+    /// is if nothing else is said.
+    #[default]
     PsTree,
 }
 
@@ -49,7 +50,7 @@ impl IndexKind {
             Self::Lazy => &["maintenance", "validation", "include", "repair"],
             Self::Eager => &["maintenance", "validation", "include", "repair", "split"],
             Self::Embedded => &["bloom_bits"],
-            Self::PsTree => &["include", "skey", "page_bytes"],
+            Self::PsTree => &["include", "skey", "region", "page_bytes"],
         }
     }
 

@@ -140,6 +140,23 @@ impl Choice for SkeyLayer {
     const WORDS: &'static [(Self, &'static str)] = &[(Self::BTree, "btree"), (Self::Trie, "trie")];
 }
 
+/// Where the region of a ps-tree lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum RegionPlace {
+    /// In memory, written down by cuts: on every disk.
+    #[default]
+    Disk,
+    /// In a file on persistent memory that is mapped and changed in place (Perseid §2.3). Needs a file system that maps
+    /// files synchronously (DAX). The log is synced before each commit reaches the index.
+    Dax,
+}
+
+impl Choice for RegionPlace {
+    const OPTION: &'static str = "region";
+    const WORDS: &'static [(Self, &'static str)] = &[(Self::Disk, "disk"), (Self::Dax, "dax")];
+}
+
 /// Which compactions remove stale entries where writes are blind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -172,6 +189,7 @@ pub(crate) struct Settings {
     /// Bytes of a page of a ps-tree.
     pub(crate) page_bytes: u32,
     pub(crate) skey: SkeyLayer,
+    pub(crate) region: RegionPlace,
 }
 
 impl Default for Settings {
@@ -186,6 +204,7 @@ impl Default for Settings {
             bloom_bits: DEFAULT_BLOOM_BITS,
             page_bytes: DEFAULT_PAGE_BYTES,
             skey: SkeyLayer::default(),
+            region: RegionPlace::default(),
         }
     }
 }
@@ -213,6 +232,7 @@ impl Settings {
             "repair" => self.repair = Repair::parse(value)?,
             "include" => self.include = parse_include(value)?,
             "skey" => self.skey = SkeyLayer::parse(value)?,
+            "region" => self.region = RegionPlace::parse(value)?,
             "page_bytes" => self.page_bytes = parse_page_bytes(value)?,
             "bloom_bits" => self.bloom_bits = parse_bloom_bits(value)?,
             _ => return Err(Error::internal(format!("the option {name} is listed but not read"))),
@@ -263,6 +283,7 @@ impl Settings {
             parts.push(format!("bloom_bits={}", self.bloom_bits));
         }
         add_choice(&mut parts, self.skey);
+        add_choice(&mut parts, self.region);
         if self.page_bytes != DEFAULT_PAGE_BYTES {
             parts.push(format!("page_bytes={}", self.page_bytes));
         }

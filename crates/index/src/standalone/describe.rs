@@ -101,7 +101,7 @@ mod tests {
         key.extend((!7_u64).to_be_bytes());
         key.push(b'k');
         let put = EntryKind::Put;
-        assert_eq!(text("a+b", &key, put, &[]).unwrap(), r#"5 + absent: #7 of "k""#);
+        assert_eq!(text("a+b:composite", &key, put, &[]).unwrap(), r#"5 + absent: #7 of "k""#);
         let keyed = [&list[..], b"k"].concat();
         assert_eq!(text("a:composite:order=primary-key", &keyed, put, &[]).unwrap(), r#"5: #9 of "k""#);
         let fragment = [0, 1, b'k', 4 << 2 | 1];

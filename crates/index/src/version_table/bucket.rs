@@ -222,6 +222,16 @@ impl<'w, 'r> LockedChain<'w, 'r> {
         Ok(Some(Self { writer, first }))
     }
 
+    /// Takes the lock of the chain from `first` on away from who had it when the power went.
+    pub(super) fn break_lock(writer: &RegionWriter<'_>, first: Place) -> Result<()> {
+        let header = writer.region().load(first)?;
+        if header & TURN != 0 {
+            writer.store_release(first, header.wrapping_add(TURN))?;
+            writer.persist(first, 8)?;
+        }
+        Ok(())
+    }
+
     /// The slot of `hash`, and what it says.
     pub(super) fn find(&self, hash: u128) -> Result<Option<(SlotPlace, Record)>> {
         each_bucket(self.writer.region(), self.first, |bucket, words| {
@@ -267,6 +277,8 @@ impl<'w, 'r> LockedChain<'w, 'r> {
                 self.writer.persist(bucket, BUCKET_BYTES)?;
                 self.writer.fence();
                 self.writer.store_release(word_at(self.first, NEXT), bucket)?;
+                // Durable by the fence before the slot counts.
+                self.writer.persist(word_at(self.first, NEXT), 8)?;
                 SlotPlace { bucket, slot: 0 }
             }
         };

@@ -43,8 +43,10 @@
 
 mod bucket;
 mod judge;
+mod known;
 mod novelty;
 mod place_list;
+mod recover;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod tests;
 
@@ -57,7 +59,7 @@ use bolide_storage::pmem::{Place, Region, RegionWriter};
 use crate::sync::{self, AtomicBool, AtomicU64, Mutex, Ordering};
 use bucket::{BUCKET_BYTES, LockedChain, Record, SLOTS};
 pub use judge::ExpectedKey;
-use novelty::{KeyBits, PIECE_BYTES};
+use novelty::PIECE_BYTES;
 use place_list::PlaceList;
 
 /// Root slots of the region that the table uses, from this one on.
@@ -429,7 +431,10 @@ impl VersionTable {
     }
 
     fn set_buckets(&self, writer: &RegionWriter<'_>, buckets: u64) -> Result<()> {
+        // What was moved is durable before the number says where it is, and that before it goes from where it was.
+        writer.fence();
         writer.set_root(BUCKETS_SLOT, buckets)?;
+        writer.fence();
         self.buckets.store(buckets, Ordering::Release);
         Ok(())
     }
@@ -490,45 +495,6 @@ impl VersionTable {
         {
             writer.free(place, SEGMENT_BYTES);
         }
-        Ok(true)
-    }
-}
-
-/// The filter of novelty.
-impl VersionTable {
-    /// Whether the key may have been written before.
-    fn is_known(&self, hash: u128) -> Result<bool> {
-        if self.options.every_key {
-            return Ok(false);
-        }
-        for layer in 0..=novelty::layer_of(self.known.load(Ordering::Acquire)) {
-            let bits = KeyBits::of(hash, layer);
-            let piece = self.pieces.get((novelty::pieces(layer).0 + bits.piece) as usize);
-            if piece != 0 && bits.are_set(&self.region, piece)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Tells the filter of a key; false if it may have known it.
-    fn learn(&self, writer: &RegionWriter<'_>, hash: u128) -> Result<bool> {
-        if self.options.every_key {
-            return Ok(true);
-        }
-        if self.is_known(hash)? {
-            return Ok(false);
-        }
-        let known = self.known.load(Ordering::Acquire);
-        let layer = novelty::layer_of(known);
-        let (first, count) = novelty::pieces(layer);
-        while (self.pieces.len() as u64) < first + count {
-            self.pieces.push(writer, writer.allocate(PIECE_BYTES)?)?;
-        }
-        let bits = KeyBits::of(hash, layer);
-        bits.set(writer, self.pieces.get((first + bits.piece) as usize))?;
-        writer.set_root(KNOWN_SLOT, known + 1)?;
-        self.known.store(known + 1, Ordering::Release);
         Ok(true)
     }
 }

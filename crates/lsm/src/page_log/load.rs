@@ -75,6 +75,18 @@ impl PageLog {
         Ok(summary)
     }
 
+    /// The same for the root in force, with the files and the bytes that were read; none before the first root.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn verify_root(&self) -> Result<(u64, u64)> {
+        let Some(root) = self.root() else { return Ok((0, 0)) };
+        let (vfs, dir, database_id, region) = self.home();
+        let summary = Self::verify(vfs, dir, database_id, region, root)?;
+        let bytes = summary.segments.iter().map(|&(_, len)| len).sum();
+        Ok((summary.segments.len() as u64, bytes))
+    }
+
     /// What the root says, without its segments: which files a checkpoint needs.
     ///
     /// # Errors

@@ -187,6 +187,11 @@ impl PageLog {
         self.pages.iter().flatten().count() as u64
     }
 
+    /// File system, directory, database and region.
+    pub(super) fn home(&self) -> (Arc<dyn Vfs>, &Path, u64, u64) {
+        (Arc::clone(&self.vfs), &self.dir, self.database_id, self.region)
+    }
+
     /// The root in force; `None` before the first was installed.
     pub fn root(&self) -> Option<RootPointer> {
         self.root

@@ -1,6 +1,7 @@
 //! A checkpoint: a second directory that opens as a database with everything committed so far.
 //!
-//! Sstables and the files of keepers are immutable, so they are linked and not copied. Log segments are copied as far as they
+//! Sstables and the files of keepers are immutable, so they are linked and not copied; a keeper that changes its state in
+//! place writes a copy. Log segments are copied as far as they
 //! are written, and the copy's manifest says where each ends. Writers wait only while the log is synced
 //! and the state noted down.
 
@@ -39,13 +40,34 @@ impl Store {
         log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
         let (current, len) = (log.number(), log.len());
         let finished = inner.old_logs.lock().clone();
-        let state = inner.versions.lock().copy();
+        let mut state = inner.versions.lock().copy();
+        let trees: Vec<_> = inner.trees.load().values().cloned().collect();
+        // What changes in place is fixed together with the end of the log.
+        let mut copies = Vec::new();
+        for tree in &trees {
+            if let Some(keeper) = tree.keeper.get()
+                && let Some(copy) = keeper.copy(log.applied)?
+            {
+                copies.push((tree.id, copy));
+            }
+        }
         drop(log);
+        for (tree, mut copy) in copies {
+            let name = || {
+                let number = inner.versions.lock().new_file_number();
+                (number, FileName::Region(number).path(dir))
+            };
+            let root = copy.write(&inner.keeper_files(dir, &name))?;
+            state.set_kept_root(tree, root);
+        }
         for number in state.tables() {
             inner.link(FileName::Table(number), dir)?;
         }
         for name in state.kept_files() {
-            inner.link(name, dir)?;
+            // Copies lie there already.
+            if !inner.vfs.exists(&name.path(dir))? {
+                inner.link(name, dir)?;
+            }
         }
         for number in finished.into_iter().filter(|&number| number >= state.wal_floor()) {
             inner.link(FileName::Wal(number), dir)?;

@@ -201,6 +201,7 @@ impl StoreInner {
             if let Some(keeper) = tree.keeper.get() {
                 // More than its share, as a rule; reserving costs nothing.
                 keeper.reserve(request.batch.len(), request.batch.len_bytes())?;
+                group.syncs_first |= keeper.is_durable_at_once();
             }
         }
         group.sequences += request.batch.sequence_count();
@@ -236,6 +237,10 @@ impl StoreInner {
         let log_bytes = log.len();
         log.append(group.prepared.iter().map(|(_, batch)| batch.sealed_bytes()))?;
         self.counters.log_bytes.fetch_add(log.len() - log_bytes, Ordering::Relaxed);
+        if group.syncs_first {
+            // What is appended is not to be taken back, so even a full disk ends it here.
+            log.sync(self.runtime.now_micros()).inspect_err(|error| poison(self, error))?;
+        }
         for (_, batch) in &group.prepared {
             self.counters.batch_bytes.fetch_add(batch.len_bytes() as u64, Ordering::Relaxed);
             // Past the append nothing may fail: a failure here is a bug, and poisons like a failed write.
@@ -313,12 +318,14 @@ struct Group {
     prepared: Vec<(usize, StoreBatch)>,
     /// Sequence numbers that the prepared batches take.
     sequences: u64,
+    /// A keeper makes durable at once what it is handed: the log goes first.
+    syncs_first: bool,
 }
 
 impl Group {
     fn new(requests: usize) -> Self {
         let results = (0..requests).map(|_| Err(Error::internal("a batch was not committed"))).collect();
-        Self { results, prepared: Vec::with_capacity(requests), sequences: 0 }
+        Self { results, prepared: Vec::with_capacity(requests), sequences: 0, syncs_first: false }
     }
 }
 

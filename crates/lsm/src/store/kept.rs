@@ -9,7 +9,7 @@
 //! while an index is built. [`Store::set_keeper`] hands all of it over; the next cut frees the sstables.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,26 +19,27 @@ use parking_lot::Mutex;
 use super::log::Rotate;
 use super::read_view::ReadView;
 use super::tree::{LoggedMemtable, Tree, TreeState};
-use super::{Store, StoreInner};
+use super::{Store, StoreInner, poison};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::file_name::FileName;
 use crate::keeper::{KeeperFiles, KeptRoot, KeptWrite, TreeKeeper};
 use crate::version::VersionEdit;
 
-/// Most bytes of keys and values that are put in order at a time while they are handed over.
-// Small in debug builds, so that tests go round several times.
-const HANDED_OVER_BYTES: usize = if cfg!(debug_assertions) { 4 << 10 } else { 32 << 20 };
-
 /// The oldest writes of a tree behind some place, as many as fit into memory.
-#[derive(Default)]
 struct OldestWrites {
     writes: BTreeMap<(SequenceNumber, Vec<u8>), (Trailer, Vec<u8>)>,
     bytes: usize,
+    /// Most bytes of keys and values.
+    limit: usize,
     /// True once one was left out.
     is_cut_off: bool,
 }
 
 impl OldestWrites {
+    fn new(limit: usize) -> Self {
+        Self { writes: BTreeMap::new(), bytes: 0, limit, is_cut_off: false }
+    }
+
     fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
         let place = (trailer.sequence(), key.to_vec());
         if self.is_cut_off && self.writes.last_key_value().is_some_and(|(last, _)| *last < place) {
@@ -46,7 +47,7 @@ impl OldestWrites {
         }
         self.bytes += key.len() + value.len();
         self.writes.insert(place, (trailer, value.to_vec()));
-        while self.bytes > HANDED_OVER_BYTES && self.writes.len() > 1 {
+        while self.bytes > self.limit && self.writes.len() > 1 {
             let Some(((_, key), (_, value))) = self.writes.pop_last() else { break };
             self.bytes -= key.len() + value.len();
             self.is_cut_off = true;
@@ -56,19 +57,21 @@ impl OldestWrites {
 
 impl StoreInner {
     /// Hands what the tree has in memtables and sstables, above `behind` and through `through`, to `keeper`, in the order of
-    /// the log. Memory is
-    /// bounded: the tree is read once for each [`HANDED_OVER_BYTES`].
+    /// the log, and says how many bytes of keys and values that was. Memory is bounded by
+    /// [`hand_over_bytes`](crate::StoreOptions::hand_over_bytes).
     fn hand_over(
         &self,
         state: &TreeState,
         keeper: &dyn TreeKeeper,
         behind: SequenceNumber,
         through: SequenceNumber,
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        let limit = self.options.hand_over_bytes;
+        let mut bytes = 0;
         let oldest_in_use = || self.snapshots.oldest();
         let mut done: Option<(SequenceNumber, Vec<u8>)> = None;
         loop {
-            let mut oldest = OldestWrites::default();
+            let mut oldest = OldestWrites::new(limit);
             let mut cursor = MergingCursor::new(state.sources_behind(behind));
             cursor.seek_to_first()?;
             while cursor.valid() {
@@ -80,12 +83,13 @@ impl StoreInner {
                 }
                 cursor.next()?;
             }
+            bytes += oldest.bytes as u64;
             for ((_, key), (trailer, value)) in &oldest.writes {
                 keeper.reserve(1, key.len() + value.len())?;
                 keeper.apply(KeptWrite { key, trailer: *trailer, value }, &oldest_in_use)?;
             }
             if !oldest.is_cut_off {
-                return Ok(());
+                return Ok(bytes);
             }
             done = oldest.writes.pop_last().map(|(place, _)| place);
         }
@@ -100,6 +104,31 @@ impl StoreInner {
         }
         self.check_writable()?;
         keeper.tidy(&|| self.snapshots.oldest())?;
+        self.cut_kept(tree, keeper, &flushed)
+    }
+
+    /// Cuts the kept trees that changed, at the end of a clean close: then the next opening has nothing of theirs to do
+    /// again. What fails is left to the log, which is kept until a cut has it.
+    pub(super) fn cut_before_closing(&self) {
+        let trees: Vec<_> = self.trees.load().values().cloned().collect();
+        for tree in trees {
+            let Some(keeper) = tree.keeper.get() else { continue };
+            let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
+            let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
+            if has_changed && keeper.is_last_cut_due() && self.check_writable().is_ok() {
+                let _ = self.cut_kept(&tree, keeper, &memtables);
+            }
+        }
+        self.remove_obsolete_files();
+    }
+
+    /// Has `keeper` write down its state, which has all of `flushed`, and names it in the manifest.
+    fn cut_kept(
+        &self,
+        tree: &Arc<Tree>,
+        keeper: &Arc<dyn TreeKeeper>,
+        flushed: &[Arc<LoggedMemtable>],
+    ) -> Result<()> {
         let mut cut = {
             // Nobody applies meanwhile, so the state is that of one sequence number.
             let log = self.log.lock();
@@ -107,8 +136,8 @@ impl StoreInner {
         };
         let made = Mutex::new(Vec::new());
         let name = || self.name_kept_file(&made);
-        let files = KeeperFiles { vfs: &self.vfs, database_id: self.database_id, name: &name };
-        let installed = cut.write(&files).and_then(|root| self.install_cut(tree, &flushed, root));
+        let files = self.keeper_files(&self.options.dir, &name);
+        let installed = cut.write(&files).and_then(|root| self.install_cut(tree, flushed, root));
         match installed {
             Ok(()) => {
                 cut.installed();
@@ -122,6 +151,14 @@ impl StoreInner {
                 Err(error)
             }
         }
+    }
+
+    pub(super) fn keeper_files<'s>(
+        &'s self,
+        dir: &'s Path,
+        name: &'s dyn Fn() -> (u64, PathBuf),
+    ) -> KeeperFiles<'s> {
+        KeeperFiles { vfs: &self.vfs, database_id: self.database_id, dir, name }
     }
 
     fn name_kept_file(&self, made: &Mutex<Vec<FileName>>) -> (u64, PathBuf) {
@@ -163,6 +200,21 @@ impl Store {
         self.inner.versions.lock().kept_root(tree)
     }
 
+    /// Names what the keeper of `tree` is about to hold, before it begins: for keepers with a file that a root does not
+    /// list. The log that the tree needs stays what it is.
+    ///
+    /// # Errors
+    /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
+    pub fn name_kept_root(&self, tree: TreeId, root: KeptRoot) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        inner.tree(tree)?;
+        let mut versions = inner.versions.lock();
+        let mut edit = VersionEdit::new();
+        edit.set_kept_root(tree, root);
+        inner.apply_edit(&mut versions, edit)
+    }
+
     /// What the file of a keeper is called.
     pub fn kept_file_path(&self, number: u64) -> PathBuf {
         FileName::Region(number).path(&self.inner.options.dir)
@@ -182,20 +234,28 @@ impl Store {
         inner.with_reserved(tree.id, || {
             // Most of it while writers go on.
             let view = ReadView::latest(inner.shared());
-            inner.hand_over(&tree.state(), &*keeper, 0, view.sequence())?;
+            if keeper.is_durable_at_once() {
+                inner.sync_log()?;
+            }
+            let mut handed_over = inner.hand_over(&tree.state(), &*keeper, 0, view.sequence())?;
             // From here on nobody commits.
             let mut log = inner.log.lock();
+            if keeper.is_durable_at_once() && log.is_open() {
+                log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
+            }
             let state = tree.state();
-            inner.hand_over(&state, &*keeper, view.sequence(), SequenceNumber::MAX)?;
+            handed_over += inner.hand_over(&state, &*keeper, view.sequence(), SequenceNumber::MAX)?;
             tree.keeper.set(keeper.clone()).map_err(|_| {
                 Error::new(ErrorKind::Conflict, format!("tree {} has a keeper already", tree.id))
             })?;
             tree.replace_state(TreeState::handed_over);
             inner.reset_active_bytes();
-            if state.version.runs().is_empty() || !log.is_open() {
+            let is_due = handed_over > 0 && keeper.is_cut_due(handed_over);
+            let is_due = is_due || !state.version.runs().is_empty();
+            if !is_due || !log.is_open() {
                 return Ok(());
             }
-            // The sstables go with the first cut.
+            // The sstables go with the first cut, and so does the log that was done again.
             tree.state_guard().active.note_log(log.number(), 0);
             inner.rotate(&mut log, Rotate::Tree(tree.id))
         })

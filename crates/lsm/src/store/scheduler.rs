@@ -366,7 +366,7 @@ impl std::ops::Drop for Store {
 impl Store {
     /// Syncs the log, stops the background threads and marks the log as closed, so that damage in its
     /// last record can be told from a torn write at the next opening. Memtables are not flushed: the
-    /// log has them.
+    /// log has them. Keepers write down what changed; where they fail, the log has that too.
     ///
     /// # Errors
     /// `Io` or `Poisoned`: then the next opening recovers as after a crash.
@@ -380,10 +380,11 @@ impl Store {
         if inner.options.read_only {
             return Ok(());
         }
-        let mut log = inner.log.lock();
-        if !log.is_open() {
+        if !inner.log.lock().is_open() {
             return Ok(());
         }
+        inner.cut_before_closing();
+        let mut log = inner.log.lock();
         inner.check_writable()?;
         log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
         let end = log.close();

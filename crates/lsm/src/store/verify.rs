@@ -16,11 +16,15 @@ pub struct StoreVerification {
     pub table_bytes: u64,
     /// Entries whose order, key range and sequence range were checked.
     pub entries: u64,
+    /// Files of keepers read from the first byte to the last that counts.
+    pub kept_files: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
 }
 
 impl Store {
     /// Reads every sstable whole and compares it with what the manifest says: checksums, order, counts,
-    /// ranges. Cost: reads the whole database; writers and readers go on.
+    /// ranges. Has keepers read their files, too. Cost: reads the whole database; writers and readers go on.
     ///
     /// The error of each damaged file goes to `report`; the check goes on with the next file.
     pub fn verify(&self, mut report: impl FnMut(TreeId, Error)) -> StoreVerification {
@@ -39,6 +43,13 @@ impl Store {
                 }
                 sum.tables += 1;
                 sum.table_bytes += table.meta().file_bytes;
+            }
+            match tree.keeper.get().map_or(Ok((0, 0)), |keeper| keeper.verify()) {
+                Ok((files, bytes)) => {
+                    sum.kept_files += files;
+                    sum.kept_bytes += bytes;
+                }
+                Err(error) => report(tree.id, error),
             }
         }
         sum

@@ -243,6 +243,13 @@ impl Catalogue {
         self.trees.values().flat_map(|entry| entry.tables.keys().copied())
     }
 
+    /// Names another root of a tree that exists.
+    pub(super) fn set_kept_root(&mut self, tree: TreeId, root: KeptRoot) {
+        if let Some(entry) = self.trees.get_mut(&tree) {
+            Arc::make_mut(entry).kept = Some(Arc::new(root));
+        }
+    }
+
     /// The files of all keepers.
     pub(super) fn kept_files(&self) -> impl Iterator<Item = FileName> {
         self.trees.values().filter_map(|entry| entry.kept.as_deref()).flat_map(kept_files)

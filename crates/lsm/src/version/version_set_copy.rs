@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bolide_base::{FileIdentity, Result};
+use bolide_base::{FileIdentity, Result, TreeId};
 use bolide_storage::Vfs;
 
 use super::catalogue::Catalogue;
 use super::manifest::Manifest;
 use crate::file_name::FileName;
+use crate::keeper::KeptRoot;
 
 /// What a checkpoint needs: the sstables and trees of one moment. As long as it lives, none of its
 /// sstables is deleted.
@@ -31,6 +32,13 @@ impl VersionSetCopy {
     /// The files of its keepers.
     pub fn kept_files(&self) -> impl Iterator<Item = FileName> {
         self.catalogue.kept_files()
+    }
+
+    /// Lets it name another root for the keeper of `tree`.
+    pub fn set_kept_root(&mut self, tree: TreeId, root: KeptRoot) {
+        let last = root.files.last().map_or(0, |&number| number.saturating_add(1));
+        self.catalogue.next_file_number = self.catalogue.next_file_number.max(last);
+        self.catalogue.set_kept_root(tree, root);
     }
 
     /// WAL segments below this number are not needed.

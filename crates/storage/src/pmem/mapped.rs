@@ -21,12 +21,12 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::extent::ExtentMemory;
+use super::extent::{ExtentMemory, HeapExtent};
 use super::layout::EXTENT_BYTES;
 use super::word::Word;
 use super::write_back::WriteBack;
+use crate::directory::directory_path;
 use crate::failure::describe;
-use crate::vfs::directory_path;
 
 /// What is known of the durability of a mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum Mapping {
     /// Any file. What is persisted is taken to be durable, although only the end of the process is survived for
     /// sure. Refused after another boot.
     AssumeDurable,
+    /// Any file, of which nothing is changed: what is written stays in memory and is gone with the region.
+    Private,
 }
 
 /// The file of a region.
@@ -58,7 +60,7 @@ impl MappedFile {
 
     /// A file that exists.
     pub(super) fn open(path: &Path, mapping: Mapping) -> Result<Self> {
-        let file = fs::OpenOptions::new().read(true).write(true).open(path);
+        let file = fs::OpenOptions::new().read(true).write(mapping != Mapping::Private).open(path);
         let file = file.map_err(|error| describe("open", path, error))?;
         Ok(Self { file, path: path.into(), mapping, write_back: WriteBack::of_this_machine() })
     }
@@ -73,6 +75,9 @@ impl MappedFile {
     pub(super) fn extent(&self, index: usize) -> Result<Box<dyn ExtentMemory>> {
         let (offset, len) = (index as u64 * EXTENT_BYTES as u64, EXTENT_BYTES as u64);
         if self.extents()? <= index {
+            if self.mapping == Mapping::Private {
+                return Ok(Box::new(HeapExtent::new()?));
+            }
             fallocate(&self.file, FallocateFlags::empty(), offset, len)
                 .map_err(|errno| describe("reserve space in", &self.path, errno.into()))?;
             self.sync()?;
@@ -80,6 +85,7 @@ impl MappedFile {
         let kind = match self.mapping {
             Mapping::Dax => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             Mapping::AssumeDurable => MapFlags::SHARED,
+            Mapping::Private => MapFlags::PRIVATE,
         };
         // SAFETY: a new mapping at an address of the kernel's choice, of a range that the file has: its space was
         // reserved, and nothing shortens it while the lock of the database is held.

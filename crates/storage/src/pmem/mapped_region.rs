@@ -119,7 +119,7 @@ impl Region {
     fn note_boot(&self) -> Result<()> {
         let Backing::Mapped(file) = &self.backing else { return Ok(()) };
         let boot = match file.mapping() {
-            Mapping::Dax => [0, 0],
+            Mapping::Dax | Mapping::Private => [0, 0],
             Mapping::AssumeDurable => boot_id()?,
         };
         let writer = self.writer();

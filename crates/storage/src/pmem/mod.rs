@@ -20,12 +20,16 @@
 //! line_model  which lines of a simulated region are durable
 //! simulated   what a power cut leaves of one
 //! mapped, mapped_region, write_back   regions in files of persistent memory
+//! copy        a region as a copy of another
+//! sim_content a region as the file of a simulated file system
 //! take_over   the header page and the free space at an opening
 //! reclaim     space that nothing refers to
 //! latency     delays that make memory slower
 //! ```
 
 mod allocate;
+#[cfg(not(bolide_shuttle))]
+mod copy;
 mod cut;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod cut_tests;
@@ -44,6 +48,7 @@ mod pins;
 mod reclaim;
 mod region;
 mod restore;
+mod sim_content;
 mod simulated;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod simulated_tests;
@@ -65,6 +70,7 @@ pub use pins::{OwnedPin, Pin};
 pub use reclaim::Reached;
 pub use region::{Region, RegionOptions, RegionStats};
 pub use restore::RegionRestore;
+pub(crate) use sim_content::RegionContent;
 pub use simulated::{Crash, Crashes};
 pub use word::Word;
 pub use write_back::WriteBack;

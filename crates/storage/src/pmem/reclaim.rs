@@ -110,6 +110,7 @@ impl Region {
                 bytes += (granules * GRANULE_BYTES) as u64;
             }
         }
+        space.is_known = true;
         Ok(bytes)
     }
 

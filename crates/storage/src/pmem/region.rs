@@ -128,6 +128,8 @@ pub(super) struct Space {
     pub(super) refused_frees: u64,
     /// The bitmaps that were saved at a clean close are true.
     pub(super) saved: bool,
+    /// No space counts as in use without being it, as far as is known.
+    pub(super) is_known: bool,
     /// What was handed out since a reclamation began, while one runs.
     pub(super) since: Option<Vec<(Place, usize)>>,
 }
@@ -220,6 +222,7 @@ impl Region {
             mark: first_free_of(0),
             refused_frees: 0,
             saved: false,
+            is_known: true,
             since: None,
         };
         Self {
@@ -419,6 +422,12 @@ impl Region {
             persist_calls: self.persist_calls.load(Ordering::Relaxed),
             persisted_lines: self.persisted_lines.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether the region knows which of its space is in use. After a crash a region that is durable by itself does not:
+    /// all space below the mark counts as in use, until a [reclamation](Self::reclaim).
+    pub fn knows_free_space(&self) -> bool {
+        self.space.lock().is_known
     }
 
     /// How lines are written back to persistent memory; `None` for regions that are not mapped.

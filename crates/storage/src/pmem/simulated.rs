@@ -59,22 +59,34 @@ impl Region {
     ///
     /// Nothing for other regions.
     pub fn crashes(&self, seed: u64) -> Crashes {
-        let Backing::Simulated(model) = &self.backing else { return Crashes::none() };
-        let (words, lines) = model.unflushed(|| self.words_below_mark());
+        let Some(image) = self.image() else { return Crashes::none() };
+        let lines = &image.lines;
         let subsets = match lines.len() {
             count if count <= ENUMERATED_LINES => 1 << count,
             _ => SAMPLES,
         };
         let in_between = lines.iter().any(|(_, contents)| contents.len() > 2);
         Crashes {
-            image: Arc::new(Image { words, lines }),
+            image: Arc::new(image),
             rng: SimRng::new(seed),
-            options: RegionOptions { id: self.id(), name: self.name().into(), ..RegionOptions::new() }
-                .limit_bytes(self.table.limit() as u64 * EXTENT_BYTES as u64),
+            options: self.options_again(),
             next: 0,
             subsets,
             total: subsets + if in_between { (subsets / 2).max(16) } else { 0 },
         }
+    }
+
+    /// What a power cut may leave; `None` unless the region is simulated.
+    pub(super) fn image(&self) -> Option<Image> {
+        let Backing::Simulated(model) = &self.backing else { return None };
+        let (words, lines) = model.unflushed(|| self.words_below_mark());
+        Some(Image { words, lines })
+    }
+
+    /// What it was made with.
+    pub(super) fn options_again(&self) -> RegionOptions {
+        let limit = self.table.limit() as u64 * EXTENT_BYTES as u64;
+        RegionOptions::new().id(self.id()).name(self.name()).limit_bytes(limit)
     }
 
     fn words_below_mark(&self) -> Vec<u64> {
@@ -84,11 +96,11 @@ impl Region {
 }
 
 /// A region at the moment of a power cut.
-struct Image {
+pub(super) struct Image {
     /// All words below the mark as the processor sees them.
-    words: Vec<u64>,
+    pub(super) words: Vec<u64>,
     /// The lines that memory may have otherwise.
-    lines: Vec<(Place, Vec<LineContent>)>,
+    pub(super) lines: Vec<(Place, Vec<LineContent>)>,
 }
 
 /// The outcomes of a power cut; see [`Region::crashes`].
@@ -180,23 +192,30 @@ impl Crash {
     /// # Errors
     /// `Corruption` if the header page is damaged, which is a bug; `NoSpace` if memory is short.
     pub fn reopen(&self) -> Result<Region> {
-        let region = Region::without_extents(&self.options, Backing::Simulated(LineModel::default()));
-        let last = self.image.words.len().saturating_sub(1) as Place * 8;
+        self.image.reopen(&self.options, |line| self.choice.get(line).copied().unwrap_or(0))
+    }
+}
+
+impl Image {
+    /// The region with the content of each line that `choice` names by the line's index.
+    pub(super) fn reopen(&self, options: &RegionOptions, choice: impl Fn(usize) -> usize) -> Result<Region> {
+        let region = Region::without_extents(options, Backing::Simulated(LineModel::default()));
+        let last = self.words.len().saturating_sub(1) as Place * 8;
         while region.table.len() <= extent_of(last) {
             region.table.grow(|index| region.extent_memory(index))?;
         }
-        for (index, &value) in self.image.words.iter().enumerate().filter(|(_, value)| **value != 0) {
+        for (index, &value) in self.words.iter().enumerate().filter(|(_, value)| **value != 0) {
             if let Some(word) = region.table.word(8 * index as Place) {
                 word.0.store(value, Ordering::Relaxed);
             }
         }
-        for ((place, contents), &choice) in self.image.lines.iter().zip(&self.choice) {
+        for (line, (place, contents)) in self.lines.iter().enumerate() {
             let words = region.table.words(*place, contents[0].len()).unwrap_or_default();
-            for (word, &value) in words.iter().zip(contents.get(choice).into_iter().flatten()) {
+            for (word, &value) in words.iter().zip(contents.get(choice(line)).into_iter().flatten()) {
                 word.0.store(value, Ordering::Relaxed);
             }
         }
-        region.take_over(self.options.id)?;
+        region.take_over(options.id)?;
         Ok(region)
     }
 }

@@ -31,6 +31,7 @@ impl Region {
             space.next = mark;
             space.mark = mark;
             space.saved = saved;
+            space.is_known = saved;
         }
         let writer = self.writer();
         writer.store_own_durably(OPEN_COUNT_AT, self.own(OPEN_COUNT_AT).saturating_add(1))

@@ -79,7 +79,12 @@ fn surviving_file(file: &FileNode, mode: CrashMode, rng: &mut SimRng) -> FileNod
     let untouched = file.synced_bytes == file.content.len() && file.lost_end == 0 && !file.reserves;
     let content =
         if untouched { Arc::clone(&file.content) } else { Arc::new(surviving_bytes(file, mode, rng)) };
-    FileNode { synced_bytes: content.len(), content, ..FileNode::default() }
+    let region = file.region.after_power_cut(&mut |contents| match mode {
+        CrashMode::None => 0,
+        CrashMode::All => contents - 1,
+        CrashMode::Random => rng.below(contents as u64) as usize,
+    });
+    FileNode { synced_bytes: content.len(), content, region, ..FileNode::default() }
 }
 
 fn surviving_bytes(file: &FileNode, mode: CrashMode, rng: &mut SimRng) -> Vec<u8> {

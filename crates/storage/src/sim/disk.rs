@@ -14,6 +14,7 @@ use std::sync::Arc;
 use bolide_base::{Error, Result};
 
 use crate::failure::describe;
+use crate::pmem::RegionContent;
 
 /// Index of a node in its disk.
 pub(super) type NodeId = usize;
@@ -51,6 +52,8 @@ pub(super) struct FileNode {
     /// The file was created as a log and its handle is open: space is reserved behind its bytes, which
     /// the end of the process or of the power leaves as zeros.
     pub(super) reserves: bool,
+    /// The file is a region of persistent memory.
+    pub(super) region: RegionContent,
 }
 
 /// The names of a directory.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bolide_base::Result;
+use bolide_base::{Error, Result};
 use parking_lot::Mutex;
 
 use super::crash::{CrashMode, after_power_cut};
@@ -15,6 +15,7 @@ use super::machine::{DiskCopy, Machine, RecordImages, broken, full};
 use super::rng::SimRng;
 use crate::lock::locked;
 use crate::mem::normal;
+use crate::pmem::{Region, RegionContent, RegionOptions};
 use crate::vfs::{File, FileLock, Vfs};
 
 /// A simulated machine's file system. Clones are the same disk; [`clone_disk`](Self::clone_disk)
@@ -239,6 +240,25 @@ impl Vfs for SimVfs {
     fn remove_dir(&self, dir: &Path) -> Result<()> {
         let dir = normal(dir);
         self.call(Call::Remove, "remove directory", &dir, |machine| machine.disk.remove_dir(&dir))
+    }
+
+    fn create_region(&self, path: &Path, options: RegionOptions) -> Result<Arc<Region>> {
+        self.create_file(path, false)?;
+        let (content, region) = RegionContent::create(options)?;
+        self.sync_dir(path.parent().unwrap_or(Path::new("")))?;
+        let mut machine = self.machine.lock();
+        let node = machine.disk.file_node("create", &normal(path))?;
+        machine.disk.file_mut(node)?.region = content;
+        Ok(region)
+    }
+
+    fn open_region(&self, path: &Path, options: RegionOptions, private: bool) -> Result<Arc<Region>> {
+        let path = normal(path);
+        self.call(Call::Look, "open", &path, |machine| {
+            let node = machine.disk.file_node("open", &path)?;
+            let found = machine.disk.file_mut(node)?.region.open(&options, private)?;
+            found.ok_or_else(|| Error::corruption(path.display(), 0, "the file is not a region"))
+        })
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
