@@ -131,7 +131,7 @@ fn embedded_indexes_show_in_stats_and_dumps() {
 fn dumps_show_every_kind_of_file() {
     let place = Place::new();
     let rows: String = (0..50).map(|id| format!("{{\"id\":\"key-{id}\",\"n\":{}}}\n", id % 7)).collect();
-    place.import(&rows, "--index n");
+    place.import(&rows, "--index n:composite --index kept=n");
     place.ok("compact db");
     place.run_with("put db c late", &["{\"n\":1}"], "").expect_status(0, "put");
     let dump = |end: &str| {
@@ -143,6 +143,7 @@ fn dumps_show_every_kind_of_file() {
     assert!(dump("MANIFEST-").starts_with("manifest"), "{}", dump("MANIFEST-"));
     assert!(dump(".wal").starts_with("WAL"), "{}", dump(".wal"));
     assert!(dump("CURRENT").contains("manifest"), "{}", dump("CURRENT"));
+    assert!(dump(".region").starts_with("page segment"), "{}", dump(".region"));
     // That of the index says what its entries mean.
     let tables = place.database_files(".sst");
     let tables: Vec<String> = tables
