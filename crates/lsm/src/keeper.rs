@@ -58,8 +58,6 @@ pub struct KeeperStats {
     pub disk_bytes: u64,
     /// Entries, obsolete ones included.
     pub entries: u64,
-    /// Bytes that cuts wrote since the store was opened.
-    pub written_bytes: u64,
 }
 
 /// Keeps the writes of one tree.
@@ -138,6 +136,9 @@ pub trait KeeperCut: Send {
     /// # Errors
     /// `Io` or `NoSpace`. Files that it made are removed by the store.
     fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot>;
+
+    /// Bytes that were written to files for it, and in place since the cut before it.
+    fn written_bytes(&self) -> u64;
 
     /// The manifest names the root now: what only older roots need may go.
     fn installed(self: Box<Self>);

@@ -152,6 +152,10 @@ impl KeeperCut for ShelfCut {
         Ok(KeptRoot { files: vec![identity.file_number], root })
     }
 
+    fn written_bytes(&self) -> u64 {
+        self.versions.len() as u64
+    }
+
     fn installed(self: Box<Self>) {
         self.installed.lock().push(self.sequence);
     }

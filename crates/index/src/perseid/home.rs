@@ -68,6 +68,13 @@ pub(super) struct InPlace {
     current: AtomicU64,
     /// The first write that was applied: a power cut may have cut it off before.
     first: AtomicU64,
+    /// Bytes written back since the region was opened that the manifest has noted.
+    pub(super) noted_bytes: AtomicU64,
+}
+
+/// Bytes that were written back to persistent memory since `region` was opened.
+pub(super) fn in_place_bytes(region: &Region) -> u64 {
+    region.stats().persisted_lines * bolide_storage::pmem::LINE_BYTES as u64
 }
 
 /// A region, and what is known of it.
@@ -130,7 +137,12 @@ impl KeptHome {
 
 impl InPlace {
     fn new(named: &str) -> Self {
-        Self { named: named.into(), current: AtomicU64::new(0), first: AtomicU64::new(0) }
+        Self {
+            named: named.into(),
+            current: AtomicU64::new(0),
+            first: AtomicU64::new(0),
+            noted_bytes: AtomicU64::new(0),
+        }
     }
 
     fn root(&self, state: u8) -> KeptRoot {
@@ -302,7 +314,7 @@ impl Durability {
                 figures.in_place = true;
                 figures.disk_bytes = stats.reserved_bytes;
                 figures.disk_live_bytes = stats.allocated_bytes;
-                figures.written_bytes = stats.persisted_lines * bolide_storage::pmem::LINE_BYTES as u64;
+                figures.written_bytes = in_place_bytes(region);
             }
         }
     }

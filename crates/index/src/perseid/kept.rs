@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::deleted_ranges::DeletedRanges;
 use super::figures::KeptFigures;
-use super::home::{Durability, InPlace, KeptHome, Opened};
+use super::home::{Durability, InPlace, KeptHome, Opened, in_place_bytes};
 use super::log_entry::marked_key;
 use crate::check::IndexCheck;
 use crate::ps_tree::{Obsolescence, PsBounds, PsEntry, PsFlag, PsInserted, PsTree, PsTreeOptions, SkeyKind};
@@ -397,7 +397,7 @@ impl TreeKeeper for Kept {
         self.tree.note_counts(&writer)?;
         if let Durability::InPlace(place) = &self.durability {
             place.settle(&writer)?;
-            return Ok(Box::new(InPlaceCut { kept: self, place, sequence }));
+            return Ok(Box::new(InPlaceCut { kept: self, place, sequence, written: 0 }));
         }
         drop(writer);
         let (cut, ()) = self.region.cut_owned(|| ())?;
@@ -454,7 +454,6 @@ impl TreeKeeper for Kept {
             memory_bytes: figures.region_bytes as usize,
             disk_bytes: figures.disk_bytes,
             entries: figures.entries,
-            written_bytes: figures.written_bytes,
         }
     }
 }
@@ -478,6 +477,10 @@ impl KeeperCut for PsCut<'_> {
         Ok(root)
     }
 
+    fn written_bytes(&self) -> u64 {
+        self.pending.as_ref().map_or(0, PendingCut::appended_bytes)
+    }
+
     fn installed(self: Box<Self>) {
         let Self { kept, cut, pending, sequence } = *self;
         if let (Some(pending), Durability::Pages(log)) = (pending, &kept.durability) {
@@ -495,6 +498,7 @@ struct InPlaceCut<'k> {
     kept: &'k Kept,
     place: &'k InPlace,
     sequence: SequenceNumber,
+    written: u64,
 }
 
 impl KeeperCut for InPlaceCut<'_> {
@@ -503,10 +507,17 @@ impl KeeperCut for InPlaceCut<'_> {
         if self.kept.region.knows_free_space() {
             self.kept.region.save_free_space()?;
         }
+        let noted = self.place.noted_bytes.load(Ordering::Relaxed);
+        self.written = in_place_bytes(&self.kept.region).saturating_sub(noted);
         Ok(self.place.root_in_use())
     }
 
+    fn written_bytes(&self) -> u64 {
+        self.written
+    }
+
     fn installed(self: Box<Self>) {
+        self.place.noted_bytes.fetch_add(self.written, Ordering::Relaxed);
         self.kept.durable.fetch_max(self.sequence, Ordering::AcqRel);
     }
 }
@@ -523,6 +534,11 @@ impl KeeperCut for CopyCut {
         let mut log = PageLog::create(files.vfs().clone(), files.dir(), files.database_id(), region);
         let pending = log.append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_number()))?;
         Ok(KeptRoot { files: pending.files().collect(), root: pending.root().encode() })
+    }
+
+    /// The copy is another database's.
+    fn written_bytes(&self) -> u64 {
+        0
     }
 
     fn installed(self: Box<Self>) {}

@@ -137,9 +137,12 @@ impl StoreInner {
         let made = Mutex::new(Vec::new());
         let name = || self.name_kept_file(&made);
         let files = self.keeper_files(&self.options.dir, &name);
-        let installed = cut.write(&files).and_then(|root| self.install_cut(tree, flushed, root));
+        let root = cut.write(&files);
+        let written = cut.written_bytes();
+        let installed = root.and_then(|root| self.install_cut(tree, flushed, root, written));
         match installed {
             Ok(()) => {
+                tree.written_bytes.fetch_add(written, Ordering::Relaxed);
                 cut.installed();
                 Ok(())
             }
@@ -169,11 +172,18 @@ impl StoreInner {
     }
 
     /// Names the root of a cut in the manifest.
-    fn install_cut(&self, tree: &Arc<Tree>, flushed: &[Arc<LoggedMemtable>], root: KeptRoot) -> Result<()> {
+    fn install_cut(
+        &self,
+        tree: &Arc<Tree>,
+        flushed: &[Arc<LoggedMemtable>],
+        root: KeptRoot,
+        written: u64,
+    ) -> Result<()> {
         // The root has everything that was applied before it: the log has to have it, too.
         self.sync_log()?;
         let mut edit = VersionEdit::new();
         edit.set_kept_root(tree.id, root);
+        edit.note_written(tree.id, written);
         // Those from before the tree had a keeper; nothing adds or removes any since.
         for table in tree.state().version.tables() {
             edit.remove_table(tree.id, table.meta().number);

@@ -203,10 +203,8 @@ impl StoreInner {
             }
             levels.push(stats);
         }
-        let mut written_bytes = tree.written_bytes.load(Ordering::Relaxed);
         if let Some(kept) = tree.keeper.get().map(|keeper| keeper.stats()) {
             resident_bytes += kept.memory_bytes;
-            written_bytes += kept.written_bytes;
             let (bytes, entries) = (kept.disk_bytes, kept.entries);
             levels.insert(0, LevelStats { bytes, entries, ..LevelStats::default() });
         }
@@ -219,7 +217,7 @@ impl StoreInner {
             levels,
             resident_bytes,
             range_tombstones: state.version.range_tombstones().len(),
-            written_bytes,
+            written_bytes: tree.written_bytes.load(Ordering::Relaxed),
         })
     }
 }
