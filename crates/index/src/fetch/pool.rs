@@ -200,8 +200,11 @@ mod tests {
         }
     }
 
-    fn wait_for(pieces: &Pieces) {
+    /// Invites until all pieces are done: an invitation finds no room as long as earlier ones wait.
+    fn have_done(pool: &FetchPool, pieces: &Arc<Pieces>, helpers: usize) {
+        let work: Arc<dyn Help> = pieces.clone();
         while pieces.done.load(Ordering::Relaxed) < pieces.count {
+            pool.invite(&work, helpers);
             std::thread::yield_now();
         }
     }
@@ -211,10 +214,7 @@ mod tests {
         let pool = FetchPool::new(Arc::new(SystemRuntime::new()));
         assert_eq!(pool.stats().threads, 0);
         for round in 0..200 {
-            let pieces = Pieces::new(50, false);
-            let work: Arc<dyn Help> = pieces.clone();
-            pool.invite(&work, 1 + round % 3);
-            wait_for(&pieces);
+            have_done(&pool, &Pieces::new(50, false), 1 + round % 3);
         }
         assert!((1..=3).contains(&pool.stats().threads), "{pool:?}");
     }
@@ -223,16 +223,8 @@ mod tests {
     fn a_panic_takes_no_thread_away() {
         let pool = FetchPool::new(Arc::new(SystemRuntime::new()));
         // Each invitation is for one piece, and each piece panics.
-        let pieces = Pieces::new(20, true);
-        let work: Arc<dyn Help> = pieces.clone();
-        while pieces.done.load(Ordering::Relaxed) < 20 {
-            pool.invite(&work, 1);
-            std::thread::yield_now();
-        }
-        let pieces = Pieces::new(5, false);
-        let work: Arc<dyn Help> = pieces.clone();
-        pool.invite(&work, 1);
-        wait_for(&pieces);
+        have_done(&pool, &Pieces::new(20, true), 1);
+        have_done(&pool, &Pieces::new(5, false), 1);
         assert_eq!(pool.stats().threads, 1);
     }
 
