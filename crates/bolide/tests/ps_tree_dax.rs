@@ -113,7 +113,7 @@ fn an_index_in_a_mapped_file_is_found_again_and_dropped() {
     let moved = dir.path().join("moved");
     fs::rename(&pmem, &moved).unwrap();
     let error = open(options()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(error.to_string().contains("dax_dir") && error.to_string().contains(".pmem"), "{error}");
     let db = open(options().dax_dir(&moved)).unwrap();
     verify(&db, "after a move");

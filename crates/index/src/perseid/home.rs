@@ -72,6 +72,9 @@ pub(super) struct InPlace {
     pub(super) noted_bytes: AtomicU64,
 }
 
+/// What may help where a region is not found.
+const MOVED: &str = "Options::dax_dir says where regions were moved to";
+
 /// Bytes that were written back to persistent memory since `region` was opened.
 pub(super) fn in_place_bytes(region: &Region) -> u64 {
     region.stats().persisted_lines * bolide_storage::pmem::LINE_BYTES as u64
@@ -256,10 +259,13 @@ impl Opened {
                     _ => Self::create_in_place(options, named, home),
                 }
             }
-            Err(error) => {
-                let what = format!("{} (Options::dax_dir says where its region was moved to)", options.name);
-                Err(error.context(what))
-            }
+            // The manifest names it.
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::corruption(
+                path.display(),
+                0,
+                format!("the region of {} is missing ({MOVED})", options.name),
+            )),
+            Err(error) => Err(error.context(format!("{} ({MOVED})", options.name))),
         }
     }
 

@@ -324,7 +324,7 @@ impl PsTree {
     pub fn estimate(&self, low: &[u8], end: Option<&[u8]>) -> Result<u64> {
         let _pin = self.region.pin();
         let keys = self.skeys.estimate(&self.region, low, end)?;
-        let (all, entries) = (self.keys.load(Ordering::Relaxed), self.entries.load(Ordering::Relaxed));
+        let (all, entries) = self.counts();
         Ok(keys.saturating_mul(entries.max(all)) / all.max(1))
     }
 
