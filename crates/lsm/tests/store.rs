@@ -411,3 +411,29 @@ fn what_was_written_for_a_tree_is_remembered_over_openings() {
         store.close().unwrap();
     }
 }
+
+#[test]
+fn a_tree_is_dropped_while_its_descriptor_is_set() {
+    let store = open(&Arc::new(MemVfs::new()), 0);
+    let other = store.create_tree(small_trees(), b"").unwrap();
+    for round in 0..300 {
+        let tree = store.create_tree(small_trees(), b"").unwrap();
+        let begun = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let error = loop {
+                    begun.store(true, std::sync::atomic::Ordering::Relaxed);
+                    if let Err(error) = store.set_descriptor(tree, b"progress") {
+                        break error;
+                    }
+                };
+                assert_eq!(error.kind(), ErrorKind::NotFound, "round {round}: {error}");
+            });
+            while !begun.load(std::sync::atomic::Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            store.drop_tree(tree).unwrap();
+        });
+        put(&store, other, "key", "the store goes on");
+    }
+}

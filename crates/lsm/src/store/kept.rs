@@ -218,8 +218,9 @@ impl Store {
     pub fn name_kept_root(&self, tree: TreeId, root: KeptRoot) -> Result<()> {
         let inner = &*self.inner;
         inner.check_writable()?;
-        inner.tree(tree)?;
+        // In this order: the tree is not dropped in between.
         let mut versions = inner.versions.lock();
+        inner.tree(tree)?;
         let mut edit = VersionEdit::new();
         edit.set_kept_root(tree, root);
         inner.apply_edit(&mut versions, edit)

@@ -322,8 +322,9 @@ impl Store {
     pub fn set_descriptor(&self, id: TreeId, descriptor: &[u8]) -> Result<()> {
         let inner = &*self.inner;
         inner.check_writable()?;
-        let tree = inner.tree(id)?;
+        // In this order: the tree is not dropped in between, which would be taken for a broken manifest.
         let mut versions = inner.versions.lock();
+        let tree = inner.tree(id)?;
         let mut edit = VersionEdit::new();
         edit.set_descriptor(id, descriptor.to_vec());
         inner.apply_edit(&mut versions, edit)?;
