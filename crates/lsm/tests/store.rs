@@ -413,6 +413,7 @@ fn what_was_written_for_a_tree_is_remembered_over_openings() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test is about threads of the caller")]
 fn a_tree_is_dropped_while_its_descriptor_is_set() {
     let store = open(&Arc::new(MemVfs::new()), 0);
     let other = store.create_tree(small_trees(), b"").unwrap();
