@@ -17,7 +17,7 @@ use super::{PsTree, SKEY_SLOT, SkeyKind, sync};
 /// Writers of different keys that need not wait for each other, about.
 const TURNS: usize = 64;
 
-/// See the [module](self).
+/// An ordered map from keys to words, which is what the SKey layer is without the PKey layer.
 ///
 /// ```
 /// use std::sync::Arc;
