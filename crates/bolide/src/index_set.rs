@@ -325,7 +325,10 @@ impl IndexSet {
 
     /// Whether no index derives anything from a record, nor combines its attributes to ever more keys.
     fn needs_no_values(&self) -> bool {
-        let is_lean = |index: &Arc<Index>| index.embedded.is_some() && index.spec().attributes().len() == 1;
+        let is_lean = |index: &Arc<Index>| {
+            let derives = index.embedded.is_none() && index.structure.derives();
+            !derives && index.spec().attributes().len() == 1
+        };
         !self.indexes.is_empty() && self.indexes.iter().all(is_lean)
     }
 

@@ -137,6 +137,23 @@ fn the_newest_end_early() {
     assert!((5..=RECORDS).contains(&cost.memtable_entries), "{cost:?}");
 }
 
+#[test]
+fn a_range_between_the_blocks_that_the_planner_asks_is_not_taken_for_empty() {
+    let (db, collection) = filled(0, "n:embedded", |_, _| 0);
+    for i in 0..6_000_u64 {
+        let record = format!(r#"{{"n":{i},"pad":"{:x>80}"}}"#, "");
+        collection.put(&i.to_be_bytes(), record.as_bytes()).unwrap();
+    }
+    db.flush().unwrap();
+    // Hundreds of blocks, of which 64 are asked.
+    let cost = costs(&collection, &Query::new().range("n", 3000..3001), 1);
+    assert!(cost.blocks_skipped_by_zone_map > 300, "{cost:?}");
+    for low in (0..5_900).step_by(331) {
+        let estimated = estimated(&collection, &Query::new().range("n", low..low + 10));
+        assert!((3..=100).contains(&estimated), "{low}: {estimated}");
+    }
+}
+
 /// About how many candidates the planner takes index `n` to have for `query`.
 fn estimated(collection: &Collection, query: &Query) -> u64 {
     let answers = collection.find_with(query, &FindOptions::default().measure(true)).unwrap();

@@ -188,6 +188,12 @@ pub trait SecondaryIndex<S: ReadSource>: Send + Sync + fmt::Debug {
         false
     }
 
+    /// False if [`derive`](Self::derive) only refuses records that are over a limit, and adds nothing: it need not be
+    /// called for a record that cannot be ([`AttributeExtractor::accepts`](crate::AttributeExtractor::accepts)).
+    fn derives(&self) -> bool {
+        true
+    }
+
     /// True if [`stage`](Self::stage) has to be called.
     fn needs_stage(&self) -> bool {
         false

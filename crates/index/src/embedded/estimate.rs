@@ -7,6 +7,8 @@
 //! * one value has all of its records if it is its only value; else one, as a rule, since few blocks meet a value
 //!   twice. Of the blocks that a filter admits, those are taken off that it admits in vain, by its bits.
 //!
+//! Where a range lies between the blocks that are asked, it has about a quarter of what lies there.
+//!
 //! Of a memtable that was asked before, the index tells. Other memtables, and sstables without the index, are
 //! assumed to be like the rest; if there is no rest, nothing can be said.
 //!
@@ -98,6 +100,10 @@ fn of_sstable(
             Answer::NotInFilter => in_vain += 1.0,
             Answer::TooNew | Answer::OutOfZone => {}
         }
+    }
+    if matches == 0.0 && stride > 1 && !access.point {
+        // A run of blocks that was stepped over: shorter than the stride, about half of it, half filled.
+        return Ok((records * stride as f64 / 4.0).max(1.0));
     }
     let admitted = in_vain * false_positives(filters.bits());
     // The whole sstable may have a match: at least one is assumed.

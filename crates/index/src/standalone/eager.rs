@@ -184,6 +184,10 @@ impl<S: ReadSource> SecondaryIndex<S> for EagerIndex {
         secondary_key::for_each(&self.own.spec, record, key, |_, _| Ok(()))
     }
 
+    fn derives(&self) -> bool {
+        false
+    }
+
     fn needs_stage(&self) -> bool {
         true
     }

@@ -68,7 +68,12 @@ pub struct FragmentWriter {
 impl FragmentWriter {
     /// A fragment for the entry with this sequence number.
     pub fn new(entry: SequenceNumber) -> Self {
-        Self { bytes: Vec::new(), previous: entry }
+        Self::with_capacity(entry, 0)
+    }
+
+    /// The same, with room for about so many bytes.
+    pub fn with_capacity(entry: SequenceNumber, bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), previous: entry }
     }
 
     /// Appends `posting`, which is older than those before it and not newer than the entry.
@@ -169,6 +174,10 @@ pub fn decode_fragment(
     let mut position = FragmentPosition::start(entry);
     let mut postings = Vec::new();
     while let Some(posting) = position.read(fragment, included)? {
+        if postings.is_empty() {
+            // As a rule all of them are about as long as the first.
+            postings.reserve(fragment.len() / position.at + 1);
+        }
         postings.push(posting);
     }
     Ok(postings)

@@ -108,36 +108,39 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
         piece: Option<(SequenceNumber, &[u8])>,
         edits: &[Edit<'_>],
     ) -> Result<()> {
-        let old = match piece {
+        let mut postings = match piece {
             Some((sequence, value)) => {
                 decode_fragment(value, sequence, self.spec.included().len()).map_err(|_| self.malformed())?
             }
             None => Vec::new(),
         };
-        if old.iter().any(|posting| posting.removal) {
+        if postings.iter().any(|posting| posting.removal) {
             return Err(self.malformed());
         }
-        let newer: HashMap<&[u8], SequenceNumber> =
-            edits.iter().filter_map(Edit::posting).map(|added| (added.primary_key, added.sequence)).collect();
-        let stays = |posting: &Posting<'_>| {
+        let before = postings.len();
+        let newest_before = postings.first().map_or(0, |posting| posting.sequence);
+        let replacements = Replacements::of(edits);
+        postings.retain(|posting| {
             let Posting { sequence, primary_key, .. } = *posting;
             edits.binary_search_by(|edit| sequence.cmp(&edit.sequence)).is_err()
-                && newer.get(primary_key).is_none_or(|newer| *newer < sequence)
+                && !replacements.replace(primary_key, sequence)
                 && !self.table.covered_by_range_tombstone(primary_key, sequence)
                 && !self.batch.deletes(primary_key, sequence)
-        };
-        let newest_before = old.first().map_or(0, |posting| posting.sequence);
-        let mut postings: Vec<Posting<'_>> = old.iter().copied().filter(stays).collect();
+        });
         let kept = postings.len();
         postings.extend(edits.iter().filter_map(Edit::posting));
-        if postings.len() == kept && kept == old.len() {
+        if postings.len() == kept && kept == before {
             // What is to go was not there: the back-fill did not come to it yet.
             return Ok(());
         }
         let grows_in_front = postings.iter().skip(kept).all(|added| added.sequence > newest_before);
-        postings.sort_by_key(|posting| std::cmp::Reverse(posting.sequence));
+        if grows_in_front {
+            postings.rotate_left(kept);
+        } else {
+            postings.sort_by_key(|posting| std::cmp::Reverse(posting.sequence));
+        }
         // What a back-fill puts in between stands among the oldest postings, however many of these there are.
-        let untouched = if grows_in_front && kept == old.len() { kept } else { 0 };
+        let untouched = if grows_in_front && kept == before { kept } else { 0 };
         self.write(list, from, &postings, grows_in_front, untouched)?;
         if postings.is_empty() && piece.is_some() {
             self.out.delete(self.tree_id, &piece_key(list, from))?;
@@ -164,7 +167,7 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
             if is_oldest && untouched > 0 && piece.len() == untouched {
                 continue;
             }
-            let mut writer = FragmentWriter::new(self.entry);
+            let mut writer = FragmentWriter::with_capacity(self.entry, piece.iter().map(size).sum());
             piece.iter().for_each(|posting| writer.push(posting));
             let value = writer.finish();
             if value.len() > MAX_VALUE_BYTES {
@@ -200,6 +203,36 @@ impl<T: TreeSource> Rewriter<'_, '_, T> {
     fn malformed(&self) -> Error {
         let what = format!("index {}: a posting list is malformed", self.spec.name());
         Error::new(ErrorKind::Corruption, what)
+    }
+}
+
+/// Which keys get a newer posting by the edits of a piece.
+enum Replacements<'e> {
+    /// Of a few edits, as most batches make them: looked through for each posting.
+    Few(&'e [Edit<'e>]),
+    Many(HashMap<&'e [u8], SequenceNumber>),
+}
+
+impl<'e> Replacements<'e> {
+    /// Up to so many edits are looked through sooner than a key is hashed.
+    const FEW: usize = 4;
+
+    fn of(edits: &'e [Edit<'e>]) -> Self {
+        if edits.len() <= Self::FEW {
+            return Self::Few(edits);
+        }
+        let added = edits.iter().rev().filter_map(Edit::posting);
+        Self::Many(added.map(|posting| (posting.primary_key, posting.sequence)).collect())
+    }
+
+    /// True if the posting of `key` with this number is older than one that is added.
+    fn replace(&self, key: &[u8], sequence: SequenceNumber) -> bool {
+        match self {
+            Self::Few(edits) => edits.iter().any(|edit| {
+                edit.sequence >= sequence && edit.added.as_ref().is_some_and(|added| added.primary_key == key)
+            }),
+            Self::Many(newest) => newest.get(key).is_some_and(|newer| *newer >= sequence),
+        }
     }
 }
 
