@@ -21,7 +21,7 @@ use crate::pm_baselines::{LsmIndex, PmIndex, PmKind, PmSettings, Stand, asked_by
 /// Threads of a parallel fetch, as in the paper.
 pub(super) const FETCH_THREADS: usize = 4;
 const LIMITS: [usize; 2] = [10, 200];
-const PASSES: usize = 4;
+const PASSES: usize = 5;
 
 /// How records are fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -298,51 +298,91 @@ fn measure(scale: &Scale, workload: Workload, tiered: bool) -> Result<Asked> {
     }
     settle(std::time::Duration::from_secs(60));
     let mut asked = Asked { workload, took: Default::default() };
-    for (position, limit) in LIMITS.into_iter().enumerate() {
-        for (number, subject) in SUBJECTS.into_iter().enumerate() {
+    for (took, limit) in asked.took.iter_mut().zip(LIMITS) {
+        let questions = scale.questions as usize;
+        let mut least = SUBJECTS.map(|_| Fetch::ALL.map(|_| Least::new(questions)));
+        let answer = |subject: Subject| {
             if let Some((_, entries)) = stood_for.iter().find(|(kind, _)| Some(*kind) == subject.entries) {
                 stand.answer_from(entries, limit);
             }
-            for fetch in Fetch::ALL {
-                asked.took[position][number][fetch as usize] =
-                    ask(&database, subject, limit, fetch, &draws, scale)?;
+            Question { database: &database, subject, limit, draws: &draws, scale }
+        };
+        // All take turns, so that what slows the machine for a while slows all of them.
+        for _ in 0..PASSES {
+            for (subject, least) in SUBJECTS.into_iter().zip(&mut least) {
+                let question = answer(subject);
+                for (fetch, least) in Fetch::ALL.into_iter().zip(least) {
+                    question.time(fetch, least)?;
+                }
+            }
+        }
+        for ((subject, least), took) in SUBJECTS.into_iter().zip(&least).zip(took) {
+            let question = answer(subject);
+            for ((fetch, least), took) in Fetch::ALL.into_iter().zip(least).zip(took) {
+                let all = super::mean(&least.all);
+                *took = Took {
+                    all,
+                    fetch: all * question.share_of_fetching(fetch)?,
+                    cpu: super::mean(&least.cpu),
+                };
             }
         }
     }
     Ok(asked)
 }
 
-/// Mean microseconds of a question: of each, the least of [`PASSES`] that are a whole pass apart.
-fn ask(
-    database: &LsmIndex,
+/// The least microseconds that each question took in any pass.
+struct Least {
+    /// By the clock.
+    all: Vec<f64>,
+    /// CPU time of the calling thread.
+    cpu: Vec<f64>,
+}
+
+impl Least {
+    fn new(questions: usize) -> Self {
+        Self { all: vec![f64::MAX; questions], cpu: vec![f64::MAX; questions] }
+    }
+}
+
+/// Asks one index of a table for the newest records of secondary keys.
+struct Question<'q> {
+    database: &'q LsmIndex,
     subject: Subject,
     limit: usize,
-    fetch: Fetch,
-    draws: &Draws,
-    scale: &Scale,
-) -> Result<Took> {
-    let mut micros = vec![f64::MAX; scale.questions as usize];
-    let mut cpu = micros.clone();
-    let query = |secondary| LsmIndex::newest_of(secondary, limit).using_index(subject.index);
-    for _ in 0..PASSES {
-        let mut draws = draws.reseeded(scale.seed ^ 10);
-        for (least, least_cpu) in micros.iter_mut().zip(&mut cpu) {
-            let query = query(draws.secondary());
+    draws: &'q Draws,
+    scale: &'q Scale,
+}
+
+impl Question<'_> {
+    fn query(&self, secondary: u64) -> bolide::Query {
+        LsmIndex::newest_of(secondary, self.limit).using_index(self.subject.index)
+    }
+
+    /// Asks all questions once.
+    fn time(&self, fetch: Fetch, least: &mut Least) -> Result<()> {
+        let mut draws = self.draws.reseeded(self.scale.seed ^ 10);
+        for (all, cpu) in least.all.iter_mut().zip(&mut least.cpu) {
+            let query = self.query(draws.secondary());
             let (started, before) = (Instant::now(), thread_cpu_nanos());
-            database.records().find_with(&query, &fetch.options())?;
-            *least_cpu = least_cpu.min((thread_cpu_nanos() - before) as f64 / 1000.0);
-            *least = least.min(started.elapsed().as_secs_f64() * 1e6);
+            self.database.records().find_with(&query, &fetch.options())?;
+            *cpu = cpu.min((thread_cpu_nanos() - before) as f64 / 1000.0);
+            *all = all.min(started.elapsed().as_secs_f64() * 1e6);
         }
+        Ok(())
     }
-    // The share of fetching, of whole questions with their stages measured.
-    let (mut draws, options) = (draws.reseeded(scale.seed ^ 10), fetch.options().measure(true));
-    let (mut fetching, mut asking) = (0, 0);
-    for _ in 0..scale.questions {
-        let (query, started) = (query(draws.secondary()), Instant::now());
-        let explain = database.records().find_each(&query, &options, |_| Ok(ControlFlow::Continue(())))?;
-        asking += started.elapsed().as_nanos() as u64;
-        fetching += explain.fetch_nanos;
+
+    /// The share of fetching, of whole questions with their stages measured.
+    fn share_of_fetching(&self, fetch: Fetch) -> Result<f64> {
+        let (mut draws, options) = (self.draws.reseeded(self.scale.seed ^ 10), fetch.options().measure(true));
+        let (mut fetching, mut asking) = (0, 0);
+        for _ in 0..self.scale.questions {
+            let (query, started) = (self.query(draws.secondary()), Instant::now());
+            let explain =
+                self.database.records().find_each(&query, &options, |_| Ok(ControlFlow::Continue(())))?;
+            asking += started.elapsed().as_nanos() as u64;
+            fetching += explain.fetch_nanos;
+        }
+        Ok(fetching as f64 / asking.max(1) as f64)
     }
-    let all = super::mean(&micros);
-    Ok(Took { all, fetch: all * fetching as f64 / asking.max(1) as f64, cpu: super::mean(&cpu) })
 }
