@@ -221,11 +221,17 @@ Example:
   bolide find ./db posts --range score=1000.. --eq is_self=false --order value-desc --limit 10
   bolide find ./db posts --eq domain=youtube.com --count --explain
   bolide find ./db posts --range score=1000.. --limit-per-value 2 --order value --select title
+  bolide find ./db areas --within 'rect(bbox)=-0.13,51.50,-0.12,51.51' --eq nation=eng
+  bolide find ./db buses --nearest 'point(lon,lat)=-97.74,30.27' --limit 10
 
 Several predicates are joined by AND. A value is JSON where it reads as JSON, else a text: zip=1 is
 the number, zip='\"1\"' the text. Numbers compare by value; a range matches values of the type of its
 ends, which are both included. A path may lead through objects (user.id) and arrays (tags[*]).
 Newest means written last.
+
+Of points and rectangles NAME is rect(PATH), the array [min_x,min_y,max_x,max_y] at PATH or an array of
+such arrays, or point(PATH,PATH), two numbers; or the name of an index over one. Coordinates are plain
+numbers: ask twice for a window across the antimeridian.
 
 With --cursor start the answers come in pages of --limit. Where more may follow, a last line says
 {\"cursor\":TOKEN} (as a table or CSV: a note on standard error); the same question with --cursor TOKEN
@@ -233,7 +239,7 @@ goes on from there, at the state that the database then has: it brings what lies
 in the order. No write comes twice; a record written in between has a new place in the order.
 
 A question without a fitting index reads the whole collection.")]
-#[command(group = clap::ArgGroup::new("predicates").args(["eq", "range", "within"]).required(true).multiple(true))]
+#[command(group = clap::ArgGroup::new("predicates").args(["eq", "range", "within", "nearest"]).required(true).multiple(true))]
 pub(crate) struct Find {
     /// Directory of the database
     pub(crate) db: PathBuf,
@@ -245,9 +251,12 @@ pub(crate) struct Find {
     /// The attribute at PATH lies between A and B; leave one out for no limit (may be repeated)
     #[arg(long, value_name = "PATH=A..B", action = ArgAction::Append)]
     pub(crate) range: Vec<String>,
-    /// The point or rectangle lies within these (not available in this version)
+    /// The point or rectangle shares a point with this one; touching edges count (may be repeated)
     #[arg(long, value_name = "NAME=MIN_X,MIN_Y,MAX_X,MAX_Y", action = ArgAction::Append)]
     pub(crate) within: Vec<String>,
+    /// The point or rectangle is there; the answers come by its distance from this point, the nearest first
+    #[arg(long, value_name = "NAME=X,Y", conflicts_with = "order")]
+    pub(crate) nearest: Option<String>,
     /// Most answers
     #[arg(long, value_name = "K")]
     pub(crate) limit: Option<usize>,
@@ -546,6 +555,7 @@ mod tests {
             "bolide scan db c --from -9 --to 4 --reverse --limit 3 --format csv",
             "bolide find db c --eq a=1 --range b=..3 --limit 2 --order value-desc --keys-only --explain",
             "bolide find db c --within p=0,0,1,1 --limit-per-value 3 --cursor t",
+            "bolide find db c --nearest point(lon,lat)=-97,30 --limit 3",
             "bolide find db c --eq a=1 --explain=json",
             "bolide index add db c a:composite:maintenance=synchronous",
             "bolide index add db c a --bytes-per-second 1000000",

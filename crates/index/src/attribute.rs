@@ -6,6 +6,7 @@
 //! true     21
 //! number   30  f64 of the number, order-preserving, big-endian (8)  difference + 8000h, big-endian (2)
 //! string   40  UTF-8 bytes, 00 written as 00 FF  00 01
+//! rect     50  the four coordinates, order-preserving, big-endian (32)
 //! ```
 //!
 //! A number is the nearest `f64` and the exact difference between the number and that `f64`: 0 for
@@ -16,12 +17,15 @@
 //! another's, so that keys may be joined from several values and still sort attribute by attribute;
 //! equal values have equal bytes (`-0.0` is `0`); NaN has none.
 //!
-//! The order of types is null, bool, number, string. Strings sort by code point.
+//! The order of types is null, bool, number, string, rectangle. Strings sort by code point, rectangles by
+//! their coordinates one after the other.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use bolide_base::{Error, Result};
+
+use crate::space::Rect;
 
 /// Stands for an absent attribute inside a key of several attributes; sorts before every value.
 pub(crate) const TAG_ABSENT: u8 = 0x08;
@@ -30,9 +34,12 @@ const TAG_FALSE: u8 = 0x20;
 const TAG_TRUE: u8 = 0x21;
 const TAG_NUMBER: u8 = 0x30;
 const TAG_STRING: u8 = 0x40;
+const TAG_RECT: u8 = 0x50;
 
 /// Bytes of an encoded number.
 const NUMBER_BYTES: usize = 11;
+/// Bytes of an encoded rectangle.
+const RECT_BYTES: usize = 1 + Rect::ENCODED_BYTES;
 const SIGN_BIT: u64 = 1 << 63;
 /// Added to the difference between an integer and its `f64`, so that it sorts without a sign.
 const DIFFERENCE_BIAS: i128 = 0x8000;
@@ -43,7 +50,7 @@ const EXACT_INTEGERS: u64 = 1 << 53;
 
 /// The value of an attribute.
 ///
-/// The total order is null < false < true < numbers < strings; numbers compare by value across the
+/// The total order is null < false < true < numbers < strings < rectangles; numbers compare by value across the
 /// three number variants, so `Int(1)`, `Uint(1)` and `Float(1.0)` are equal. NaN compares as above all
 /// numbers, but no key can hold it.
 ///
@@ -67,6 +74,8 @@ pub enum Value {
     Float(f64),
     /// Text.
     String(String),
+    /// A rectangle, or a point: the value of an attribute of [space](crate::space).
+    Rect(Rect),
 }
 
 /// The type of a value, as far as order and ranges see it.
@@ -76,6 +85,7 @@ pub(crate) enum ValueClass {
     Bool,
     Number,
     String,
+    Rect,
 }
 
 impl ValueClass {
@@ -86,6 +96,7 @@ impl ValueClass {
             Self::Bool => "a truth value",
             Self::Number => "a number",
             Self::String => "a string",
+            Self::Rect => "a rectangle",
         }
     }
 
@@ -96,6 +107,7 @@ impl ValueClass {
             Self::Bool => (TAG_FALSE, TAG_TRUE + 1),
             Self::Number => (TAG_NUMBER, TAG_NUMBER + 1),
             Self::String => (TAG_STRING, TAG_STRING + 1),
+            Self::Rect => (TAG_RECT, TAG_RECT + 1),
         }
     }
 }
@@ -107,6 +119,7 @@ impl Value {
             Self::Bool(_) => ValueClass::Bool,
             Self::Int(_) | Self::Uint(_) | Self::Float(_) => ValueClass::Number,
             Self::String(_) => ValueClass::String,
+            Self::Rect(_) => ValueClass::Rect,
         }
     }
 
@@ -133,6 +146,7 @@ impl Value {
             Self::Uint(value) => encode_u64(out, *value),
             Self::Float(value) => encode_f64(out, *value)?,
             Self::String(value) => encode_str(out, value),
+            Self::Rect(value) => encode_rect(out, value),
         }
         Ok(())
     }
@@ -159,6 +173,7 @@ impl Value {
                 let len = encoded_len(input)?;
                 Some((decode_string(input.get(1..len - 2)?)?, len))
             }
+            TAG_RECT => Some((Self::Rect(Rect::decode(input.get(1..)?)?), RECT_BYTES)),
             _ => None,
         }
     }
@@ -184,7 +199,7 @@ impl Value {
         })
     }
 
-    /// The value as JSON; floats that JSON cannot write become null.
+    /// The value as JSON; floats that JSON cannot write become null, a rectangle the array of its coordinates.
     ///
     /// ```
     /// assert_eq!(bolide_index::Value::from("a").to_json(), serde_json::json!("a"));
@@ -197,6 +212,7 @@ impl Value {
             Self::Uint(value) => (*value).into(),
             Self::Float(value) => (*value).into(),
             Self::String(value) => value.as_str().into(),
+            Self::Rect(value) => value.corners().as_slice().into(),
         }
     }
 }
@@ -213,6 +229,7 @@ impl Ord for Value {
         match (self, other) {
             (Self::Bool(left), Self::Bool(right)) => left.cmp(right),
             (Self::String(left), Self::String(right)) => left.cmp(right),
+            (Self::Rect(left), Self::Rect(right)) => compare_rects(left, right),
             (left, right) if left.class() == ValueClass::Number && right.class() == ValueClass::Number => {
                 compare_numbers(left, right)
             }
@@ -252,6 +269,7 @@ value_from! {
     u32 => |value: u32| Self::Int(value.into()),
     u64 => Self::Uint,
     f64 => Self::Float,
+    Rect => Self::Rect,
     String => Self::String,
     &str => |value: &str| Self::String(value.to_owned()),
 }
@@ -278,6 +296,11 @@ fn float(value: &Value) -> f64 {
         Value::Float(value) => *value,
         _ => f64::NAN,
     }
+}
+
+fn compare_rects(left: &Rect, right: &Rect) -> Ordering {
+    // Without NaN there is always an answer.
+    left.corners().partial_cmp(&right.corners()).unwrap_or(Ordering::Equal)
 }
 
 fn compare_floats(left: f64, right: f64) -> Ordering {
@@ -354,6 +377,22 @@ pub(crate) fn encode_str(out: &mut Vec<u8>, value: &str) {
     out.extend_from_slice(&[0, 1]);
 }
 
+#[inline]
+pub(crate) fn encode_rect(out: &mut Vec<u8>, value: &Rect) {
+    out.reserve(RECT_BYTES);
+    out.push(TAG_RECT);
+    value.encode(out);
+}
+
+/// The rectangle of an encoded value; `None` for a value of another type.
+#[inline]
+pub(crate) fn decode_rect(encoded: &[u8]) -> Option<Rect> {
+    match encoded.split_first()? {
+        (&TAG_RECT, coordinates) => Rect::decode(coordinates),
+        _ => None,
+    }
+}
+
 #[cold]
 fn encode_wide(out: &mut Vec<u8>, value: i128, nearest: f64) {
     put_number(out, nearest, value - nearest as i128);
@@ -424,6 +463,7 @@ pub(crate) fn encoded_len(input: &[u8]) -> Option<usize> {
     let len = match *input.first()? {
         TAG_ABSENT | TAG_NULL | TAG_FALSE | TAG_TRUE => 1,
         TAG_NUMBER => NUMBER_BYTES,
+        TAG_RECT => RECT_BYTES,
         TAG_STRING => {
             let mut at = 1;
             loop {

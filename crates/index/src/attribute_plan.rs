@@ -2,14 +2,19 @@
 
 use bolide_base::Result;
 
-use crate::attribute::Value;
-use crate::path::{AttributePath, Step};
+use crate::attribute::{self, Value};
+use crate::path::{AttributePath, Shape, Step};
+use crate::space::Rect;
 
 /// Memory that each of the two buffers of [`AttributeValues`] keeps for the next record, in bytes.
 const KEPT_BYTES: usize = 1 << 20;
 
 /// Names one path of an [`AttributePlan`]; counts from 0.
 pub type Slot = usize;
+
+/// From here on slots are of the coordinates of points while a record is read: of each slot of a point the two
+/// coordinates, one after the other.
+const COORDINATES: Slot = 1 << 31;
 
 /// A set of attribute paths, each with a [`Slot`], ready to be looked for in one pass over a record.
 ///
@@ -25,6 +30,8 @@ pub struct AttributePlan {
     paths: Vec<AttributePath>,
     /// The trie; node 0 is the record itself.
     nodes: Vec<Node>,
+    /// Some path is a point.
+    has_points: bool,
 }
 
 /// A place in a record that some path passes or ends at.
@@ -36,6 +43,10 @@ pub(crate) struct Node {
     pub(crate) elements: Option<NodeId>,
     /// The path that ends here.
     pub(crate) slot: Option<Slot>,
+    /// The path of rectangles that ends here.
+    pub(crate) rect: Option<Slot>,
+    /// The points of which the number here is a coordinate, by the slots of these.
+    pub(crate) coordinates: Vec<Slot>,
     /// The slots of all paths that end here or below.
     pub(crate) slots_below: Vec<Slot>,
 }
@@ -48,7 +59,7 @@ pub(crate) const ROOT: NodeId = 0;
 impl AttributePlan {
     /// Compiles `paths`; a path that is there twice gets one slot.
     pub fn new(paths: impl IntoIterator<Item = AttributePath>) -> Self {
-        let mut plan = Self { paths: Vec::new(), nodes: vec![Node::default()] };
+        let mut plan = Self { paths: Vec::new(), nodes: vec![Node::default()], has_points: false };
         for path in paths {
             plan.add(path);
         }
@@ -74,13 +85,43 @@ impl AttributePlan {
             return;
         }
         let slot = self.paths.len();
+        match path.shape() {
+            Shape::Scalar => {
+                let node = self.reach(path.steps(), slot);
+                self.nodes[node].slot = Some(slot);
+            }
+            Shape::Rect => {
+                let node = self.reach(path.steps(), slot);
+                self.nodes[node].rect = Some(slot);
+            }
+            Shape::Point(second) => {
+                self.has_points = true;
+                let coordinates = COORDINATES + 2 * slot;
+                for (steps, coordinate) in [(path.steps(), coordinates), (second, coordinates + 1)] {
+                    let node = self.reach(steps, coordinate);
+                    self.nodes[node].coordinates.push(coordinate);
+                }
+            }
+        }
+        self.paths.push(path);
+    }
+
+    /// The node at the end of `steps`, on the way to which `slot` gets its values.
+    fn reach(&mut self, steps: &[Step], slot: Slot) -> NodeId {
         let mut node = ROOT;
-        for step in path.steps() {
+        for step in steps {
             node = self.child(node, step);
             self.nodes[node].slots_below.push(slot);
         }
-        self.nodes[node].slot = Some(slot);
-        self.paths.push(path);
+        node
+    }
+
+    /// Makes points of the coordinates that were found.
+    #[inline]
+    pub(crate) fn join_points(&self, values: &mut AttributeValues) {
+        if self.has_points {
+            values.join_points();
+        }
     }
 
     fn child(&mut self, parent: NodeId, step: &Step) -> NodeId {
@@ -174,6 +215,36 @@ impl AttributeValues {
         let start = self.bytes.len() as u32;
         encode(&mut self.bytes);
         self.entries.push(Entry { slot: slot as u32, start, end: self.bytes.len() as u32 });
+    }
+
+    /// Adds a coordinate for one of the slots that a plan has for them.
+    pub(crate) fn push_coordinate(&mut self, coordinate: Slot, value: f64) {
+        self.push_encoded(coordinate, |out| out.extend_from_slice(&value.to_le_bytes()));
+    }
+
+    /// Replaces the coordinates of each point by the point, if both are there.
+    fn join_points(&mut self) {
+        let is_coordinate = |entry: &Entry| entry.slot as Slot >= COORDINATES;
+        for position in 0..self.entries.len() {
+            let first = self.entries[position];
+            if !is_coordinate(&first) || !first.slot.is_multiple_of(2) {
+                continue;
+            }
+            let second = self.entries.iter().find(|entry| entry.slot == first.slot + 1);
+            let x = self.coordinate(&first);
+            let y = second.and_then(|second| self.coordinate(second));
+            if let (Some(x), Some(y)) = (x, y)
+                && let Some(point) = Rect::valid([x, y, x, y])
+            {
+                let slot = (first.slot as Slot - COORDINATES) / 2;
+                self.push_encoded(slot, |out| attribute::encode_rect(out, &point));
+            }
+        }
+        self.entries.retain(|entry| !is_coordinate(entry));
+    }
+
+    fn coordinate(&self, entry: &Entry) -> Option<f64> {
+        self.bytes.get(entry.start as usize..)?.first_chunk().map(|bytes| f64::from_le_bytes(*bytes))
     }
 
     /// How many values were pushed so far.

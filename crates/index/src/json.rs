@@ -12,6 +12,16 @@
 //! nothing: the attribute is absent. Arrays within arrays are reached by a further `[*]`. Where an
 //! object has a key twice, the last one counts.
 //!
+//! What a path of [space](crate::space) finds:
+//!
+//! | at the end of the path | rectangles of `rect(path)` |
+//! |---|---|
+//! | `[min_x, min_y, max_x, max_y]`, all numbers | that one |
+//! | an array of such arrays | each of them, repeated ones once |
+//! | anything else; a rectangle whose least coordinate is above the largest | none |
+//!
+//! `point(x,y)` is the point of two numbers, one at the end of each path; an array is none.
+//!
 //! A number beyond the range of `f64` is an error where a path finds it; an integer beyond 64 bits
 //! becomes the nearest `f64`.
 
@@ -26,6 +36,7 @@ use serde::de::{
 use crate::attribute;
 use crate::attribute_plan::{AttributePlan, AttributeValues, NodeId, ROOT, Slot};
 use crate::extractor::AttributeExtractor;
+use crate::space::Rect;
 
 /// Takes attributes from JSON objects; see the [module](self) for what a path finds.
 ///
@@ -55,7 +66,9 @@ impl AttributeExtractor for JsonExtractor {
         ObjectSeed { plan, node: ROOT, out }
             .deserialize(&mut deserializer)
             .and_then(|()| deserializer.end())
-            .map_err(refuse)
+            .map_err(refuse)?;
+        plan.join_points(out);
+        Ok(())
     }
 
     /// What checking the syntax alone does not see is left to extraction: numbers out of range, and escapes.
@@ -193,7 +206,7 @@ fn read_fields<'de, A: MapAccess<'de>>(
             out.forget_since(mark, &plan.node(child).slots_below);
         }
         seen |= bit;
-        map.next_value_seed(ValueSeed { plan, node: Some(child), array_slot: None, out: &mut *out })?;
+        map.next_value_seed(ValueSeed { plan, node: Some(child), around: Around::Object, out: &mut *out })?;
     }
     Ok(())
 }
@@ -233,18 +246,105 @@ struct ValueSeed<'p, 'o> {
     plan: &'p AttributePlan,
     /// The value's place in the trie; `None` where no path comes.
     node: Option<NodeId>,
-    /// The slot of the array around it, which takes it if it is a scalar.
-    array_slot: Option<Slot>,
+    around: Around<'o>,
     out: &'o mut AttributeValues,
 }
 
-impl ValueSeed<'_, '_> {
-    #[inline]
-    fn push(self, encode: impl Fn(&mut Vec<u8>)) {
-        let own_slot = self.node.and_then(|node| self.plan.node(node).slot);
-        for slot in [own_slot, self.array_slot].into_iter().flatten() {
-            self.out.push_encoded(slot, &encode);
+/// What an array around a value wants of it.
+enum Around<'o> {
+    /// There is no array around it, or none that a path ends at.
+    Object,
+    /// This slot takes it if it is a scalar.
+    Array(Slot),
+    /// A path of rectangles ends at the array.
+    Space(&'o mut Elements),
+}
+
+/// The elements of an array where a path of rectangles ends.
+struct Elements {
+    /// The slot of that path, which takes an element that is a rectangle.
+    rect: Option<Slot>,
+    /// The slot of a plain path that ends there too.
+    array: Option<Slot>,
+    corners: Corners,
+}
+
+/// The elements of an array, as long as they may be the corners of a rectangle.
+#[derive(Default)]
+struct Corners {
+    numbers: [f64; 4],
+    count: usize,
+    others: bool,
+}
+
+impl Corners {
+    fn add(&mut self, number: Option<f64>) {
+        match (self.numbers.get_mut(self.count), number) {
+            (Some(corner), Some(number)) => *corner = number,
+            _ => self.others = true,
         }
+        self.count += 1;
+    }
+
+    fn rect(&self) -> Option<Rect> {
+        (self.count == 4 && !self.others).then(|| Rect::valid(self.numbers)).flatten()
+    }
+}
+
+impl ValueSeed<'_, '_> {
+    /// Pushes a scalar: a `number`, if it is one.
+    #[inline]
+    fn push(self, number: Option<f64>, encode: impl Fn(&mut Vec<u8>)) {
+        if let Some(node) = self.node {
+            let node = self.plan.node(node);
+            if let Some(slot) = node.slot {
+                self.out.push_encoded(slot, &encode);
+            }
+            if let Some(number) = number {
+                for coordinate in &node.coordinates {
+                    self.out.push_coordinate(*coordinate, number);
+                }
+            }
+        }
+        match self.around {
+            Around::Object => {}
+            Around::Array(slot) => self.out.push_encoded(slot, &encode),
+            Around::Space(elements) => {
+                if let Some(slot) = elements.array {
+                    self.out.push_encoded(slot, &encode);
+                }
+                elements.corners.add(number);
+            }
+        }
+    }
+
+    /// Reads an array at whose end a path of rectangles may end, or that may be a rectangle itself.
+    #[cold]
+    fn read_corners<'de, A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<(), A::Error> {
+        let node = self.node.map(|node| self.plan.node(node));
+        let (own, array_slot) = (node.and_then(|node| node.rect), node.and_then(|node| node.slot));
+        let element_node = node.and_then(|node| node.elements);
+        let outer = match self.around {
+            Around::Space(elements) => {
+                elements.corners.add(None);
+                elements.rect
+            }
+            Around::Object | Around::Array(_) => None,
+        };
+        let mut elements = Elements { rect: own, array: array_slot, corners: Corners::default() };
+        loop {
+            let around = Around::Space(&mut elements);
+            let seed = ValueSeed { plan: self.plan, node: element_node, around, out: &mut *self.out };
+            if array.next_element_seed(seed)?.is_none() {
+                break;
+            }
+        }
+        if let Some(rect) = elements.corners.rect() {
+            for slot in [own, outer].into_iter().flatten() {
+                self.out.push_encoded(slot, |out| attribute::encode_rect(out, &rect));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -252,7 +352,7 @@ impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
-        if self.node.is_none() && self.array_slot.is_none() {
+        if self.node.is_none() && matches!(self.around, Around::Object) {
             return deserializer.deserialize_ignored_any(IgnoredAny).map(drop);
         }
         deserializer.deserialize_any(self)
@@ -267,22 +367,22 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
     }
 
     fn visit_unit<E: de::Error>(self) -> std::result::Result<(), E> {
-        self.push(attribute::encode_null);
+        self.push(None, attribute::encode_null);
         Ok(())
     }
 
     fn visit_bool<E: de::Error>(self, value: bool) -> std::result::Result<(), E> {
-        self.push(|out| attribute::encode_bool(out, value));
+        self.push(None, |out| attribute::encode_bool(out, value));
         Ok(())
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> std::result::Result<(), E> {
-        self.push(|out| attribute::encode_i64(out, value));
+        self.push(Some(value as f64), |out| attribute::encode_i64(out, value));
         Ok(())
     }
 
     fn visit_u64<E: de::Error>(self, value: u64) -> std::result::Result<(), E> {
-        self.push(|out| attribute::encode_u64(out, value));
+        self.push(Some(value as f64), |out| attribute::encode_u64(out, value));
         Ok(())
     }
 
@@ -290,22 +390,26 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
         if value.is_nan() {
             return Err(E::custom("NaN is not a JSON number"));
         }
-        self.push(|out| attribute::encode_finite_f64(out, value));
+        self.push(Some(value), |out| attribute::encode_finite_f64(out, value));
         Ok(())
     }
 
     #[inline]
     fn visit_str<E: de::Error>(self, value: &str) -> std::result::Result<(), E> {
-        self.push(|out| attribute::encode_str(out, value));
+        self.push(None, |out| attribute::encode_str(out, value));
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<(), A::Error> {
         let node = self.node.map(|node| self.plan.node(node));
+        if node.is_some_and(|node| node.rect.is_some()) || matches!(self.around, Around::Space(_)) {
+            return self.read_corners(array);
+        }
         let element_node = node.and_then(|node| node.elements);
         let array_slot = node.and_then(|node| node.slot);
         loop {
-            let seed = ValueSeed { plan: self.plan, node: element_node, array_slot, out: &mut *self.out };
+            let around = array_slot.map_or(Around::Object, Around::Array);
+            let seed = ValueSeed { plan: self.plan, node: element_node, around, out: &mut *self.out };
             if array.next_element_seed(seed)?.is_none() {
                 return Ok(());
             }
@@ -313,6 +417,9 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<(), A::Error> {
+        if let Around::Space(elements) = self.around {
+            elements.corners.add(None);
+        }
         match self.node {
             Some(node) if !self.plan.node(node).has_no_fields() => {
                 read_fields(self.plan, node, self.out, map)

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::attribute::Value;
-use crate::model::find_values;
+use crate::model::values_by_hand;
 use crate::path::AttributePath;
 
 fn extract(record: &[u8], paths: &[&str]) -> Result<Vec<Vec<Value>>> {
@@ -175,12 +175,68 @@ fn long_strings_are_taken_whole() {
     assert_eq!(one(&format!("{{\"a\":\"{long}\"}}"), "a"), [Value::from(long)]);
 }
 
+fn rects(corners: &[[f64; 4]]) -> Vec<Value> {
+    corners.iter().map(|&[a, b, c, d]| Value::Rect(Rect::new(a, b, c, d).unwrap())).collect()
+}
+
+#[test]
+fn rectangles_are_arrays_of_four_numbers() {
+    for (record, wanted) in [
+        (r#"{"r":[1,2,3,4.5]}"#, rects(&[[1.0, 2.0, 3.0, 4.5]])),
+        (r#"{"r":[[3,2,3,4],[1,2,3,4],[3,2,3,4]]}"#, rects(&[[1.0, 2.0, 3.0, 4.0], [3.0, 2.0, 3.0, 4.0]])),
+        (r#"{"r":[[1,2,3,4],[3,2,1,4],[1,2,3],7,null,[5,5,5,5]]}"#, rects(&[[1.0, 2.0, 3.0, 4.0], [5.0; 4]])),
+        (r#"{"r":[0,-0.0,0,0]}"#, rects(&[[0.0; 4]])),
+        (r#"{"r":[1,2,3]}"#, vec![]),
+        (r#"{"r":[1,2,3,4,5]}"#, vec![]),
+        (r#"{"r":[1,2,3,"4"]}"#, vec![]),
+        (r#"{"r":[1,2,null,4]}"#, vec![]),
+        (r#"{"r":[179,1,-179,2]}"#, vec![]),
+        (r#"{"r":[1,9,2,8]}"#, vec![]),
+        (r#"{"r":[[[1,2,3,4]]]}"#, vec![]),
+        (r#"{"r":{"x":1}}"#, vec![]),
+        (r#"{"r":"1,2,3,4"}"#, vec![]),
+        (r#"{"r":[]}"#, vec![]),
+        (r#"{"r":[1,2,3,4],"r":[5,5,6,6]}"#, rects(&[[5.0, 5.0, 6.0, 6.0]])),
+    ] {
+        assert_eq!(one(record, "rect(r)"), wanted, "{record}");
+    }
+    assert_eq!(one(r#"{"r":[{"b":[1,1,2,2]},{"b":[0,0,1,1]}]}"#, "rect(r[*].b)").len(), 2);
+    assert_eq!(one(r#"{"r":[[1,1,2,2],[0,0,1,1]]}"#, "rect(r[*])").len(), 2);
+    assert!(extract(br#"{"r":[1,2,3,1e999]}"#, &["rect(r)"]).is_err());
+    let both = extract(br#"{"r":[1,2,3,4]}"#, &["rect(r)", "r", "r[*]"]).unwrap();
+    assert_eq!(both.iter().map(Vec::len).collect::<Vec<_>>(), [1, 4, 4]);
+}
+
+#[test]
+fn points_are_made_of_two_numbers() {
+    let point = |x, y| rects(&[[x, y, x, y]]);
+    for (record, wanted) in [
+        (r#"{"lat":30.25,"at":{"lon":-97}}"#, point(-97.0, 30.25)),
+        (r#"{"at":{"lon":0,"lat":1},"lat":-0.0}"#, point(0.0, 0.0)),
+        (r#"{"lat":1,"at":{"lon":5},"lat":2,"at":{"lon":6}}"#, point(6.0, 2.0)),
+        (r#"{"lat":1,"at":{"lon":5},"at":{}}"#, vec![]),
+        (r#"{"lat":1}"#, vec![]),
+        (r#"{"lat":null,"at":{"lon":5}}"#, vec![]),
+        (r#"{"lat":"1","at":{"lon":5}}"#, vec![]),
+        (r#"{"lat":[1],"at":{"lon":5}}"#, vec![]),
+        (r#"{"lat":1,"at":[{"lon":5}]}"#, vec![]),
+    ] {
+        assert_eq!(one(record, "point(at.lon,lat)"), wanted, "{record}");
+    }
+    assert_eq!(one(r#"{"a":3}"#, "point(a,a)"), point(3.0, 3.0));
+    let all = extract(br#"{"x":1,"y":2,"z":3}"#, &["point(x,y)", "y", "point(y,z)", "point(z,w)"]).unwrap();
+    assert_eq!(all[0], point(1.0, 2.0));
+    assert_eq!((&all[1][..], &all[2], &all[3]), (&[Value::Int(2)][..], &point(2.0, 3.0), &vec![]));
+}
+
 fn any_json() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(json!(null)),
         any::<bool>().prop_map(|value| json!(value)),
         (-3..3_i64).prop_map(|value| json!(value)),
         (-2.0..2.0_f64).prop_map(|value| json!(value)),
+        proptest::collection::vec(-2..3_i64, 3..6).prop_map(|corners| json!(corners)),
+        [-3.0..1.0_f64, -3.0..1.0_f64, 0.0..2.0_f64, 0.0..2.0_f64].prop_map(|corners| json!(corners)),
         "[ab\"\\\\\0é]{0,3}".prop_map(|value| json!(value)),
     ];
     leaf.prop_recursive(4, 32, 4, |inner| {
@@ -202,14 +258,17 @@ proptest! {
     ) {
         let record = serde_json::Value::Object(fields.into_iter().collect());
         let mut paths: Vec<AttributePath> = paths.iter().map(|path| path.parse().unwrap()).collect();
+        let point = |two: &[AttributePath]| AttributePath::point(two[0].clone(), two[1].clone()).ok();
+        let points = paths.windows(2).filter_map(point);
+        let rects = paths.iter().map(|path| AttributePath::rect(path.clone()).unwrap());
+        paths = rects.chain(points).chain(paths.iter().cloned()).collect();
         paths.sort();
         paths.dedup();
         let plan = AttributePlan::new(paths.iter().cloned());
         let mut values = AttributeValues::new();
         JsonExtractor.extract(record.to_string().as_bytes(), &plan, &mut values).unwrap();
         for (slot, path) in paths.iter().enumerate() {
-            let mut expected = Vec::new();
-            find_values(&record, path.steps(), &mut expected);
+            let mut expected = values_by_hand(&record, path);
             expected.sort();
             expected.dedup();
             let found: Vec<Value> =

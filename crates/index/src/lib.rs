@@ -35,6 +35,7 @@ pub mod query;
 mod scan;
 pub mod secondary_index;
 pub mod source;
+pub mod space;
 pub mod spec;
 pub mod standalone;
 mod store_source;
@@ -68,6 +69,7 @@ pub use secondary_index::{
     StaleEntry, slots_of,
 };
 pub use source::{EntryCursor, ForwardCursor, ReadSource, TreeSource};
+pub use space::{Point, Rect};
 pub use spec::{EntryOrder, IndexKind, IndexSpec, Maintenance, Repair, Split, ValidationStrategy};
 pub use standalone::composite::CompositeIndex;
 pub use standalone::lazy::LazyIndex;

@@ -14,13 +14,14 @@ use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::json::JsonExtractor;
 use crate::lookup::{Lookup, LookupOptions};
-use crate::path::Step;
+use crate::path::{AttributePath, Shape, Step};
 use crate::predicate::Condition;
 use crate::query::{Order, Query};
 use crate::secondary_index::{
     IndexWrites, IndexedRecord, SecondaryIndex, StagedBatch, StagedChange, slots_of,
 };
 use crate::source::{EntryCursor, ForwardCursor, ReadSource, TreeSource};
+use crate::space::{Point, Rect};
 use crate::standalone::composite::CompositeIndex;
 
 /// The tree of the records in [`Collection`].
@@ -413,11 +414,14 @@ pub(crate) fn by_hand(view: &ModelView, query: &Query) -> Vec<Answer> {
     for (key, sequence, record) in view.tree(TABLE).unwrap().visible(&[], None) {
         let json: serde_json::Value = serde_json::from_slice(&record).unwrap();
         let mut order_value = None;
+        let mut distance = None;
         let matches = query.predicates().iter().all(|predicate| {
-            let mut values = Vec::new();
-            find_values(&json, predicate.path().steps(), &mut values);
+            let mut values = values_by_hand(&json, predicate.path());
             values.retain(|value| satisfies(value, predicate.condition()));
-            if order_value.is_none() && !predicate.is_equal() {
+            if let Condition::Nearest(point) = predicate.condition() {
+                distance = values.iter().map(|value| distance_by_hand(value, point)).min_by(f64::total_cmp);
+            }
+            if order_value.is_none() && predicate.is_range() {
                 order_value = match query.answer_order() {
                     Order::ValueDescending => values.iter().max().cloned(),
                     _ => values.iter().min().cloned(),
@@ -426,13 +430,15 @@ pub(crate) fn by_hand(view: &ModelView, query: &Query) -> Vec<Answer> {
             !values.is_empty()
         });
         if matches {
+            let order_value =
+                if query.answer_order() == Order::Nearest { distance.map(Value::Float) } else { order_value };
             found.push((order_value, sequence, key, record));
         }
     }
     found.sort_by(|left, right| match query.answer_order() {
         Order::Newest => right.1.cmp(&left.1),
         Order::Oldest => left.1.cmp(&right.1),
-        Order::Value => left.0.cmp(&right.0).then(right.1.cmp(&left.1)),
+        Order::Value | Order::Nearest => left.0.cmp(&right.0).then(right.1.cmp(&left.1)),
         Order::ValueDescending => right.0.cmp(&left.0).then(right.1.cmp(&left.1)),
     });
     if let Some(limit) = query.answer_limit_per_value() {
@@ -466,6 +472,15 @@ fn satisfies(value: &Value, condition: &Condition) -> bool {
     let scalar = |value: &Value| !matches!(value, Value::Null | Value::Bool(_));
     match condition {
         Condition::Equal(wanted) => value == wanted,
+        Condition::Nearest(_) => matches!(value, Value::Rect(_)),
+        Condition::Within(window) => {
+            let Value::Rect(rect) = value else { return false };
+            let apart = rect.max_x() < window.min_x()
+                || window.max_x() < rect.min_x()
+                || rect.max_y() < window.min_y()
+                || window.max_y() < rect.min_y();
+            !apart
+        }
         Condition::Range(low, high) => {
             let end = |bound: &Bound<Value>, below: fn(&Value, &Value) -> bool| match bound {
                 Bound::Unbounded => true,
@@ -475,6 +490,71 @@ fn satisfies(value: &Value, condition: &Condition) -> bool {
                 Bound::Excluded(end) => scalar(value) && class(end) == class(value) && below(end, value),
             };
             end(low, |end, value| end < value) && end(high, |end, value| end > value)
+        }
+    }
+}
+
+/// The square of the distance, to the corner or edge that is nearest.
+fn distance_by_hand(value: &Value, point: &Point) -> f64 {
+    let Value::Rect(rect) = value else { return f64::NAN };
+    let away = |low: f64, at: f64, high: f64| match at {
+        at if at < low => low - at,
+        at if at > high => at - high,
+        _ => 0.0,
+    };
+    let x = away(rect.min_x(), point.x(), rect.max_x());
+    let y = away(rect.min_y(), point.y(), rect.max_y());
+    x * x + y * y
+}
+
+/// The values at a path of any shape.
+pub(crate) fn values_by_hand(json: &serde_json::Value, path: &AttributePath) -> Vec<Value> {
+    let mut values = Vec::new();
+    match path.shape() {
+        Shape::Scalar => find_values(json, path.steps(), &mut values),
+        Shape::Rect => {
+            let mut places = Vec::new();
+            find_places(json, path.steps(), &mut places);
+            for place in places {
+                let elements = place.as_array().into_iter().flatten();
+                values.extend([place].into_iter().chain(elements).filter_map(rect_by_hand));
+            }
+        }
+        Shape::Point(second) => {
+            let coordinate = |steps: &[Step]| {
+                let mut places = Vec::new();
+                find_places(json, steps, &mut places);
+                places.first().and_then(|place| place.as_f64())
+            };
+            if let (Some(x), Some(y)) = (coordinate(path.steps()), coordinate(second)) {
+                values.push(Value::Rect(Point::new(x, y).unwrap().into()));
+            }
+        }
+    }
+    values
+}
+
+fn rect_by_hand(json: &serde_json::Value) -> Option<Value> {
+    let corners: Option<Vec<f64>> = json.as_array()?.iter().map(serde_json::Value::as_f64).collect();
+    match corners?[..] {
+        [min_x, min_y, max_x, max_y] => Rect::new(min_x, min_y, max_x, max_y).ok().map(Value::Rect),
+        _ => None,
+    }
+}
+
+/// What lies at the end of `steps`.
+fn find_places<'j>(json: &'j serde_json::Value, steps: &[Step], out: &mut Vec<&'j serde_json::Value>) {
+    match steps {
+        [] => out.push(json),
+        [Step::Field(name), rest @ ..] => {
+            if let Some(value) = json.as_object().and_then(|object| object.get(name)) {
+                find_places(value, rest, out);
+            }
+        }
+        [Step::Elements, rest @ ..] => {
+            for element in json.as_array().into_iter().flatten() {
+                find_places(element, rest, out);
+            }
         }
     }
 }
@@ -503,8 +583,7 @@ pub(crate) fn find_values(json: &serde_json::Value, steps: &[Step], out: &mut Ve
 pub(crate) fn selected_by_hand(record: &str, query: &Query) -> Vec<Vec<Value>> {
     let json: serde_json::Value = serde_json::from_str(record).unwrap();
     let values = |path: &crate::path::AttributePath| {
-        let mut values = Vec::new();
-        find_values(&json, path.steps(), &mut values);
+        let mut values = values_by_hand(&json, path);
         values.sort();
         values.dedup();
         values

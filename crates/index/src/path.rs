@@ -1,7 +1,8 @@
 //! Attribute paths: where in a record a value lies.
 //!
 //! ```text
-//! path     field step*
+//! path     place | "rect(" place ")" | "point(" place "," place ")"
+//! place    field step*
 //! step     "." field | "[*]"
 //! field    one or more characters; a backslash takes the next character as it is
 //! ```
@@ -10,6 +11,9 @@
 //! array `tags`; `items[*].price` the field `price` of every element. A dot, a bracket or a backslash
 //! inside a field name is written behind a backslash: `a\.b`. [`AttributePath`] prints itself with
 //! every character escaped that index specifications and predicates give a meaning to.
+//!
+//! `rect(bbox)` and `point(lon,lat)` are attributes of [space](crate::space): their values are rectangles. A
+//! point is made of one number at each of two places, so neither goes through `[*]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,6 +48,18 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AttributePath {
     steps: Vec<Step>,
+    shape: Shape,
+}
+
+/// What is made of what lies at a path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Shape {
+    /// Its scalars as they are.
+    Scalar,
+    /// Rectangles, of arrays of four numbers.
+    Rect,
+    /// A point, whose first coordinate is there and whose second one lies at the end of these steps.
+    Point(Vec<Step>),
 }
 
 impl AttributePath {
@@ -54,7 +70,57 @@ impl AttributePath {
     /// assert_eq!(AttributePath::field("a.b").to_string(), r"a\.b");
     /// ```
     pub fn field(name: impl Into<String>) -> Self {
-        Self { steps: vec![Step::Field(name.into())] }
+        Self { steps: vec![Step::Field(name.into())], shape: Shape::Scalar }
+    }
+
+    /// The rectangles at `path`: of an array of four numbers, or of each such array in an array.
+    ///
+    /// # Errors
+    /// `InvalidInput` where `path` is of space itself.
+    ///
+    /// ```
+    /// use bolide_index::AttributePath;
+    /// assert_eq!(AttributePath::rect("bbox".parse()?)?, "rect(bbox)".parse()?);
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    pub fn rect(path: Self) -> Result<Self> {
+        Ok(Self { steps: path.into_place()?, shape: Shape::Rect })
+    }
+
+    /// The point whose coordinates are the numbers at `x` and `y`; for places on earth longitude and latitude.
+    ///
+    /// # Errors
+    /// `InvalidInput` where a path goes through `[*]`, or is of space itself.
+    ///
+    /// ```
+    /// use bolide_index::AttributePath;
+    /// let point = AttributePath::point("lon".parse()?, "lat".parse()?)?;
+    /// assert_eq!(point.to_string(), "point(lon,lat)");
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    pub fn point(x: Self, y: Self) -> Result<Self> {
+        if x.is_repeated() || y.is_repeated() {
+            return Err(Error::invalid_input(
+                "a point is made of one number at each of two paths: neither goes through `[*]`",
+            ));
+        }
+        Ok(Self { steps: x.into_place()?, shape: Shape::Point(y.into_place()?) })
+    }
+
+    fn into_place(self) -> Result<Vec<Step>> {
+        match self.shape {
+            Shape::Scalar => Ok(self.steps),
+            _ => Err(Error::invalid_input(format!("`{self}` is a shape already: name the path of numbers"))),
+        }
+    }
+
+    /// True if its values are points or rectangles.
+    pub fn is_spatial(&self) -> bool {
+        self.shape != Shape::Scalar
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
     }
 
     /// True if it goes through `[*]`, so that a record may have several values at it.
@@ -79,6 +145,16 @@ impl FromStr for AttributePath {
             ));
         }
         let refuse = |why: &str| Error::invalid_input(format!("attribute path `{text}`: {why}"));
+        let opened = |name: &str| text.strip_prefix(name).map(|rest| rest.strip_suffix(')'));
+        let unclosed = "its bracket is not closed; write `\\(` for the character";
+        if let Some(inner) = opened("rect(") {
+            return Self::rect(inner.ok_or_else(|| refuse(unclosed))?.parse()?);
+        }
+        if let Some(inner) = opened("point(") {
+            let two = split_once_unescaped(inner.ok_or_else(|| refuse(unclosed))?, ',');
+            let (x, y) = two.ok_or_else(|| refuse("a point has two paths: write point(X,Y)"))?;
+            return Self::point(x.parse()?, y.parse()?);
+        }
         let mut steps = Vec::with_capacity(1);
         let mut rest = text;
         loop {
@@ -99,7 +175,7 @@ impl FromStr for AttributePath {
         if steps.len() > MAX_JSON_DEPTH {
             return Err(refuse("it is deeper than a record may be"));
         }
-        Ok(Self { steps })
+        Ok(Self { steps, shape: Shape::Scalar })
     }
 }
 
@@ -138,24 +214,42 @@ fn take_field(text: &str) -> std::result::Result<(String, &str), &'static str> {
 
 impl fmt::Display for AttributePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, step) in self.steps.iter().enumerate() {
-            match step {
-                Step::Elements => f.write_str("[*]")?,
-                Step::Field(name) => {
-                    if position > 0 {
-                        f.write_str(".")?;
+        match &self.shape {
+            Shape::Scalar => write_steps(&self.steps, f),
+            Shape::Rect => {
+                f.write_str("rect(")?;
+                write_steps(&self.steps, f)?;
+                f.write_str(")")
+            }
+            Shape::Point(second) => {
+                f.write_str("point(")?;
+                write_steps(&self.steps, f)?;
+                f.write_str(",")?;
+                write_steps(second, f)?;
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+fn write_steps(steps: &[Step], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (position, step) in steps.iter().enumerate() {
+        match step {
+            Step::Elements => f.write_str("[*]")?,
+            Step::Field(name) => {
+                if position > 0 {
+                    f.write_str(".")?;
+                }
+                for character in name.chars() {
+                    if SYNTAX.contains(&character) {
+                        f.write_str("\\")?;
                     }
-                    for character in name.chars() {
-                        if SYNTAX.contains(&character) {
-                            f.write_str("\\")?;
-                        }
-                        write!(f, "{character}")?;
-                    }
+                    write!(f, "{character}")?;
                 }
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Splits `text` at the first `separator` that is not behind a backslash.
@@ -222,6 +316,23 @@ mod tests {
     }
 
     #[test]
+    fn paths_of_space_are_read_with_their_places() {
+        let point: AttributePath = "point(position.lon,lat)".parse().unwrap();
+        assert_eq!(point.steps(), [field("position"), field("lon")]);
+        assert_eq!(point.shape(), &Shape::Point(vec![field("lat")]));
+        assert!(point.is_spatial() && !"point".parse::<AttributePath>().unwrap().is_spatial());
+        let rects: AttributePath = r"rect(areas[*].b\)x)".parse().unwrap();
+        assert_eq!(rects.steps(), [field("areas"), Step::Elements, field("b)x")]);
+        for text in ["rect(", "rect(a", "rect()", "point(a)", "point(a,)", "point(a,b,c", "point(a[*],b)"] {
+            assert_eq!(text.parse::<AttributePath>().unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
+        }
+        for text in ["rect(rect(a))", "rect(point(a,b))", "point(rect(a),b)", "point(a,rect(b))"] {
+            assert!(text.parse::<AttributePath>().unwrap_err().message().contains("already"), "{text}");
+        }
+        assert_eq!(r"rect\(a\)".parse::<AttributePath>().unwrap(), AttributePath::field("rect(a)"));
+    }
+
+    #[test]
     fn length_and_depth_are_limited_at_their_edges() {
         for over in [0, 1] {
             let text = "x".repeat(MAX_PATH_BYTES + over);
@@ -249,8 +360,13 @@ mod tests {
                     steps.push(Step::Elements);
                 }
             }
-            let path = AttributePath { steps };
-            prop_assert_eq!(path.to_string().parse::<AttributePath>().unwrap(), path);
+            let path = AttributePath { steps, shape: Shape::Scalar };
+            prop_assert_eq!(path.to_string().parse::<AttributePath>().unwrap(), path.clone());
+            let rect = AttributePath::rect(path.clone()).unwrap();
+            prop_assert_eq!(rect.to_string().parse::<AttributePath>().unwrap(), rect);
+            if let Ok(point) = AttributePath::point(AttributePath::field("a,b"), path) {
+                prop_assert_eq!(point.to_string().parse::<AttributePath>().unwrap(), point);
+            }
         }
 
         #[test]

@@ -3,6 +3,8 @@
 //! ```text
 //! equality  path "=" value
 //! range     path "=" [value] ".." [value]      both ends included, one may be left out
+//! within    name "=" rectangle                 min_x,min_y,max_x,max_y
+//! nearest   name "=" point                     x,y
 //! ```
 //!
 //! A value is JSON where it parses as JSON, else a string. In a range, `..` inside a quoted string does
@@ -12,6 +14,10 @@
 //! only, numbers or strings; its two ends have one type. An attribute with several values satisfies a
 //! condition if one of them does; two conditions on it may be satisfied by two different values. An
 //! absent attribute satisfies none.
+//!
+//! On an attribute of [space](crate::space), `rect(path)` or `point(x,y)`, only the last two can be asked: *within* holds
+//! for a rectangle that shares a point with the given one, edges included; *nearest* for each, and the
+//! answers come by its distance.
 
 use std::fmt;
 use std::ops::{Bound, Range, RangeFrom, RangeInclusive, RangeTo, RangeToInclusive};
@@ -20,7 +26,8 @@ use bolide_base::checksum::hash_key;
 use bolide_base::{Error, Result};
 
 use crate::attribute::{self, Value, ValueClass};
-use crate::path::{self, AttributePath, Step};
+use crate::path::{self, AttributePath, Shape, Step};
+use crate::space::{Point, Rect};
 
 /// Room for an encoded number, and for a short string.
 const ENCODED_BYTES: usize = 24;
@@ -32,6 +39,10 @@ pub enum Condition {
     Equal(Value),
     /// It has a value between these ends, of their type.
     Range(Bound<Value>, Bound<Value>),
+    /// It has a point or rectangle that shares a point with this one; touching edges count.
+    Within(Rect),
+    /// It has a point or rectangle. The answers come in the order of its distance from here.
+    Nearest(Point),
 }
 
 /// A condition on the attribute at a path.
@@ -56,13 +67,28 @@ pub struct Predicate {
 pub(crate) struct EncodedRange {
     pub(crate) low: Vec<u8>,
     pub(crate) end: Vec<u8>,
+    /// Of those between, the rectangles that intersect this one.
+    pub(crate) window: Option<Rect>,
 }
 
 impl EncodedRange {
     #[inline]
     pub(crate) fn contains(&self, encoded: &[u8]) -> bool {
-        encoded >= self.low.as_slice() && encoded < self.end.as_slice()
+        encoded >= self.low.as_slice()
+            && encoded < self.end.as_slice()
+            && self.window.as_ref().is_none_or(|window| intersects(window, encoded))
     }
+
+    /// All rectangles, or those that intersect `window`.
+    fn of_space(window: Option<Rect>) -> Self {
+        let (first, behind) = ValueClass::Rect.bounds();
+        Self { low: vec![first], end: vec![behind], window }
+    }
+}
+
+#[inline(never)]
+fn intersects(window: &Rect, encoded: &[u8]) -> bool {
+    attribute::decode_rect(encoded).is_some_and(|rect| rect.intersects(window))
 }
 
 /// What [`Predicate::range`] takes: Rust's ranges with at least one end, over anything that is a
@@ -109,11 +135,25 @@ impl Predicate {
         // The end of an equality follows from its value.
         let end = if self.is_equal() { 0 } else { hash_key(&self.range.end) };
         let ends = [hash_key(&self.range.low), end, u64::from(self.is_equal())];
-        let steps = self.path.steps().iter().map(|step| match step {
-            Step::Field(name) => hash_key(name.as_bytes()),
-            Step::Elements => 1,
-        });
-        ends.into_iter().chain(steps).fold(0, combine)
+        let hash = |steps: &[Step], hash: u64| {
+            let steps = steps.iter().map(|step| match step {
+                Step::Field(name) => hash_key(name.as_bytes()),
+                Step::Elements => 1,
+            });
+            steps.fold(hash, combine)
+        };
+        let plain = hash(self.path.steps(), ends.into_iter().fold(0, combine));
+        let shaped = match self.path.shape() {
+            Shape::Scalar => return plain,
+            Shape::Rect => combine(plain, 2),
+            Shape::Point(second) => hash(second, combine(plain, 3)),
+        };
+        let numbers = match &self.condition {
+            Condition::Within(rect) => rect.corners().to_vec(),
+            Condition::Nearest(point) => vec![point.x(), point.y()],
+            Condition::Equal(_) | Condition::Range(..) => Vec::new(),
+        };
+        numbers.into_iter().map(f64::to_bits).fold(shaped, combine)
     }
 
     /// The attribute at `path` equals `value`.
@@ -141,7 +181,41 @@ impl Predicate {
         Self::new(path, Condition::Range(low, high))
     }
 
+    /// The attribute at `path` has a point or rectangle that intersects `window`: touching edges count.
+    ///
+    /// # Errors
+    /// `InvalidInput` where the path is not of [space](crate::space).
+    ///
+    /// ```
+    /// use bolide_index::{Predicate, Rect};
+    /// let window = Rect::new(-0.1, 51.5, 0.1, 51.6)?;
+    /// assert!(Predicate::within("rect(bbox)".parse()?, window).is_ok());
+    /// assert!(Predicate::within("bbox".parse()?, window).is_err());
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    pub fn within(path: AttributePath, window: Rect) -> Result<Self> {
+        Self::new(path, Condition::Within(window))
+    }
+
+    /// The attribute at `path` has a point or rectangle; the query's order can go by its distance from `point`.
+    ///
+    /// # Errors
+    /// As [`within`](Self::within).
+    pub fn nearest(path: AttributePath, point: Point) -> Result<Self> {
+        Self::new(path, Condition::Nearest(point))
+    }
+
     fn new(path: AttributePath, condition: Condition) -> Result<Self> {
+        let of_space = matches!(condition, Condition::Within(_) | Condition::Nearest(_));
+        if of_space != path.is_spatial() {
+            return Err(Error::invalid_input(if of_space {
+                format!("`{path}` has no place in space: write rect({path}), or point(X,Y) with two paths")
+            } else {
+                format!(
+                    "`{path}` is of space, where values have no order: ask for what lies within a rectangle"
+                )
+            }));
+        }
         let range = encode_condition(&condition)?;
         Ok(Self { path, condition, range })
     }
@@ -172,6 +246,35 @@ impl Predicate {
         Self::new(path, condition).map_err(with_context)
     }
 
+    /// Reads `NAME=MIN_X,MIN_Y,MAX_X,MAX_Y`. NAME is `rect(PATH)` or `point(X,Y)`, or what `named` knows.
+    ///
+    /// # Errors
+    /// `InvalidInput` for text of another form, a name that neither is, and what is no [rectangle](Rect::new).
+    ///
+    /// ```
+    /// use bolide_index::Predicate;
+    /// let within = Predicate::parse_within("rect(bbox)=0,0,1,2.5", |_| None)?;
+    /// assert_eq!(within.to_string(), "rect(bbox)=0,0,1,2.5");
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    pub fn parse_within(text: &str, named: impl Fn(&str) -> Option<AttributePath>) -> Result<Self> {
+        let (name, window) = split_name(text, "NAME=MIN_X,MIN_Y,MAX_X,MAX_Y")?;
+        let with_context = |error: Error| error.context(format_args!("predicate `{text}`"));
+        let path = resolve(name, named).map_err(with_context)?;
+        Self::within(path, window.parse().map_err(with_context)?).map_err(with_context)
+    }
+
+    /// Reads `NAME=X,Y`; see [`parse_within`](Self::parse_within).
+    ///
+    /// # Errors
+    /// As [`parse_within`](Self::parse_within).
+    pub fn parse_nearest(text: &str, named: impl Fn(&str) -> Option<AttributePath>) -> Result<Self> {
+        let (name, point) = split_name(text, "NAME=X,Y")?;
+        let with_context = |error: Error| error.context(format_args!("predicate `{text}`"));
+        let path = resolve(name, named).map_err(with_context)?;
+        Self::nearest(path, point.parse().map_err(with_context)?).map_err(with_context)
+    }
+
     /// The attribute.
     pub fn path(&self) -> &AttributePath {
         &self.path
@@ -187,6 +290,11 @@ impl Predicate {
         matches!(self.condition, Condition::Equal(_))
     }
 
+    /// True for a range, by whose values answers can be ordered.
+    pub fn is_range(&self) -> bool {
+        matches!(self.condition, Condition::Range(..))
+    }
+
     /// The encoded values that satisfy it.
     pub(crate) fn encoded_range(&self) -> &EncodedRange {
         &self.range
@@ -199,9 +307,11 @@ fn encode_condition(condition: &Condition) -> Result<EncodedRange> {
             let low = encode(value)?;
             let mut end = low.clone();
             attribute::make_successor(&mut end);
-            Ok(EncodedRange { low, end })
+            Ok(EncodedRange { low, end, window: None })
         }
         Condition::Range(low, high) => encode_range(low, high),
+        Condition::Within(window) => Ok(EncodedRange::of_space(Some(*window))),
+        Condition::Nearest(_) => Ok(EncodedRange::of_space(None)),
     }
 }
 
@@ -243,6 +353,7 @@ fn encode_range(low: &Bound<Value>, high: &Bound<Value>) -> Result<EncodedRange>
             Bound::Excluded(value) => encode(value)?,
             Bound::Unbounded => vec![behind],
         },
+        window: None,
     })
 }
 
@@ -260,9 +371,21 @@ fn range_class(end: &Bound<Value>) -> Result<Option<ValueClass>> {
 }
 
 fn split_path<'t>(text: &'t str, form: &str) -> Result<(AttributePath, &'t str)> {
-    let (path, value) = path::split_once_unescaped(text, '=')
-        .ok_or_else(|| Error::invalid_input(format!("predicate `{text}` has no `=`: write {form}")))?;
+    let (path, value) = split_name(text, form)?;
     Ok((path.parse()?, value))
+}
+
+fn split_name<'t>(text: &'t str, form: &str) -> Result<(&'t str, &'t str)> {
+    path::split_once_unescaped(text, '=')
+        .ok_or_else(|| Error::invalid_input(format!("predicate `{text}` has no `=`: write {form}")))
+}
+
+/// The attribute of space that `name` is or names.
+fn resolve(name: &str, named: impl Fn(&str) -> Option<AttributePath>) -> Result<AttributePath> {
+    match name.parse::<AttributePath>() {
+        Ok(path) if path.is_spatial() => Ok(path),
+        parsed => named(name).map_or(parsed, Ok),
+    }
 }
 
 /// Reads a value: JSON where it parses as JSON, else a string.
@@ -332,6 +455,8 @@ impl fmt::Display for Predicate {
         write!(f, "{}=", self.path)?;
         match &self.condition {
             Condition::Equal(value) => write!(f, "{value}"),
+            Condition::Within(window) => write!(f, "{window}"),
+            Condition::Nearest(point) => write!(f, "{point}"),
             Condition::Range(low, high) => {
                 match low {
                     Bound::Included(value) => write!(f, "{value}..")?,

@@ -5,11 +5,12 @@ use std::cell::OnceCell;
 use bolide_base::checksum::hash_key;
 use bolide_base::{Error, Result};
 
-use crate::attribute::Value;
+use crate::attribute::{self, Value};
 use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
 use crate::cursor_token::CursorToken;
 use crate::path::AttributePath;
-use crate::predicate::{EncodedRange, Predicate, ValueRange, combine};
+use crate::predicate::{Condition, EncodedRange, Predicate, ValueRange, combine};
+use crate::space::{Point, Rect};
 
 /// Most predicates of one query.
 pub const MAX_PREDICATES: usize = 100;
@@ -30,7 +31,13 @@ pub enum Order {
     /// As `Value`, but descending: a record with several values in the range stands at the largest.
     /// Equal values still come newest first.
     ValueDescending,
+    /// By the distance of the attribute of [`Query::nearest`], the least first; equal distances newest first. A record
+    /// with several rectangles stands at the nearest.
+    Nearest,
 }
+
+/// Room for the value by which a record stands in an order, where it is not one of its attributes.
+pub(crate) type DistanceBytes = [u8; 8];
 
 impl Order {
     /// The name on the command line.
@@ -40,10 +47,11 @@ impl Order {
             Self::Oldest => "oldest",
             Self::Value => "value",
             Self::ValueDescending => "value-desc",
+            Self::Nearest => "nearest",
         }
     }
 
-    /// The order with this name.
+    /// The order with this name; `nearest` is not among them, since it is asked for [from a point](Query::nearest).
     ///
     /// # Errors
     /// `InvalidInput` for another name.
@@ -114,6 +122,39 @@ impl Query {
     #[must_use]
     pub fn range(self, path: &str, range: impl ValueRange) -> Self {
         self.and(path.parse().and_then(|path| Predicate::range(path, range)))
+    }
+
+    /// A point or rectangle of the attribute at `path`, `rect(PATH)` or `point(X,Y)`, intersects `window`: touching
+    /// edges count. See [`crate::space`] for what is stored of odd coordinates.
+    ///
+    /// ```
+    /// use bolide_index::{Query, Rect};
+    /// let query = Query::new().within("rect(bbox)", Rect::new(-0.1, 51.5, 0.1, 51.6)?);
+    /// assert!(query.check().is_ok());
+    /// assert!(Query::new().range("rect(bbox)", 1..).check().is_err());
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    #[must_use]
+    pub fn within(self, path: &str, window: Rect) -> Self {
+        self.and(path.parse().and_then(|path| Predicate::within(path, window)))
+    }
+
+    /// The records that have a point or rectangle at `path`, in the order of its distance from `point`: with a
+    /// [limit](Self::limit) of K the K nearest. The distance is that of the plane, to the nearest point of the
+    /// rectangle, 0 inside; distances whose squares are one `f64` are equal. Sets the
+    /// [order](Self::order) to [`Order::Nearest`].
+    ///
+    /// ```
+    /// use bolide_index::{Order, Point, Query};
+    /// let query = Query::new().nearest("point(lon,lat)", Point::new(-97.7, 30.3)?).limit(10);
+    /// assert_eq!(query.answer_order(), Order::Nearest);
+    /// assert!(query.check().is_ok());
+    /// assert!(Query::new().eq("a", 1).order(Order::Nearest).check().is_err());
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    #[must_use]
+    pub fn nearest(self, path: &str, point: Point) -> Self {
+        self.and(path.parse().and_then(|path| Predicate::nearest(path, point))).order(Order::Nearest)
     }
 
     /// `predicate` holds.
@@ -281,6 +322,11 @@ impl Query {
         self.predicates.iter().map(Predicate::fingerprint).fold(combine(order, per_value), combine)
     }
 
+    fn nearest_predicates(&self) -> usize {
+        let of_point = |one: &&Predicate| matches!(one.condition(), Condition::Nearest(_));
+        self.predicates.iter().filter(of_point).count()
+    }
+
     /// The name of the index to use.
     pub fn forced_index(&self) -> Option<&str> {
         self.index.as_deref()
@@ -293,8 +339,16 @@ impl Query {
     pub fn check(&self) -> Result<()> {
         match &self.problem {
             Some(problem) => Err(problem.clone()),
-            None if self.limit_per_value.is_some() && self.predicates.iter().all(Predicate::is_equal) => {
+            None if self.limit_per_value.is_some() && !self.predicates.iter().any(Predicate::is_range) => {
                 Err(Error::invalid_input("a limit per value needs a range: it counts the values in it"))
+            }
+            None if self.order == Order::Nearest && self.limit_per_value.is_some() => {
+                Err(Error::invalid_input(
+                    "a limit per value counts values; answers by distance have none to count",
+                ))
+            }
+            None if self.order == Order::Nearest && self.nearest_predicates() != 1 => {
+                Err(Error::invalid_input("the order by distance needs one point to measure from"))
             }
             None => match &self.after {
                 Some(token) if token.query != self.fingerprint() => Err(Error::invalid_input(
@@ -332,6 +386,8 @@ pub(crate) struct CompiledPredicate<'q> {
     /// The slot of the path in the query's plan.
     pub(crate) slot: Slot,
     pub(crate) is_equal: bool,
+    /// Where distances are measured from.
+    pub(crate) nearest: Option<Point>,
     pub(crate) range: &'q EncodedRange,
 }
 
@@ -350,7 +406,11 @@ impl<'q> CompiledQuery<'q> {
             let slot = predicates.iter().find(|known| known.path == path).map_or(slots, |known| known.slot);
             slots = slots.max(slot + 1);
             let (is_equal, range) = (predicate.is_equal(), predicate.encoded_range());
-            predicates.push(CompiledPredicate { path, slot, is_equal, range });
+            let nearest = match predicate.condition() {
+                Condition::Nearest(point) => Some(*point),
+                _ => None,
+            };
+            predicates.push(CompiledPredicate { path, slot, is_equal, nearest, range });
         }
         let mut paths: Vec<&AttributePath> = Vec::new();
         for path in predicates.iter().map(|predicate| predicate.path).chain(&query.select) {
@@ -360,13 +420,11 @@ impl<'q> CompiledQuery<'q> {
         }
         let slot = |path: &AttributePath| paths.iter().position(|known| *known == path).unwrap_or_default();
         let select = query.select.iter().map(slot).collect();
+        let first_range = || query.predicates.iter().position(Predicate::is_range);
         let order_predicate = match query.order {
-            Order::Value | Order::ValueDescending => {
-                predicates.iter().position(|predicate| !predicate.is_equal)
-            }
-            Order::Newest | Order::Oldest => {
-                query.limit_per_value.and_then(|_| predicates.iter().position(|one| !one.is_equal))
-            }
+            Order::Value | Order::ValueDescending => first_range(),
+            Order::Newest | Order::Oldest => query.limit_per_value.and_then(|_| first_range()),
+            Order::Nearest => predicates.iter().position(|one| one.nearest.is_some()),
         };
         // Where all values are equal, only recency is left to order by.
         let order = match (query.order, order_predicate) {
@@ -407,7 +465,7 @@ impl<'q> CompiledQuery<'q> {
 
     /// True if answers stand in the order of their values.
     pub(crate) fn by_value(&self) -> bool {
-        matches!(self.order, Order::Value | Order::ValueDescending)
+        matches!(self.order, Order::Value | Order::ValueDescending | Order::Nearest)
     }
 
     /// The value of a candidate decides what becomes of it, beyond its place in the order.
@@ -434,11 +492,22 @@ impl<'q> CompiledQuery<'q> {
     }
 
     /// The value by which a record stands in a value order or is counted for a limit per value; empty where
-    /// neither is asked for.
-    pub(crate) fn order_value<'v>(&self, values: &'v AttributeValues) -> &'v [u8] {
+    /// neither is asked for. A distance is written to `distance`.
+    pub(crate) fn order_value<'v>(
+        &self,
+        values: &'v AttributeValues,
+        distance: &'v mut DistanceBytes,
+    ) -> &'v [u8] {
         let Some(predicate) = self.order_predicate.and_then(|at| self.predicates.get(at)) else {
             return &[];
         };
+        if let Some(point) = &predicate.nearest {
+            let rects = values.values(predicate.slot).filter_map(attribute::decode_rect);
+            let least = rects.map(|rect| rect.distance_squared(point)).fold(f64::INFINITY, f64::min);
+            // The bits of what is not negative sort like it.
+            *distance = least.to_bits().to_be_bytes();
+            return distance;
+        }
         // Values come in ascending order.
         let mut within = values.values(predicate.slot).filter(|value| predicate.range.contains(value));
         let value = if self.order == Order::ValueDescending { within.last() } else { within.next() };
@@ -485,10 +554,10 @@ mod tests {
             values.push(1, &Value::Int(value)).unwrap();
         }
         values.finish();
-        assert_eq!(Value::decode(compiled.order_value(&values)).unwrap().0, Value::Int(5));
+        assert_eq!(Value::decode(compiled.order_value(&values, &mut [0; 8])).unwrap().0, Value::Int(5));
         let query = Query::new().eq("a", 1).order(Order::Value);
         let equal = CompiledQuery::new(&query).unwrap();
         assert_eq!(equal.order, Order::Newest);
-        assert!(equal.order_value(&values).is_empty());
+        assert!(equal.order_value(&values, &mut [0; 8]).is_empty());
     }
 }

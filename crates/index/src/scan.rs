@@ -7,7 +7,7 @@ use bolide_base::{Result, SequenceNumber};
 use crate::attribute_plan::AttributeValues;
 use crate::candidate::{Candidate, CandidateCursor, Origin};
 use crate::extractor::AttributeExtractor;
-use crate::query::{CompiledQuery, Order};
+use crate::query::{CompiledQuery, DistanceBytes, Order};
 use crate::source::EntryCursor;
 
 /// Proposes the records that satisfy all predicates; they need no validation and no further check.
@@ -17,6 +17,7 @@ pub(crate) struct ScanCursor<'q, C> {
     /// `None` where there are no predicates to check.
     extractor: Option<&'q dyn AttributeExtractor>,
     values: AttributeValues,
+    distance: DistanceBytes,
     started: bool,
     /// Records that did not match.
     mismatched: &'q Cell<u64>,
@@ -29,7 +30,8 @@ impl<'q, C: EntryCursor> ScanCursor<'q, C> {
         extractor: Option<&'q dyn AttributeExtractor>,
         mismatched: &'q Cell<u64>,
     ) -> Self {
-        Self { records, query, extractor, values: AttributeValues::new(), started: false, mismatched }
+        let (values, distance) = Default::default();
+        Self { records, query, extractor, values, distance, started: false, mismatched }
     }
 
     fn matches(&mut self) -> Result<bool> {
@@ -60,7 +62,7 @@ impl<C: EntryCursor> CandidateCursor for ScanCursor<'_, C> {
         Ok(Some(Candidate {
             primary_key: self.records.key(),
             sequence: self.records.sequence(),
-            order_value: self.query.order_value(&self.values),
+            order_value: self.query.order_value(&self.values, &mut self.distance),
             repeated: false,
             included: &[],
             origin: Origin::default(),

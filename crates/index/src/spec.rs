@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! spec        [name "="] attributes [":" kind [":" option ("," option)*]]
-//! attributes  path ("+" path)*
+//! attributes  path ("+" path)* | "rect(" path ")" | "point(" path "," path ")"
 //! option      name "=" value
 //! ```
 //!
@@ -201,6 +201,13 @@ impl IndexSpec {
                     "the attribute `{attribute}` stands twice in one index"
                 )));
             }
+            if attribute.is_spatial() {
+                return Err(Error::invalid_input(format!(
+                    "an index of kind {} keeps values in one order, and `{attribute}` has none: such an attribute \
+                     stands alone in an index of kind next",
+                    self.kind.name()
+                )));
+            }
         }
         Ok(())
     }
@@ -235,13 +242,14 @@ fn parse(text: &str) -> Result<IndexSpec> {
         Some((name, attributes)) => (Some(unescape(name)), attributes),
         None => (None, head),
     };
-    if attributes.starts_with("point(") || attributes.starts_with("rect(") {
-        return Err(not_available("an index of points or rectangles"));
-    }
     let paths: Result<Vec<AttributePath>> = path::split_unescaped(attributes, '+').map(str::parse).collect();
     let attributes = paths?;
     let name = name.unwrap_or_else(|| attributes_text(&attributes));
-    let kind = parts.next().map_or(Ok(IndexKind::default()), IndexKind::parse)?;
+    let kind = match parts.next() {
+        Some(kind) => IndexKind::parse(kind)?,
+        None if attributes.iter().any(AttributePath::is_spatial) => IndexKind::parse("next")?,
+        None => IndexKind::default(),
+    };
     let mut spec = IndexSpec { name, attributes, kind, settings: Settings::default() };
     if let Some(options) = parts.next() {
         let options: Vec<&str> = path::split_unescaped(options, ',').collect();
@@ -384,6 +392,12 @@ mod tests {
             "a:composite:include=a",
             "a:composite:include=b|b",
             "a:composite:include=tags[*]",
+            "a:composite:include=rect(b)",
+            "rect(a):composite",
+            "point(a,b):ps-tree",
+            "rect(a)+b:embedded",
+            "rect(a[*):lazy",
+            "point(a)",
             "a:composite:include=",
             "a:composite:validation=maybe",
             "a:composite:maintenance=synchronous,validation=get-lite",

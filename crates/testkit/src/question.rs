@@ -8,7 +8,7 @@ use bolide_storage::SimRng;
 use serde_json::{Value, json};
 
 use crate::rows::{Row, Rows};
-use crate::value::{compare, same_type, values_at};
+use crate::value::{compare, rects_at, same_type, values_at};
 
 /// One condition; several are joined by AND.
 #[derive(Debug, Clone)]
@@ -17,6 +17,10 @@ pub enum Condition {
     Equals(String, Value),
     /// Some value at the path is of the ends' type and lies between them, both included.
     Within(String, Value, Value),
+    /// Some rectangle at the path shares a point with this one: least coordinates first, then largest ones.
+    Intersects(String, [f64; 4]),
+    /// There is a rectangle at the path. Answers can come by its distance from this point.
+    Near(String, [f64; 2]),
 }
 
 /// In which order answers come.
@@ -30,6 +34,8 @@ pub enum Arrangement {
     Value,
     /// By the largest value that the first range found, largest first; without a range as `Newest`.
     ValueDescending,
+    /// By the distance from the point of the one [`Condition::Near`], the nearest first.
+    Nearest,
 }
 
 /// Conditions, an order, and how many answers are wanted.
@@ -73,6 +79,7 @@ impl Condition {
     pub fn path(&self) -> &str {
         match self {
             Self::Equals(path, _) | Self::Within(path, ..) => path,
+            Self::Intersects(path, _) | Self::Near(path, _) => path,
         }
     }
 
@@ -90,7 +97,37 @@ impl Condition {
                     && compare(value, low) != Ordering::Less
                     && compare(value, high) != Ordering::Greater
             }
+            Self::Intersects(..) | Self::Near(..) => false,
         }
+    }
+
+    /// Whether the record meets a condition on places.
+    fn meets(&self, row: &Row) -> bool {
+        let rects = rects_at(&row.parsed, self.path());
+        match self {
+            Self::Equals(..) | Self::Within(..) => false,
+            Self::Near(..) => !rects.is_empty(),
+            Self::Intersects(_, [low_x, low_y, high_x, high_y]) => rects.iter().any(|[a, b, c, d]| {
+                let apart = c < low_x || high_x < a || d < low_y || high_y < b;
+                !apart
+            }),
+        }
+    }
+
+    /// Whether it is about places.
+    pub fn is_spatial(&self) -> bool {
+        matches!(self, Self::Intersects(..) | Self::Near(..))
+    }
+
+    /// The square of the distance of the record's nearest rectangle.
+    fn distance(&self, row: &Row) -> Option<f64> {
+        let Self::Near(path, [x, y]) = self else { return None };
+        let along = |low: f64, at: f64, high: f64| if at < low { low - at } else { (at - high).max(0.0) };
+        let squares = rects_at(&row.parsed, path).into_iter().map(|[a, b, c, d]| {
+            let (over, up) = (along(a, *x, c), along(b, *y, d));
+            over * over + up * up
+        });
+        squares.min_by(f64::total_cmp)
     }
 
     /// The values of the record that meet the condition.
@@ -132,6 +169,12 @@ impl Question {
         };
         let has_range = conditions.iter().any(Condition::is_range);
         let limit_per_value = (has_range && rng.one_in(3)).then(|| rng.below(4) as usize);
+        let (mut arrangement, mut limit_per_value) = (arrangement, limit_per_value);
+        if rng.one_in(12) {
+            let point = [(); 2].map(|()| crate::record::coordinate(rng));
+            conditions.push(Condition::Near(crate::record::spatial_path(rng).to_owned(), point));
+            (arrangement, limit_per_value) = (Arrangement::Nearest, None);
+        }
         let shown = match rng.below(7) {
             0..=1 => Shown::Keys,
             2 => Shown::Count,
@@ -159,6 +202,10 @@ impl Question {
             Arrangement::Value => compare_some(left.least, right.least).then(newest_first(left, right)),
             Arrangement::ValueDescending => {
                 compare_some(right.most, left.most).then(newest_first(left, right))
+            }
+            Arrangement::Nearest => {
+                let by_distance = left.distance.partial_cmp(&right.distance);
+                by_distance.unwrap_or(Ordering::Equal).then(newest_first(left, right))
             }
         });
         if let Some(limit) = self.limit_per_value {
@@ -189,9 +236,16 @@ impl Question {
 
     /// The row, if it meets all conditions.
     fn hit<'a>(&self, key: &'a [u8], row: &'a Arc<Row>) -> Option<Hit<'a>> {
-        let mut hit = Hit { key, row, least: None, most: None };
+        let mut hit = Hit { key, row, least: None, most: None, distance: None };
         let mut ranges = 0;
         for condition in &self.conditions {
+            if condition.is_spatial() {
+                if !condition.meets(row) {
+                    return None;
+                }
+                hit.distance = hit.distance.or(condition.distance(row));
+                continue;
+            }
             let values = condition.hits(row);
             if values.is_empty() {
                 return None;
@@ -212,6 +266,8 @@ struct Hit<'a> {
     row: &'a Arc<Row>,
     least: Option<&'a Value>,
     most: Option<&'a Value>,
+    /// The square of the distance that the order goes by.
+    distance: Option<f64>,
 }
 
 fn compare_some(left: Option<&Value>, right: Option<&Value>) -> Ordering {
@@ -222,6 +278,12 @@ fn compare_some(left: Option<&Value>, right: Option<&Value>) -> Ordering {
 }
 
 fn random_condition(rng: &mut SimRng) -> Condition {
+    if rng.one_in(6) {
+        let corner = [(); 2].map(|()| crate::record::coordinate(rng));
+        let size = [(); 2].map(|()| f64::from(rng.below(5) as u32) / 2.0);
+        let window = [corner[0], corner[1], corner[0] + size[0], corner[1] + size[1]];
+        return Condition::Intersects(crate::record::spatial_path(rng).to_owned(), window);
+    }
     let path = *rng.pick(&["a", "n.x", "tags[*]", "s"]).unwrap_or(&"a");
     let scalar = |rng: &mut SimRng| match path {
         "n.x" => json!(rng.below(26) as i64 - 5),
@@ -253,6 +315,8 @@ impl fmt::Display for Condition {
         match self {
             Self::Equals(path, value) => write!(f, "{path} = {value}"),
             Self::Within(path, low, high) => write!(f, "{path} in {low}..{high}"),
+            Self::Intersects(path, window) => write!(f, "{path} meets {window:?}"),
+            Self::Near(path, point) => write!(f, "{path} near {point:?}"),
         }
     }
 }

@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 /// | `n.x` | integers from -5 to 20; now and then the way there is blocked |
 /// | `tags[*]` | up to four strings or small numbers, repeated ones too |
 /// | `s` | one of ten strings; now and then missing |
+/// | `p.x`, `p.y` | coordinates from -2 to 6 in halves; now and then one is missing or of another type |
+/// | `areas` | a rectangle, or an array of up to three, that touch and repeat; now and then inverted or malformed |
 /// | `pad` | text that makes records of very different lengths |
 pub fn record(rng: &mut SimRng) -> Vec<u8> {
     let mut fields = Map::new();
@@ -39,6 +41,20 @@ pub fn record(rng: &mut SimRng) -> Vec<u8> {
         fields.insert("s".to_owned(), json!(format!("w{}", rng.below(10))));
     }
     fields.insert("pad".to_owned(), json!(padding(rng)));
+    match rng.below(10) {
+        0 => {}
+        1 => drop(fields.insert("p".to_owned(), json!({"x": coordinate(rng), "y": "north"}))),
+        _ => drop(fields.insert("p".to_owned(), json!({"x": coordinate(rng), "y": coordinate(rng)}))),
+    }
+    match rng.below(8) {
+        0 => {}
+        1 => drop(fields.insert("areas".to_owned(), json!([1, 2, 3]))),
+        2..=3 => {
+            let areas: Vec<_> = (0..rng.below(4)).map(|_| rectangle(rng)).collect();
+            fields.insert("areas".to_owned(), json!(areas));
+        }
+        _ => drop(fields.insert("areas".to_owned(), json!(rectangle(rng)))),
+    }
     Value::Object(fields).to_string().into_bytes()
 }
 
@@ -60,6 +76,25 @@ pub fn scalar(rng: &mut SimRng) -> Value {
         12 => json!(format!("w{}", rng.below(10))),
         _ => json!(rng.below(10) as i64 - 3),
     }
+}
+
+/// A random attribute of places.
+pub fn spatial_path(rng: &mut SimRng) -> &'static str {
+    rng.pick(&["point(p.x,p.y)", "rect(areas)"]).copied().unwrap_or("rect(areas)")
+}
+
+/// A random coordinate, out of few.
+pub fn coordinate(rng: &mut SimRng) -> f64 {
+    f64::from(rng.below(17) as u32) / 2.0 - 2.0
+}
+
+/// The corners of a random rectangle; now and then no rectangle.
+fn rectangle(rng: &mut SimRng) -> [f64; 4] {
+    let [x, y] = [coordinate(rng), coordinate(rng)];
+    if rng.one_in(12) {
+        return [x, y, x - 1.0, y];
+    }
+    [x, y, x + f64::from(rng.below(4) as u32) / 2.0, y + f64::from(rng.below(4) as u32) / 2.0]
 }
 
 /// A random element of `tags`.

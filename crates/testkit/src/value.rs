@@ -2,11 +2,23 @@
 
 use std::cmp::Ordering;
 
-use serde_json::{Number, Value};
+use serde_json::{Number, Value, json};
 
 /// The values at `path` of a record: every scalar that the path reaches, `name[*]` being each element of
 /// an array. An array at the end of a path stands for its elements.
 pub fn values_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
+    let found = places_at(record, path);
+    let elements = |value: &'a Value| match value {
+        Value::Array(elements) => elements.iter().collect(),
+        scalar => vec![scalar],
+    };
+    let mut values: Vec<&Value> = found.into_iter().flat_map(elements).collect();
+    values.retain(|value| !value.is_array() && !value.is_object());
+    values
+}
+
+/// What lies at `path`, of whatever type.
+fn places_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut found = vec![record];
     for step in path.split('.') {
         let (field, elements) = match step.strip_suffix("[*]") {
@@ -18,13 +30,43 @@ pub fn values_at<'a>(record: &'a Value, path: &str) -> Vec<&'a Value> {
             found = found.into_iter().filter_map(Value::as_array).flatten().collect();
         }
     }
-    let elements = |value: &'a Value| match value {
-        Value::Array(elements) => elements.iter().collect(),
-        scalar => vec![scalar],
+    found
+}
+
+/// The values at `path` of a record, as an answer shows them: of `rect(path)` and `point(x,y)` rectangles as
+/// arrays of four numbers.
+pub fn shown_values_at(record: &Value, path: &str) -> Vec<Value> {
+    if is_spatial(path) {
+        return rects_at(record, path).into_iter().map(|corners| json!(corners)).collect();
+    }
+    values_at(record, path).into_iter().cloned().collect()
+}
+
+/// Whether the values at `path` are rectangles.
+pub fn is_spatial(path: &str) -> bool {
+    path.starts_with("rect(") || path.starts_with("point(")
+}
+
+/// The rectangles at `path` of a record, of points too: least coordinates first, then largest ones.
+pub fn rects_at(record: &Value, path: &str) -> Vec<[f64; 4]> {
+    let inside = |shape: &str| path.strip_prefix(shape).and_then(|rest| rest.strip_suffix(')'));
+    if let Some((x, y)) = inside("point(").and_then(|inner| inner.split_once(',')) {
+        let number = |path: &str| places_at(record, path).first().and_then(|place| place.as_f64());
+        let both = number(x).zip(number(y));
+        return both.map(|(x, y)| [x, y, x, y]).into_iter().collect();
+    }
+    let places = inside("rect(").map(|inner| places_at(record, inner)).unwrap_or_default();
+    let arrays = |place: &'_ Value| -> Vec<Vec<Value>> {
+        let Some(elements) = place.as_array() else { return Vec::new() };
+        let inner = elements.iter().filter_map(Value::as_array).cloned();
+        inner.chain([elements.clone()]).collect()
     };
-    let mut values: Vec<&Value> = found.into_iter().flat_map(elements).collect();
-    values.retain(|value| !value.is_array() && !value.is_object());
-    values
+    let corners = |array: Vec<Value>| -> Option<[f64; 4]> {
+        let numbers: Option<Vec<f64>> = array.iter().map(Value::as_f64).collect();
+        let [a, b, c, d] = <[f64; 4]>::try_from(numbers?).ok()?;
+        (a <= c && b <= d).then_some([a, b, c, d])
+    };
+    places.into_iter().flat_map(arrays).filter_map(corners).collect()
 }
 
 /// The order of values: null, then booleans, then numbers, then strings. Numbers compare by value.
@@ -33,6 +75,10 @@ pub fn compare(left: &Value, right: &Value) -> Ordering {
         (Value::Number(left), Value::Number(right)) => compare_numbers(left, right),
         (Value::String(left), Value::String(right)) => left.as_bytes().cmp(right.as_bytes()),
         (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
+        (Value::Array(left), Value::Array(right)) => {
+            let pairs = left.iter().zip(right).map(|(left, right)| compare(left, right));
+            pairs.fold(Ordering::Equal, Ordering::then).then(left.len().cmp(&right.len()))
+        }
         _ => rank(left).cmp(&rank(right)),
     }
 }
@@ -85,8 +131,6 @@ fn compare_to_float(integer: i128, float: f64) -> Ordering {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -118,6 +162,19 @@ mod tests {
         }
         assert_eq!(compare(&json!(1), &json!(1.0)), Ordering::Equal);
         assert_eq!(compare(&json!(-0.0), &json!(0)), Ordering::Equal);
+    }
+
+    #[test]
+    fn rectangles_are_arrays_of_four_numbers_and_points_two_numbers() {
+        let record =
+            json!({"a": [0, 1, 2, 3], "b": [[0, 0, 1, 1], [2, 0, 1, 1], [5, 5, 5, 5]], "x": 1, "y": 2.5});
+        assert_eq!(rects_at(&record, "rect(a)"), [[0.0, 1.0, 2.0, 3.0]]);
+        assert_eq!(rects_at(&record, "rect(b)"), [[0.0, 0.0, 1.0, 1.0], [5.0; 4]]);
+        assert_eq!(rects_at(&record, "rect(b[*])"), rects_at(&record, "rect(b)"));
+        assert_eq!(rects_at(&record, "point(x,y)"), [[1.0, 2.5, 1.0, 2.5]]);
+        assert!(rects_at(&record, "point(x,a)").is_empty() && rects_at(&record, "rect(x)").is_empty());
+        assert_eq!(shown_values_at(&record, "rect(a)"), [json!([0.0, 1.0, 2.0, 3.0])]);
+        assert_eq!(compare(&json!([0, 1]), &json!([0, 2])), Ordering::Less);
     }
 
     #[test]

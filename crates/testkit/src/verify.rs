@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use bolide::{Answer, Answers, Collection, Db, ErrorKind, IterOptions, Order, Query, Snapshot, Value};
+use bolide::{
+    Answer, Answers, Collection, Db, ErrorKind, IterOptions, Order, Point, Query, Rect, Snapshot, Value,
+};
 use bolide_storage::SimRng;
 use serde_json::json;
 
@@ -13,7 +15,7 @@ use crate::model::{CollectionModel, Model};
 use crate::question::{Arrangement, Condition, Question, Shown};
 use crate::rows::Row;
 use crate::seeds::Outcome;
-use crate::value::{compare as compare_values, same_type, values_at};
+use crate::value::{compare as compare_values, is_spatial, same_type, shown_values_at};
 
 /// All that a database holds, read by full scans.
 #[derive(Debug)]
@@ -118,7 +120,14 @@ pub fn verify(db: &Db, model: &Model, rng: &mut SimRng) -> Result<(), StepFailur
 fn whole_index(path: &str, rng: &mut SimRng) -> [Question; 2] {
     let arrangements =
         [Arrangement::Newest, Arrangement::Oldest, Arrangement::Value, Arrangement::ValueDescending];
-    [(json!(-1e308), json!(1e308)), (json!(""), json!("\u{10ffff}\u{10ffff}"))].map(|(low, high)| Question {
+    let ends = [(json!(-1e308), json!(1e308)), (json!(""), json!("\u{10ffff}\u{10ffff}"))];
+    if is_spatial(path) {
+        let everywhere = Condition::Intersects(path.to_owned(), [-1e308, -1e308, 1e308, 1e308]);
+        let all = Question { conditions: vec![everywhere], ..Question::every(path, json!(0), json!(0)) };
+        let near = vec![Condition::Near(path.to_owned(), [0.0, 1.0])];
+        return [all.clone(), Question { conditions: near, arrangement: Arrangement::Nearest, ..all }];
+    }
+    ends.map(|(low, high)| Question {
         arrangement: rng.pick(&arrangements).copied().unwrap_or(Arrangement::Newest),
         shown: rng.pick(&Shown::EACH).copied().unwrap_or(Shown::Records),
         ..Question::every(path, low, high)
@@ -157,7 +166,7 @@ impl Asked<'_> {
     /// # Errors
     /// Wrong answers, and the errors of the database.
     pub fn ask(&self, model: &CollectionModel, question: &Question) -> Result<String, StepFailure> {
-        let Some(answers) = self.find(query(question))? else { return Ok(String::new()) };
+        let Some(answers) = self.find(query(question)?)? else { return Ok(String::new()) };
         if self.index.is_some() && answers.explain().index.as_deref() != self.index {
             return Err(self.wrong(question, &format!("{:?} answered", answers.explain().index)));
         }
@@ -178,12 +187,12 @@ impl Asked<'_> {
         let all = Question { limit: None, ..question.clone() };
         let wanted: Vec<&[u8]> = all.answer(&model.rows).into_iter().map(|(key, _)| key).collect();
         let mut found: Vec<Vec<u8>> = Vec::new();
-        let mut next = Some(query(&question));
+        let mut next = Some(query(&question)?);
         while let Some(page) = next {
             let Some(answers) = self.find(page)? else { return Ok(()) };
             found.extend(answers.iter().map(|answer| answer.key.clone()));
             let token = answers.next_token().filter(|_| found.len() <= wanted.len());
-            next = token.map(|token| query(&question).after(token.clone()));
+            next = token.map(|token| query(&question).map(|query| query.after(token.clone()))).transpose()?;
         }
         if found != wanted {
             let shown =
@@ -253,7 +262,7 @@ fn compare(answers: &Answers, question: &Question, model: &CollectionModel) -> O
     let in_order = match question.arrangement {
         Arrangement::Newest => answers.windows(2).all(falls),
         Arrangement::Oldest => answers.windows(2).all(rises),
-        Arrangement::Value | Arrangement::ValueDescending => true,
+        Arrangement::Value | Arrangement::ValueDescending | Arrangement::Nearest => true,
     };
     if !in_order {
         return Err(format!("the sequence numbers are out of order: {}", words(answers)));
@@ -263,19 +272,19 @@ fn compare(answers: &Answers, question: &Question, model: &CollectionModel) -> O
 
 /// Whether an answer has the values of its record: those at each path, distinct and ascending.
 fn same_values(found: &[Vec<Value>], paths: &[&str], row: &Row) -> Outcome {
-    let wanted: Vec<Vec<&serde_json::Value>> = paths
+    let wanted: Vec<Vec<serde_json::Value>> = paths
         .iter()
         .map(|path| {
-            let mut values = values_at(&row.parsed, path);
-            values.sort_by(|left, right| compare_values(left, right));
+            let mut values = shown_values_at(&row.parsed, path);
+            values.sort_by(compare_values);
             values.dedup_by(|left, right| compare_values(left, right).is_eq());
             values
         })
         .collect();
     let found: Vec<Vec<serde_json::Value>> =
         found.iter().map(|values| values.iter().map(Value::to_json).collect()).collect();
-    let same = |found: &Vec<serde_json::Value>, wanted: &Vec<&serde_json::Value>| {
-        let equal = |(left, right): (&serde_json::Value, &&serde_json::Value)| {
+    let same = |found: &Vec<serde_json::Value>, wanted: &Vec<serde_json::Value>| {
+        let equal = |(left, right): (&serde_json::Value, &serde_json::Value)| {
             same_type(left, right) && compare_values(left, right).is_eq()
         };
         found.len() == wanted.len() && found.iter().zip(wanted).all(equal)
@@ -305,12 +314,14 @@ fn difference(answers: &[Answer], wanted: &[(&[u8], &Arc<Row>)], model: &Collect
 }
 
 /// The question in the words of the database.
-fn query(question: &Question) -> Query {
+fn query(question: &Question) -> bolide::Result<Query> {
     let mut query = Query::new();
     for condition in &question.conditions {
         query = match condition {
             Condition::Equals(path, wanted) => query.eq(path, value(wanted)),
             Condition::Within(path, low, high) => query.range(path, value(low)..=value(high)),
+            Condition::Intersects(path, [a, b, c, d]) => query.within(path, Rect::new(*a, *b, *c, *d)?),
+            Condition::Near(path, [x, y]) => query.nearest(path, Point::new(*x, *y)?),
         };
     }
     query = query.order(match question.arrangement {
@@ -318,6 +329,7 @@ fn query(question: &Question) -> Query {
         Arrangement::Oldest => Order::Oldest,
         Arrangement::Value => Order::Value,
         Arrangement::ValueDescending => Order::ValueDescending,
+        Arrangement::Nearest => Order::Nearest,
     });
     if let Some(limit) = question.limit {
         query = query.limit(limit);
@@ -325,12 +337,12 @@ fn query(question: &Question) -> Query {
     if let Some(limit) = question.limit_per_value {
         query = query.limit_per_value(limit);
     }
-    match question.shown {
+    Ok(match question.shown {
         Shown::Records => query,
         Shown::Keys => query.keys_only(),
         Shown::Count => query.count(),
         Shown::Values => query.select(question.selected()),
-    }
+    })
 }
 
 /// A scalar in the words of the database. Questions hold scalars only.

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use bolide::{Collection, Explain, FindOptions, Order, Predicate, Query, Value};
+use bolide::{AttributePath, Collection, Explain, FindOptions, Order, Predicate, Query, Value};
 
 use super::database::{self, LineMaker};
 use crate::arguments::{ExplainForm, Find, OrderName};
@@ -14,9 +14,15 @@ const START: &str = "start";
 
 /// Answers one question.
 pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
-    let query = query_of(arguments)?;
+    // Wrong usage is told before anything is opened; only names of indexes are not known before.
+    let asks_space = !arguments.within.is_empty() || arguments.nearest.is_some();
+    let early = if asks_space { None } else { Some(query_of(arguments, |_| None)?) };
     let db = database::open_to_read(&arguments.db)?;
     let collection = database::collection(&db, &arguments.collection)?;
+    let query = match early {
+        Some(query) => query,
+        None => query_of(arguments, |name| attribute_of(&collection, name))?,
+    };
     let explain = if arguments.count {
         let options = FindOptions::default().measure(arguments.explain.is_some());
         let answers = collection
@@ -116,11 +122,14 @@ fn give_token(explain: &Explain, arguments: &Find, printer: Printer) -> Result<(
     }
 }
 
-/// The question that the command line asks.
-fn query_of(arguments: &Find) -> Result<Query, Failure> {
-    if !arguments.within.is_empty() {
-        return Err(Failure::usage("--within is not available in this version"));
-    }
+/// The attribute of space that the index of this name is on.
+fn attribute_of(collection: &Collection, name: &str) -> Option<AttributePath> {
+    let index = collection.indexes().into_iter().find(|index| index.name() == name)?;
+    index.spec().attributes().first().filter(|attribute| attribute.is_spatial()).cloned()
+}
+
+/// The question that the command line asks. `named` knows the attributes of indexes.
+fn query_of(arguments: &Find, named: impl Fn(&str) -> Option<AttributePath>) -> Result<Query, Failure> {
     let wrong = |error: bolide::Error| Failure::usage(error.message());
     let mut query = Query::new().order(order_of(arguments.order));
     for text in &arguments.eq {
@@ -128,6 +137,12 @@ fn query_of(arguments: &Find) -> Result<Query, Failure> {
     }
     for text in &arguments.range {
         query = query.predicate(Predicate::parse_range(text).map_err(wrong)?);
+    }
+    for text in &arguments.within {
+        query = query.predicate(Predicate::parse_within(text, &named).map_err(wrong)?);
+    }
+    if let Some(text) = &arguments.nearest {
+        query = query.predicate(Predicate::parse_nearest(text, &named).map_err(wrong)?).order(Order::Nearest);
     }
     if let Some(limit) = arguments.limit {
         query = query.limit(limit);

@@ -189,7 +189,16 @@ fn malformed_predicates_are_wrong_usage() {
         assert!(run.stderr.starts_with("error: "), "{predicate}: {}", run.stderr);
     }
     for (wrong, why) in [
-        ("--within p=0,0,1,1", "not available in this version"),
+        ("--within n=0,0,1,1", "`n` has no place in space"),
+        ("--within rect(n)=0,0,1", "write MIN_X,MIN_Y,MAX_X,MAX_Y"),
+        ("--within rect(n)=1,0,0,1", "above the largest"),
+        ("--within rect(n)=170,0,-170,1", "antimeridian"),
+        ("--within rect(n)=nan,0,0,1", "not a finite number"),
+        ("--within rect(n=0,0,1,1", "its bracket is not closed"),
+        ("--nearest point(n,id)=0", "write X,Y"),
+        ("--nearest point(n,id)=0,0 --order oldest", "cannot be used with"),
+        ("--eq rect(n)=1", "ask for what lies within a rectangle"),
+        ("--range point(n,id)=1..2", "ask for what lies within a rectangle"),
         ("--eq n=1 --limit-per-value 2", "a limit per value needs a range"),
         ("--eq n=1 --cursor x", "not a cursor token"),
         ("--eq n=1 --select a..b", "a field name is empty"),
@@ -198,6 +207,31 @@ fn malformed_predicates_are_wrong_usage() {
         assert!(run.stderr.contains(why), "{wrong}: {}", run.stderr);
     }
     place.run("find db c").expect_status(2, "find without a predicate");
+}
+
+#[test]
+fn places_are_found_by_window_and_by_distance() {
+    let place = Place::new();
+    let rows = [
+        r#"{"id":1,"lon":0,"lat":0,"box":[0,0,1,1]}"#,
+        r#"{"id":2,"lon":2,"lat":0,"box":[[1,1,2,2],[8,8,9,9]]}"#,
+        r#"{"id":3,"lon":0,"lat":3,"box":[3,0,2,1]}"#,
+        r#"{"id":4,"lon":-1,"box":[-1,-1,-0.5,5]}"#,
+    ];
+    place.run_with("import db c - --key id", &[], &rows.join("\n")).expect_status(0, "import");
+    assert_eq!(place.found("--within rect(box)=1,1,1,1"), ["2", "1"]);
+    assert_eq!(place.found("--within rect(box)=1,1,1,1 --range lon=..1 --order oldest"), ["1"]);
+    assert_eq!(place.found("--within rect(box)=-9,-9,9,9 --within rect(box)=9,9,10,10"), ["2"]);
+    assert_eq!(place.found("--nearest point(lon,lat)=0,1"), ["1", "3", "2"]);
+    assert_eq!(place.found("--nearest rect(box)=0,2 --limit 2"), ["4", "2"]);
+    let count = place.ok("find db c --within point(lon,lat)=0,0,0,3 --count --format ndjson");
+    assert_eq!(count.json(), [json!({"count": 2})]);
+    let shown = place.ok("find db c --eq id=2 --select rect(box) --format ndjson");
+    assert_eq!(shown.json()[0]["record"], json!({"rect(box)": [[1.0, 1.0, 2.0, 2.0], [8.0, 8.0, 9.0, 9.0]]}));
+    let page =
+        place.ok("find db c --nearest point(lon,lat)=0,1 --limit 2 --cursor start --format ndjson").json();
+    let token = page[2]["cursor"].as_str().unwrap();
+    assert_eq!(place.found(&format!("--nearest point(lon,lat)=0,1 --cursor {token}")), ["2"]);
 }
 
 #[test]

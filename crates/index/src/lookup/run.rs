@@ -11,7 +11,7 @@ use crate::candidate::{Candidate, CandidateCursor};
 use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::query::{CompiledQuery, Order, Projection, Query};
+use crate::query::{CompiledQuery, DistanceBytes, Order, Projection, Query};
 use crate::source::{ReadSource, TreeSource};
 use crate::top_k::TopK;
 use crate::validation::Validator;
@@ -48,6 +48,8 @@ pub(super) struct Run<'r, S: ReadSource, F> {
     /// Writes answered already that may be proposed again.
     pub(super) answered: HashSet<SequenceNumber>,
     pub(super) values: AttributeValues,
+    /// Room for the distance of the record at hand.
+    pub(super) distance: DistanceBytes,
     /// Candidates that are settled together.
     pub(super) window: Window<Value<S>>,
     /// What is taken from the entries of the index.
@@ -93,6 +95,7 @@ where
             settled: false,
             answered: HashSet::new(),
             values: AttributeValues::new(),
+            distance: DistanceBytes::default(),
             window: Window::new(),
             covered: Covered::default(),
             knows_value: true,

@@ -128,7 +128,7 @@ where
             if let Some(record) = self.accept(&candidate, window.candidates[position].turn, fate)? {
                 // Several candidates of one write have one rank, so they count once.
                 top.push(&Candidate {
-                    order_value: self.query.order_value(&self.values),
+                    order_value: self.query.order_value(&self.values, &mut self.distance),
                     repeated: false,
                     included: &[],
                     origin: Origin { record: record.as_deref(), ..Origin::default() },
@@ -292,8 +292,11 @@ where
         self.value.clear();
         if self.query.order_predicate.is_some() {
             let from_record = turn.ask_record && !turn.knows_value;
-            let value =
-                if from_record { self.query.order_value(&self.values) } else { candidate.order_value };
+            let value = if from_record {
+                self.query.order_value(&self.values, &mut self.distance)
+            } else {
+                candidate.order_value
+            };
             self.value.extend_from_slice(value);
             // A write stands at one of its values; under the others it is passed over.
             // A candidate without a value is told apart by its number alone.

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use super::*;
 use crate::model::{Answer, Collection, Write, by_hand};
 use crate::query::Order;
+use crate::space::{Point, Rect};
 
 const SPECS: [&str; 8] = [
     "a",
@@ -38,11 +39,22 @@ fn any_field() -> impl Strategy<Value = Option<String>> {
     ]
 }
 
+/// Rectangles that touch and repeat, and what is none.
+fn any_area() -> impl Strategy<Value = Option<String>> {
+    let corners = || [0..4_i32, 0..4_i32, 1..5_i32, 2..5_i32].prop_map(|corners| format!("{corners:?}"));
+    prop_oneof![
+        1 => Just(None),
+        1 => Just(Some("[1,2,3]".to_owned())),
+        6 => corners().prop_map(Some),
+        3 => proptest::collection::vec(corners(), 0..4).prop_map(|all| Some(format!("[{}]", all.join(",")))),
+    ]
+}
+
 fn any_record() -> impl Strategy<Value = String> {
-    (any_field(), any_field(), any_field()).prop_map(|(a, b, tags)| {
+    (any_field(), any_field(), any_field(), any_area()).prop_map(|(a, b, tags, area)| {
         let field = |name: &str, value: Option<String>| value.map(|value| format!("\"{name}\":{value}"));
-        let fields: Vec<String> =
-            [field("a", a), field("b", b), field("tags", tags)].into_iter().flatten().collect();
+        let all = [field("a", a), field("b", b), field("tags", tags), field("area", area)];
+        let fields: Vec<String> = all.into_iter().flatten().collect();
         format!("{{{}}}", fields.join(","))
     })
 }
@@ -59,11 +71,25 @@ pub(super) fn any_write() -> impl Strategy<Value = Write> {
     ]
 }
 
+/// An attribute of space, and two coordinates with two lengths.
+fn any_window() -> impl Strategy<Value = (&'static str, [f64; 4])> {
+    let coordinate = || (-1..10_i32).prop_map(|half| f64::from(half) / 2.0);
+    let length = || (0..5_i32).prop_map(|half| f64::from(half) / 2.0);
+    (
+        prop_oneof![Just("rect(area)"), Just("rect(area[*])"), Just("point(a,b)")],
+        (coordinate(), coordinate(), length(), length()).prop_map(|(x, y, w, h)| [x, y, w, h]),
+    )
+}
+
 fn any_predicate() -> impl Strategy<Value = crate::Predicate> {
     let path = prop_oneof![Just("a"), Just("b"), Just("tags[*]"), Just("tags")];
     let ends =
         prop_oneof![Just("0..2"), Just("1.."), Just("..2"), Just("3..1"), Just("\"1\"..\"x\""), Just("..z")];
     prop_oneof![
+        any_window().prop_map(|(path, [x, y, w, h])| {
+            let window = Rect::new(x, y, x + w, y + h).unwrap();
+            crate::Predicate::within(path.parse().unwrap(), window).unwrap()
+        }),
         (path.clone(), any_scalar())
             .prop_map(|(path, value)| crate::Predicate::parse_equal(&format!("{path}={value}")).unwrap()),
         (path, ends)
@@ -74,12 +100,19 @@ fn any_predicate() -> impl Strategy<Value = crate::Predicate> {
 pub(super) fn any_query() -> impl Strategy<Value = Query> {
     (
         proptest::collection::vec(any_predicate(), 0..4),
-        0..4_usize,
+        0..5_usize,
+        any_window(),
         prop_oneof![Just(None), (0..6_usize).prop_map(Some)],
     )
-        .prop_map(|(predicates, order, limit)| {
-            let order = [Order::Newest, Order::Oldest, Order::Value, Order::ValueDescending][order];
-            let query = predicates.into_iter().fold(Query::new().order(order), Query::predicate);
+        .prop_map(|(predicates, order, (path, [x, y, ..]), limit)| {
+            let query = match order {
+                0 => Query::new(),
+                1 => Query::new().order(Order::Oldest),
+                2 => Query::new().order(Order::Value),
+                3 => Query::new().order(Order::ValueDescending),
+                _ => Query::new().nearest(path, Point::new(x, y).unwrap()),
+            };
+            let query = predicates.into_iter().fold(query, Query::predicate);
             match limit {
                 Some(limit) => query.limit(limit),
                 None => query,

@@ -108,7 +108,7 @@ impl<S: ReadSource> CandidateCursor for PsCandidates<'_, S> {
     }
 
     fn order(&self) -> Option<Order> {
-        Some(self.order)
+        (self.order != Order::Nearest).then_some(self.order)
     }
 
     fn report(&self, explain: &mut Explain) {

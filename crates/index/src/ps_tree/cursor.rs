@@ -228,7 +228,8 @@ impl PsCursor<'_> {
             chain: None,
         });
         match order {
-            Order::Value | Order::ValueDescending => self.walk = Walk::Keys(keys),
+            // A tree knows no distances: in that order it gives what costs least.
+            Order::Value | Order::ValueDescending | Order::Nearest => self.walk = Walk::Keys(keys),
             Order::Newest => {
                 let mut merge = Box::<Merge>::default();
                 while let Some(found) = keys.next_key(self.tree, &mut self.key)? {

@@ -205,7 +205,7 @@ impl History {
         match order {
             Order::Newest => rows.sort_by_key(|row| std::cmp::Reverse(row.2)),
             Order::Oldest => rows.sort_by_key(|row| row.2),
-            Order::Value => {}
+            Order::Value | Order::Nearest => {}
             Order::ValueDescending => rows.sort_by(|left, right| right.0.cmp(&left.0)),
         }
         rows

@@ -258,6 +258,11 @@ impl Settings {
                     "option include: the index has the attribute `{path}` already"
                 )));
             }
+            if path.is_spatial() {
+                return Err(Error::invalid_input(format!(
+                    "option include: `{path}` is of space; include the attributes that are its coordinates"
+                )));
+            }
             if path.is_repeated() {
                 return Err(Error::invalid_input(format!(
                     "option include: `{path}` may have several values; include the attributes that have one"

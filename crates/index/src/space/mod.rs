@@ -1,0 +1,19 @@
+//! Points and rectangles as values of attributes, and what indexes over them are made of.
+//!
+//! Space is a plane: coordinates are numbers without a unit, nothing wraps around. Two rectangles intersect
+//! if they share a point, edges and corners included. A point is a rectangle without extent.
+//!
+//! | what | in a record | in a query |
+//! |---|---|---|
+//! | NaN, infinity | absent (JSON has neither; an extractor's are refused) | error |
+//! | a least coordinate above the largest (inverted, or across the antimeridian) | absent | error that says what to do |
+//! | a missing coordinate, a coordinate that is no number | absent | error |
+//! | `-0.0` | is `0.0` | is `0.0` |
+//! | an integer beyond 2^53 | the nearest `f64` | the nearest `f64` |
+//!
+//! A window across the antimeridian is two questions, one for each side; likewise a record that lies
+//! across it is stored with two rectangles, as `rect(path)` of an array of arrays.
+
+mod rect;
+
+pub use rect::{Point, Rect};
