@@ -130,6 +130,7 @@ fn place_of(record: &Value) -> Vec<[f64; 4]> {
 }
 
 /// The lines of a sample of real data, if it is there.
+#[allow(clippy::disallowed_methods)] // The data are files of the machine, not of the database.
 fn sample(name: &str) -> Option<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/sample").join(name);
     match std::fs::read_to_string(&path) {
