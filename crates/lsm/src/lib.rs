@@ -18,6 +18,7 @@ pub mod options;
 pub mod page_log;
 pub mod range_tombstones;
 pub mod record_log;
+pub mod remix;
 pub mod store;
 pub mod version;
 pub mod wal;

@@ -57,6 +57,9 @@ const UNUSED_SHAPE: u32 = !(PREFIX_MASK | WIDTH_MASK << WIDTH_SHIFT | WIDE_OFFSE
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
+/// The answer to entries that do not lie in their block.
+const PAST_THE_END: Malformed = Malformed("an entry of a data block reaches past its end");
+
 /// A parsed data block. Cloning it is one reference count. Kept small: it lies in a slot of
 /// the cache, which is one cache line.
 #[derive(Debug, Clone)]
@@ -217,7 +220,7 @@ impl Block {
     /// Decodes entry number `index`.
     #[inline]
     pub(crate) fn entry(&self, index: usize) -> Result<Entry, Malformed> {
-        self.decode(index).ok_or(Malformed("an entry of a data block reaches past its end"))
+        self.decode(index).ok_or(PAST_THE_END)
     }
 
     #[inline]
@@ -331,6 +334,46 @@ impl Block {
             if order == Ordering::Less { low = middle + 1 } else { high = middle }
         }
         Ok(low)
+    }
+
+    /// As [`lower_bound`](Self::lower_bound) among the entries from number `low` to before `high`, which may not
+    /// be behind [`count`](Self::count); `high` if all of them come before `(key, sequence)`.
+    #[inline]
+    pub(crate) fn lower_bound_between(
+        &self,
+        mut low: usize,
+        mut high: usize,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<usize, Malformed> {
+        let prefix = self.prefix();
+        let Some(suffix) = key.strip_prefix(prefix) else {
+            return Ok(if key < prefix { low } else { high });
+        };
+        let head = head_of(suffix);
+        while low < high {
+            let middle = low.midpoint(high);
+            let listed = self.listed(middle).ok_or(PAST_THE_END)?;
+            let order = match listed.head.cmp(&head) {
+                Ordering::Equal => {
+                    let entry = self.entry(middle)?;
+                    self.compare_rest(&entry, suffix).then_with(|| sequence.cmp(&entry.trailer.sequence()))
+                }
+                order => order,
+            };
+            if order == Ordering::Less { low = middle + 1 } else { high = middle }
+        }
+        Ok(low)
+    }
+
+    /// Compares the key of `entry` with `key`.
+    #[inline]
+    pub(crate) fn compare_key(&self, entry: &Entry, key: &[u8]) -> Ordering {
+        let prefix = self.prefix();
+        match key.strip_prefix(prefix) {
+            Some(suffix) => entry.head.cmp(&head_of(suffix)).then_with(|| self.compare_rest(entry, suffix)),
+            None => prefix.cmp(key),
+        }
     }
 
     /// The newest entry of `key` with at most this sequence number, or how the search ended without one.

@@ -39,6 +39,9 @@ pub struct TableOptions {
     /// An index larger than this is split into partitions of about this size, which are read through
     /// the block cache on demand; a smaller one stays in memory whole. Default 256 KiB; 256 bytes to 16 MiB.
     pub index_partition_bytes: usize,
+    /// Whether the number of entries of each data block is written to a meta block, one byte a block where blocks
+    /// are small. Default false. Sorted views open faster over tables that have it (REMIX §4.1).
+    pub key_counts: bool,
 }
 
 /// Bounds of [`TableOptions::block_bytes`].
@@ -62,6 +65,7 @@ impl Default for TableOptions {
             compression: Compression::default(),
             bloom_bits_per_key: 10,
             index_partition_bytes: 256 << 10,
+            key_counts: false,
         }
     }
 }
@@ -95,6 +99,13 @@ impl TableOptions {
         self
     }
 
+    /// Sets [`key_counts`](Self::key_counts).
+    #[must_use]
+    pub fn key_counts(mut self, written: bool) -> Self {
+        self.key_counts = written;
+        self
+    }
+
     /// The same settings with each value brought into its bounds.
     pub(crate) fn clamped(&self) -> Self {
         Self {
@@ -107,6 +118,7 @@ impl TableOptions {
             index_partition_bytes: self
                 .index_partition_bytes
                 .clamp(*PARTITION_BYTES.start(), *PARTITION_BYTES.end()),
+            key_counts: self.key_counts,
         }
     }
 }

@@ -22,8 +22,8 @@ pub(crate) struct Readahead {
     /// Bytes of the file from offset `start`.
     buffer: Vec<u8>,
     start: u64,
-    /// The end of the block that was asked for last.
-    last_end: u64,
+    /// The number of the block behind the one that was asked for last.
+    next_block: u64,
     /// Blocks in a row that were neither cached nor in the buffer.
     in_a_row: u32,
     next_bytes: u64,
@@ -31,20 +31,28 @@ pub(crate) struct Readahead {
 
 impl Readahead {
     pub(crate) fn new(fill_cache: bool) -> Self {
-        Self { fill_cache, buffer: Vec::new(), start: 0, last_end: 0, in_a_row: 0, next_bytes: FIRST_BYTES }
+        Self {
+            fill_cache,
+            buffer: Vec::new(),
+            start: 0,
+            next_block: u64::MAX,
+            in_a_row: 0,
+            next_bytes: FIRST_BYTES,
+        }
     }
 
     /// Data block number `child` of `leaf`.
     pub(crate) fn block(&mut self, table: &TableReader, leaf: &IndexBlock, child: usize) -> Result<Block> {
-        let handle = table.child_handle(leaf, child)?;
         let ordinal = leaf.ordinal(child);
-        let sequential = handle.offset == self.last_end;
-        self.last_end = handle.end();
+        let sequential = ordinal == self.next_block;
+        self.next_block = ordinal + 1;
         let cached =
             if self.fill_cache { table.cached_data_block(ordinal) } else { table.peek_data_block(ordinal) };
         if let Some(block) = cached {
             return Ok(block);
         }
+        // Blocks lie without gaps. Where they lie matters only here, and is one more place in memory.
+        let handle = table.child_handle(leaf, child)?;
         if self.holds(handle) {
             return self.decode_buffered(table, handle, ordinal);
         }

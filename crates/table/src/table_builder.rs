@@ -25,6 +25,7 @@ use crate::block_builder::{BlockBuilder, shared_prefix_len};
 use crate::bloom::BloomFilter;
 use crate::footer::{FOOTER_BYTES, Footer, HEADER_BYTES, IndexLevelCount, encode_header};
 use crate::index_block::{IndexBlockBuilder, IndexLevel, Separator};
+use crate::key_counts::KeyCountCollector;
 use crate::meta_collector::{MetaCollector, MetaIndex, encode_meta_index};
 use crate::options::{Compression, MAX_META_BLOCK_BYTES, TableOptions};
 use crate::properties::TableProperties;
@@ -80,9 +81,12 @@ impl TableBuilder {
         file: Arc<dyn File>,
         identity: FileIdentity,
         options: &TableOptions,
-        collectors: Vec<Box<dyn MetaCollector>>,
+        mut collectors: Vec<Box<dyn MetaCollector>>,
     ) -> Result<Self> {
         let options = options.clamped();
+        if options.key_counts {
+            collectors.push(Box::new(KeyCountCollector::default()));
+        }
         let properties = TableProperties {
             compression: options.compression,
             bloom_bits_per_key: options.bloom_bits_per_key,

@@ -86,26 +86,85 @@ impl TableCursor {
     /// Moves to the entry at `position`; invalid if there is no such block or entry. Costs at most two
     /// block reads.
     pub fn seek_position(&mut self, position: TablePosition) -> Result<()> {
+        if self.enter_numbered_block(position.block)? {
+            self.go_to_entry(position.entry as usize)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Makes data block number `block` the current one; the cursor is invalid until
+    /// [`go_to_entry`](Self::go_to_entry). False if there is no such block. Costs at most two block reads.
+    ///
+    /// # Errors
+    /// `Corruption` and `Io` from reading it.
+    #[inline]
+    pub fn enter_numbered_block(&mut self, block: u64) -> Result<bool> {
         self.entry = None;
-        let Some(top) = self.table.top_index() else {
-            return Ok(());
-        };
-        let Some(mut child) = top.block.child_of_ordinal(position.block) else {
-            return Ok(());
-        };
+        if self.block.is_some() && self.leaf.as_ref().is_some_and(|leaf| leaf.ordinal(self.child) == block) {
+            return Ok(true);
+        }
+        self.change_numbered_block(block)
+    }
+
+    fn change_numbered_block(&mut self, block: u64) -> Result<bool> {
+        let Some(top) = self.table.top_index() else { return Ok(false) };
+        let Some(mut child) = top.block.child_of_ordinal(block) else { return Ok(false) };
         let mut partition = 0;
         if top.levels == IndexLevelCount::Two {
             partition = child;
             self.enter_partition(partition)?;
-            match self.leaf.as_ref().and_then(|leaf| leaf.child_of_ordinal(position.block)) {
+            match self.leaf.as_ref().and_then(|leaf| leaf.child_of_ordinal(block)) {
                 Some(found) => child = found,
-                None => return Ok(()),
+                None => return Ok(false),
             }
         }
         self.enter_partition(partition)?;
         self.enter_block(child)?;
-        let entries = self.block.as_ref().map_or(0, Block::count);
-        if (position.entry as usize) < entries { self.set_entry(position.entry as usize) } else { Ok(()) }
+        Ok(self.block.is_some())
+    }
+
+    /// Makes entry number `index` of the current block the current entry; invalid if there is none. No I/O.
+    ///
+    /// # Errors
+    /// `Corruption` where the block contradicts itself.
+    #[inline]
+    pub fn go_to_entry(&mut self, index: usize) -> Result<()> {
+        if index < self.block.as_ref().map_or(0, Block::count) {
+            self.set_entry(index)
+        } else {
+            self.entry = None;
+            Ok(())
+        }
+    }
+
+    /// Of the entries from number `low` to before `high` of the current block, the first at or after
+    /// `(key, sequence)`; `high` if there is none. No I/O; the current entry stays.
+    ///
+    /// # Errors
+    /// `Corruption` where the block contradicts itself or has fewer entries.
+    #[inline]
+    pub fn lower_bound_between(
+        &mut self,
+        low: usize,
+        high: usize,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<usize> {
+        let found = self.block.as_ref().map(|block| block.lower_bound_between(low, high, key, sequence));
+        match found {
+            Some(Ok(index)) => Ok(index),
+            Some(Err(malformed)) => Err(self.damaged(malformed)),
+            None => Ok(high),
+        }
+    }
+
+    /// Asks the processor for entry number `index` of the current block.
+    #[inline]
+    pub fn prefetch_entry(&self, index: usize) {
+        if let Some(block) = &self.block {
+            block.prefetch_entry(index, true);
+        }
     }
 
     /// The next entry of the current block; invalid behind its last one. No I/O.

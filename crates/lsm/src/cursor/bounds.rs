@@ -72,19 +72,19 @@ impl Bounds {
 
     /// True where `key` is less than every key of the range.
     #[inline]
-    pub(super) fn is_before(&self, key: &[u8]) -> bool {
+    pub(crate) fn is_before(&self, key: &[u8]) -> bool {
         self.lower.as_ref().is_some_and(|lower| key < lower)
     }
 
     /// True where `key` is greater than every key of the range.
     #[inline]
-    pub(super) fn is_behind(&self, key: &[u8]) -> bool {
+    pub(crate) fn is_behind(&self, key: &[u8]) -> bool {
         self.upper.as_ref().is_some_and(|upper| key >= upper)
     }
 }
 
 /// The smallest key greater than `key`.
-pub(super) fn successor(key: &[u8]) -> Vec<u8> {
+pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
     let mut successor = Vec::with_capacity(key.len() + 1);
     successor.extend_from_slice(key);
     successor.push(0);

@@ -46,6 +46,12 @@ impl<S: InternalCursor> MergingCursor<S> {
         }
     }
 
+    /// The number of the source that the current entry is in; `None` while the cursor is invalid.
+    #[inline]
+    pub fn current_source(&self) -> Option<usize> {
+        self.current
+    }
+
     /// As [`seek`](InternalCursor::seek) for a position behind the current one, but it leaves the sources
     /// alone that are there already. On an invalid cursor it does nothing.
     ///

@@ -26,6 +26,7 @@ mod visible_cursor;
 
 pub use bolide_table::InternalCursor;
 pub use bounds::Bounds;
+pub(crate) use bounds::successor;
 pub use merging_cursor::MergingCursor;
 pub use run_cursor::{Run, RunCursor};
 pub use source::Source;

@@ -1,0 +1,230 @@
+//! Anchor keys: the first entry of each segment, the one thing that a search looks through.
+//!
+//! ```text
+//! anchors  := first, then one for each further segment
+//! anchor   := shared varint, length varint, bytes [sequence varint]
+//! shared      bytes shared with the anchor before, shifted left by one; bit 0 says that a sequence number follows
+//! ```
+//!
+//! An anchor without a sequence number stands before all versions of its key. One has a number where the versions
+//! of a key run on from the segment before: it is that of the segment's first entry.
+
+use std::cmp::Ordering;
+
+use bolide_base::SequenceNumber;
+use bolide_base::coding::{Decoder, put_bytes, put_varint};
+use bolide_base::limits::MAX_TREE_KEY_BYTES;
+
+use crate::key_heads::KeyHeads;
+
+/// The anchors of a REMIX in memory: their keys one after the other, and eight bytes of each side by side.
+#[derive(Debug)]
+pub(crate) struct Anchors {
+    heads: KeyHeads,
+    keys: Box<[u8]>,
+    /// Where each key ends in `keys`.
+    ends: Box<[u32]>,
+    /// Sequence numbers of the anchors that have one, by segment.
+    exact: Box<[(u32, SequenceNumber)]>,
+}
+
+/// Anchors that are collected or read.
+#[derive(Debug, Default)]
+pub(crate) struct AnchorList {
+    keys: Vec<u8>,
+    ends: Vec<u32>,
+    exact: Vec<(u32, SequenceNumber)>,
+}
+
+impl AnchorList {
+    /// Adds the anchor of the next segment. False if all keys together are too long.
+    pub(crate) fn push(&mut self, key: &[u8], sequence: Option<SequenceNumber>) -> bool {
+        let (Ok(number), Ok(end)) =
+            (u32::try_from(self.ends.len()), u32::try_from(self.keys.len() + key.len()))
+        else {
+            return false;
+        };
+        self.keys.extend_from_slice(key);
+        self.ends.push(end);
+        self.exact.extend(sequence.map(|sequence| (number, sequence)));
+        true
+    }
+
+    fn key(&self, index: usize) -> &[u8] {
+        key_of(&self.keys, &self.ends, index)
+    }
+
+    pub(crate) fn finish(self) -> Anchors {
+        let keys = (0..self.ends.len()).map(|index| self.key(index));
+        Anchors {
+            heads: KeyHeads::new(keys),
+            keys: self.keys.into(),
+            ends: self.ends.into(),
+            exact: self.exact.into(),
+        }
+    }
+}
+
+#[inline]
+fn key_of<'a>(keys: &'a [u8], ends: &[u32], index: usize) -> &'a [u8] {
+    let start = index.checked_sub(1).map_or(Some(&0), |before| ends.get(before));
+    match (start, ends.get(index)) {
+        (Some(&start), Some(&end)) => keys.get(start as usize..end as usize).unwrap_or_default(),
+        _ => &[],
+    }
+}
+
+impl Anchors {
+    /// How many there are: one for each segment.
+    pub(crate) fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The key of anchor number `index`; empty behind the last.
+    #[inline]
+    pub(crate) fn key(&self, index: usize) -> &[u8] {
+        key_of(&self.keys, &self.ends, index)
+    }
+
+    /// The sequence number of anchor number `index`, if it has one.
+    #[inline]
+    pub(crate) fn sequence(&self, index: usize) -> Option<SequenceNumber> {
+        if self.exact.is_empty() {
+            return None;
+        }
+        let found = self.exact.binary_search_by_key(&index, |&(number, _)| number as usize).ok()?;
+        self.exact.get(found).map(|&(_, sequence)| sequence)
+    }
+
+    /// How many anchors are before `(key, sequence)` in tree order; one without a sequence number is before all
+    /// versions of its key. The last of them is that of the only segment that may hold the first entry at or after
+    /// that place, unless that is the first of the next segment. (Two operands of a key may have one sequence
+    /// number: the anchor of a segment that starts with the second is not before their place.)
+    #[inline]
+    pub(crate) fn count_through(&self, key: &[u8], sequence: SequenceNumber) -> usize {
+        self.heads.count_before(key, |index| match self.key(index).cmp(key) {
+            Ordering::Equal => self.sequence(index).is_none_or(|anchor| anchor > sequence),
+            order => order == Ordering::Less,
+        })
+    }
+
+    /// True if anchor number `index` has a sequence number and this key: the key's versions run on into its segment.
+    #[inline]
+    pub(crate) fn continues(&self, index: usize, key: &[u8]) -> bool {
+        !self.exact.is_empty() && self.sequence(index).is_some() && self.key(index) == key
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        // The heads take eight bytes each.
+        self.keys.len() + (4 + 8) * self.ends.len() + size_of_val(&*self.exact)
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut before: &[u8] = &[];
+        for index in 0..self.count() {
+            let key = self.key(index);
+            let shared = key.iter().zip(before).take_while(|(left, right)| left == right).count();
+            let sequence = self.sequence(index);
+            put_varint(&mut out, (shared as u64) << 1 | u64::from(sequence.is_some()));
+            put_bytes(&mut out, key.get(shared..).unwrap_or_default());
+            sequence.into_iter().for_each(|sequence| put_varint(&mut out, sequence));
+            before = key;
+        }
+        out
+    }
+
+    /// Reads `count` anchors. `None` unless they fill `payload` and ascend. `starts_old` says of a segment whether
+    /// its first entry is an old version: just then its anchor has a sequence number.
+    pub(crate) fn decode(payload: &[u8], count: usize, starts_old: impl Fn(usize) -> bool) -> Option<Self> {
+        let mut input = Decoder::new(payload);
+        let mut list = AnchorList::default();
+        let mut key = Vec::new();
+        let mut last: Option<SequenceNumber> = None;
+        for index in 0..count {
+            let word = input.length(2 * MAX_TREE_KEY_BYTES + 1)?;
+            let rest = input.bytes()?;
+            let shared = word >> 1;
+            if shared > key.len() || shared + rest.len() > MAX_TREE_KEY_BYTES {
+                return None;
+            }
+            let order = key.get(shared..).unwrap_or_default().cmp(rest);
+            key.truncate(shared);
+            key.extend_from_slice(rest);
+            let sequence = if word & 1 == 1 { Some(input.varint()?) } else { None };
+            let ascends = index == 0
+                || order == Ordering::Less
+                || (order == Ordering::Equal
+                    && sequence.is_some_and(|sequence| last.is_none_or(|last| sequence <= last)));
+            if !ascends || sequence.is_some() != starts_old(index) || !list.push(&key, sequence) {
+                return None;
+            }
+            last = sequence;
+        }
+        input.is_empty().then(|| list.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bolide_base::MAX_SEQUENCE;
+
+    use super::*;
+
+    fn sample() -> Anchors {
+        let mut list = AnchorList::default();
+        for (key, sequence) in [
+            (&b"apple"[..], None),
+            (b"apply", None),
+            (b"apply", Some(40)),
+            (b"apply", Some(12)),
+            (b"b", None),
+        ] {
+            assert!(list.push(key, sequence));
+        }
+        list.finish()
+    }
+
+    #[test]
+    fn a_search_finds_the_last_anchor_before() {
+        let anchors = sample();
+        for (key, sequence, through) in [
+            (&b"a"[..], 0, 0),
+            (b"apple", MAX_SEQUENCE, 1),
+            (b"apple", 0, 1),
+            (b"apply", MAX_SEQUENCE, 2),
+            (b"apply", 41, 2),
+            (b"apply", 40, 2),
+            (b"apply", 39, 3),
+            (b"apply", 13, 3),
+            (b"apply", 12, 3),
+            (b"apply", 11, 4),
+            (b"apply", 0, 4),
+            (b"az", 7, 4),
+            (b"b", MAX_SEQUENCE, 5),
+            (b"zzz", 0, 5),
+        ] {
+            assert_eq!(anchors.count_through(key, sequence), through, "{}#{sequence}", key.escape_ascii());
+        }
+        assert!(anchors.continues(3, b"apply") && !anchors.continues(1, b"apply"));
+    }
+
+    #[test]
+    fn anchors_round_trip_and_damage_is_refused_or_harmless() {
+        let anchors = sample();
+        let bytes = anchors.encode();
+        let old = |index: usize| index == 2 || index == 3;
+        let again = Anchors::decode(&bytes, 5, old).unwrap();
+        assert_eq!(again.encode(), bytes);
+        assert!(Anchors::decode(&bytes, 4, old).is_none());
+        assert!(Anchors::decode(&bytes, 5, |_| false).is_none());
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << bit;
+                drop(Anchors::decode(&damaged, 5, old));
+            }
+            assert!(Anchors::decode(&bytes[..at], 5, old).is_none());
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Builds a REMIX from its runs: one merge of all of them.
+
+use std::sync::Arc;
+
+use bolide_base::{Error, Result};
+use bolide_table::InternalCursor;
+
+use super::run::ViewRun;
+use super::segmenter::{Key, Segmenter};
+use super::segments::{Shape, tag_of};
+use super::selectors::MAX_RUNS;
+use super::{Remix, RemixOptions};
+use crate::cursor::{MergingCursor, RunCursor};
+
+impl RemixOptions {
+    /// The shape of a REMIX of these runs.
+    pub(super) fn shape(&self, runs: &[Arc<ViewRun>]) -> Result<Shape> {
+        if runs.len() > MAX_RUNS {
+            return Err(Error::limit_exceeded("the runs of a REMIX", runs.len() as u64, MAX_RUNS as u64));
+        }
+        let width = self.width_for(runs.len());
+        Shape::of_runs(width, self.tags, runs.iter().map(|run| &**run)).ok_or_else(|| {
+            let blocks = runs.iter().map(|run| run.blocks()).max().unwrap_or(0);
+            Error::limit_exceeded("the data blocks of a run of a REMIX", blocks.into(), 1 << 24)
+        })
+    }
+}
+
+impl Remix {
+    /// The REMIX of `runs`, the newest first: at most [`MAX_RUNS`]. Reads all entries of all runs, past the cache.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for more or larger runs than a REMIX can have; `Corruption` and `Io` from reading them.
+    pub fn build(runs: &[Arc<ViewRun>], options: &RemixOptions) -> Result<Self> {
+        let shape = options.shape(runs)?;
+        let tags = shape.tags;
+        let mut segmenter = Segmenter::new(runs, shape);
+        let sources = runs.iter().map(|run| RunCursor::new(Arc::clone(run), false)).collect();
+        let mut cursor = MergingCursor::new(sources);
+        cursor.seek_to_first()?;
+        while let Some(run) = cursor.current_source() {
+            let key = cursor.key();
+            if !segmenter.has_key() || segmenter.key() != key {
+                segmenter.start_key(Key::Known(key), if tags { tag_of(key) } else { 0 })?;
+            }
+            segmenter.push(run, cursor.trailer().is_delete());
+            cursor.next()?;
+        }
+        Ok(segmenter.finish()?.0)
+    }
+}

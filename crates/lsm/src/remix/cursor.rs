@@ -1,0 +1,344 @@
+//! All versions of a sorted view, in both directions, without key comparisons.
+//!
+//! The cursor keeps, for each run it has met, the first entry at or behind the current place; of the others the
+//! segment tells where they are. A step forward moves the run of the current entry on by one and takes the run that
+//! the next selector names; a step back undoes that. Blocks are read when an entry of them is shown.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
+use bolide_table::{InternalCursor, TableCursor, ValueRef};
+
+use super::contradiction;
+use super::run::{Position, ViewRun};
+use super::search::{Place, Probe};
+use super::selectors::{OLD, TOMBSTONE};
+use super::view::SortedView;
+
+/// A cursor over all entries of a [`SortedView`], old versions and tombstones included.
+///
+/// It shows the same entries in the same order as a [`MergingCursor`](crate::cursor::MergingCursor) over the runs.
+/// The first seek opens nothing but the blocks that it compares with.
+pub struct SortedViewCursor {
+    view: Arc<SortedView>,
+    runs: Box<[RunPlace]>,
+    /// A bit for each run whose `position` is right.
+    known: u64,
+    place: Place,
+    /// How many entries the current segment has.
+    entries: usize,
+    /// The run of the current entry; `None` while the cursor is invalid.
+    current: Option<usize>,
+    fill_cache: bool,
+}
+
+/// Where the cursor stands in one run.
+#[derive(Default)]
+struct RunPlace {
+    /// The first entry of the run at or behind the cursor's place.
+    position: Position,
+    /// The sstable that `cursor` is over.
+    table: usize,
+    /// The block that `cursor` is in, if any.
+    block: Option<u32>,
+    cursor: Option<TableCursor>,
+}
+
+impl RunPlace {
+    /// Goes to block number `block`.
+    #[inline]
+    fn enter(&mut self, run: &ViewRun, block: u32, fill_cache: bool) -> Result<&mut TableCursor> {
+        if self.block != Some(block) {
+            self.change_block(run, block, fill_cache)?;
+        }
+        self.cursor.as_mut().ok_or_else(|| run.damaged(block))
+    }
+
+    fn change_block(&mut self, run: &ViewRun, block: u32, fill_cache: bool) -> Result<()> {
+        let (table, number) = run.table_of(block);
+        self.block = None;
+        if self.cursor.is_none() || self.table != table {
+            self.cursor = None;
+            let reader = run.reader(table).ok_or_else(|| run.damaged(block))?;
+            self.table = table;
+            self.cursor = Some(reader.cursor(fill_cache));
+        }
+        if let Some(cursor) = &mut self.cursor
+            && cursor.enter_numbered_block(number)?
+        {
+            self.block = Some(block);
+            return Ok(());
+        }
+        Err(run.damaged(block))
+    }
+}
+
+/// Compares through the cursors of the runs, which keep the blocks.
+struct CursorProbe<'a> {
+    view: &'a SortedView,
+    runs: &'a mut [RunPlace],
+    fill_cache: bool,
+}
+
+impl Probe for CursorProbe<'_> {
+    #[inline]
+    fn lower_bound(
+        &mut self,
+        run: usize,
+        block: u32,
+        range: std::ops::Range<usize>,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<usize> {
+        let (Some(source), Some(place)) = (self.view.runs().get(run), self.runs.get_mut(run)) else {
+            return Err(contradiction());
+        };
+        let cursor = place.enter(source, block, self.fill_cache)?;
+        cursor.lower_bound_between(range.start, range.end, key, sequence)
+    }
+}
+
+impl SortedView {
+    /// A cursor over all entries, not positioned yet. With `fill_cache`, blocks that it reads stay in the cache.
+    pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> SortedViewCursor {
+        SortedViewCursor {
+            view: Arc::clone(self),
+            runs: self.runs().iter().map(|_| RunPlace::default()).collect(),
+            known: 0,
+            place: Place { segment: 0, index: 0 },
+            entries: 0,
+            current: None,
+            fill_cache,
+        }
+    }
+}
+
+impl SortedViewCursor {
+    /// The view that the cursor goes through.
+    pub fn view(&self) -> &Arc<SortedView> {
+        &self.view
+    }
+
+    /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
+    pub fn value_ref(&self) -> ValueRef {
+        self.table_cursor().map_or_else(|| ValueRef::from(Vec::new()), TableCursor::value_ref)
+    }
+
+    #[inline]
+    fn table_cursor(&self) -> Option<&TableCursor> {
+        self.runs.get(self.current?)?.cursor.as_ref()
+    }
+
+    #[inline]
+    fn selector(&self) -> u8 {
+        let segment = self.view.remix().segments.get(self.place.segment);
+        segment.selectors().get(self.place.index).copied().unwrap_or(0)
+    }
+
+    /// True if the place is that of an older version of the same key as the entry before.
+    #[inline]
+    pub(super) fn is_old(&self) -> bool {
+        self.selector() & OLD != 0
+    }
+
+    /// True if there is a place behind this one, and it is that of an older version of this key.
+    #[inline]
+    pub(super) fn next_is_old(&self) -> bool {
+        let segments = &self.view.remix().segments;
+        if self.place.index + 1 < self.entries {
+            let selectors = segments.get(self.place.segment).selectors();
+            return selectors.get(self.place.index + 1).is_some_and(|selector| selector & OLD != 0);
+        }
+        self.place.segment + 1 < segments.count() && segments.get(self.place.segment + 1).starts_old()
+    }
+
+    /// True while the place is that of an entry.
+    #[inline]
+    pub(super) fn has_place(&self) -> bool {
+        self.place.segment < self.view.remix().segments.count()
+    }
+
+    fn set_place(&mut self, place: Place) {
+        self.place = place;
+        self.entries = self.view.remix().segments.get(place.segment).entries();
+        self.known = 0;
+        self.current = None;
+    }
+
+    fn end(&mut self) {
+        self.set_place(Place { segment: self.view.remix().segments.count(), index: 0 });
+    }
+
+    /// Goes one place on, without reading. Behind the last entry there is none.
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        if !self.has_place() {
+            return;
+        }
+        let run = usize::from(self.selector() & super::selectors::RUN_BITS);
+        if self.known >> run & 1 == 1
+            && let (Some(place), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
+        {
+            place.position = source.advance(place.position, 1);
+        }
+        self.current = None;
+        self.place.index += 1;
+        if self.place.index >= self.entries {
+            self.place = Place { segment: self.place.segment + 1, index: 0 };
+            self.entries = self.view.remix().segments.get(self.place.segment).entries();
+        }
+    }
+
+    /// Goes one place back, without reading. Before the first entry there is none.
+    #[inline]
+    pub(super) fn retreat(&mut self) {
+        self.current = None;
+        if self.place.index == 0 {
+            let Some(segment) = self.place.segment.checked_sub(1) else { return self.end() };
+            self.entries = self.view.remix().segments.get(segment).entries();
+            self.place = Place { segment, index: self.entries };
+        }
+        self.place.index -= 1;
+        let run = usize::from(self.selector() & super::selectors::RUN_BITS);
+        if self.known >> run & 1 == 1
+            && let (Some(place), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
+        {
+            place.position = source.retreat(place.position);
+        }
+    }
+
+    /// Reads the entry at the place, if there is one.
+    #[inline]
+    pub(super) fn show(&mut self) -> Result<()> {
+        self.current = None;
+        if !self.has_place() {
+            return Ok(());
+        }
+        let segment = self.view.remix().segments.get(self.place.segment);
+        let number = segment.run(self.place.index);
+        let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) else {
+            return Err(contradiction());
+        };
+        if self.known >> number & 1 == 0 {
+            run.position = segment.position(source, number, self.place.index);
+            self.known |= 1 << number;
+        }
+        let Position { block, entry } = run.position;
+        let cursor = run.enter(source, block, self.fill_cache)?;
+        cursor.go_to_entry(entry as usize)?;
+        if !cursor.valid() {
+            return Err(source.damaged(block));
+        }
+        self.current = Some(number);
+        Ok(())
+    }
+
+    /// Goes to the newest version of the next key. `pass_deleted`: of the next key whose newest version is no
+    /// tombstone. What is passed over is not read.
+    #[inline]
+    pub(super) fn advance_key(&mut self, pass_deleted: bool) {
+        let passed = if pass_deleted { OLD | TOMBSTONE } else { OLD };
+        self.advance();
+        while self.has_place() && self.selector() & passed != 0 {
+            self.advance();
+        }
+    }
+
+    fn locate(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.current = None;
+        let mut probe = CursorProbe { view: &self.view, runs: &mut self.runs, fill_cache: self.fill_cache };
+        let located = self.view.remix().locate(self.view.runs(), key, sequence, &mut probe);
+        match located {
+            Ok(place) => {
+                self.set_place(place);
+                Ok(())
+            }
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        self.end();
+        error
+    }
+
+    /// [`show`](Self::show); after an error the cursor has no place.
+    #[inline]
+    fn shown(&mut self) -> Result<()> {
+        self.show().map_err(|error| self.fail(error))
+    }
+}
+
+impl InternalCursor for SortedViewCursor {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.current.is_some()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.table_cursor().map_or(&[], InternalCursor::key)
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.table_cursor().map_or(Trailer::from_bits(0), InternalCursor::trailer)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.table_cursor().map_or(&[], InternalCursor::value)
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.set_place(Place { segment: 0, index: 0 });
+        self.shown()
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.end();
+        self.retreat();
+        self.shown()
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.locate(key, sequence)?;
+        self.shown()
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.locate(key, MAX_SEQUENCE)?;
+        self.retreat();
+        self.shown()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if self.current.is_none() {
+            return Ok(());
+        }
+        self.advance();
+        self.shown()
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        if self.current.is_none() {
+            return Ok(());
+        }
+        self.retreat();
+        self.shown()
+    }
+}
+
+impl fmt::Debug for SortedViewCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SortedViewCursor")
+            .field("view", &self.view)
+            .field("place", &self.place)
+            .field("key", &self.key())
+            .finish_non_exhaustive()
+    }
+}

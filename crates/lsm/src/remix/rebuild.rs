@@ -1,0 +1,222 @@
+//! A REMIX from an older one and further runs (REMIX §4.3).
+//!
+//! The runs that the older view has are one sorted sequence already. For each key of the further runs the merge
+//! point in it is found as every seek finds its place: by the anchors, then in one segment, reading a key or a few.
+//! The entries between two merge points are taken over from the old selectors unread. Where a segment of the new
+//! REMIX starts with one of them, its key is an old anchor or is read: one key for each segment at most.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
+use bolide_table::InternalCursor;
+
+use super::run::ViewRun;
+use super::search::{LastBlocks, Place};
+use super::segmenter::{Key, Segmenter};
+use super::segments::tag_of;
+use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
+use super::view::SortedView;
+use super::{Remix, RemixOptions, contradiction, tables_of};
+use crate::cursor::{MergingCursor, RunCursor};
+
+/// What a rebuild cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RebuildCost {
+    /// Keys of the further runs: as many merge points were searched.
+    pub merge_points: u64,
+    /// Entries that were taken over without being read.
+    pub taken_over: u64,
+    /// Keys that were read to become anchors.
+    pub anchors_read: u64,
+}
+
+impl Remix {
+    /// The REMIX of `runs`, the newest first, some of which are those of `old`. Runs of `old` that are not among
+    /// `runs` are left out. The further runs are read whole, past the cache; of the others some blocks, as told above.
+    ///
+    /// Costs about as much as [`build`](Self::build) once the further runs have as many entries as the others. Where
+    /// tags are wanted that `old` does not have, everything is read.
+    ///
+    /// # Errors
+    /// Those of [`build`](Self::build).
+    pub fn rebuild(
+        old: &SortedView,
+        runs: &[Arc<ViewRun>],
+        options: &RemixOptions,
+    ) -> Result<(Self, RebuildCost)> {
+        let kept: Vec<Option<usize>> = old
+            .runs()
+            .iter()
+            .map(|run| runs.iter().position(|new| tables_of(new) == tables_of(run)))
+            .collect();
+        if options.tags && !old.remix().has_tags() && kept.iter().any(Option::is_some) {
+            return Ok((Self::build(runs, options)?, RebuildCost::default()));
+        }
+        let shape = options.shape(runs)?;
+        let further = (0..runs.len()).filter(|run| !kept.contains(&Some(*run)));
+        let sources: Vec<(usize, Arc<ViewRun>)> =
+            further.filter_map(|run| Some((run, Arc::clone(runs.get(run)?)))).collect();
+        let cursors = sources.iter().map(|(_, run)| RunCursor::new(Arc::clone(run), false)).collect();
+        let mut rebuild = Rebuild {
+            old,
+            kept,
+            tags: shape.tags,
+            segmenter: Segmenter::new(runs, shape),
+            blocks: LastBlocks::new(old.runs()),
+            at: Place { segment: 0, index: 0 },
+            further: MergingCursor::new(cursors),
+            numbers: sources.iter().map(|(number, _)| *number).collect(),
+            cost: RebuildCost::default(),
+        };
+        rebuild.run()?;
+        let (remix, anchors_read) = rebuild.segmenter.finish()?;
+        Ok((remix, RebuildCost { anchors_read, ..rebuild.cost }))
+    }
+}
+
+struct Rebuild<'a> {
+    old: &'a SortedView,
+    /// The new number of each old run; `None` for those that are left out.
+    kept: Vec<Option<usize>>,
+    tags: bool,
+    segmenter: Segmenter,
+    /// Blocks of the old runs.
+    blocks: LastBlocks<'a>,
+    /// The first old entry that was not taken over yet; always the first version of a key.
+    at: Place,
+    further: MergingCursor<RunCursor<Arc<ViewRun>>>,
+    /// The new numbers of the further runs.
+    numbers: Vec<usize>,
+    cost: RebuildCost,
+}
+
+impl Rebuild<'_> {
+    fn run(&mut self) -> Result<()> {
+        self.further.seek_to_first()?;
+        let mut key = Vec::new();
+        while self.further.valid() {
+            key.clear();
+            key.extend_from_slice(self.further.key());
+            let point = self.old.remix().locate(self.old.runs(), &key, MAX_SEQUENCE, &mut self.blocks)?;
+            self.take_over(point)?;
+            self.cost.merge_points += 1;
+            let tag = if self.tags { tag_of(&key) } else { 0 };
+            self.segmenter.start_key(Key::Known(&key), tag)?;
+            self.merge_versions(&key)?;
+        }
+        self.take_over(Place { segment: self.old.remix().segments(), index: 0 })
+    }
+
+    /// The entry at `at`: its old run and selector.
+    fn selector(&self) -> Option<(usize, u8)> {
+        let segment = self.old.remix().segments.get(self.at.segment);
+        if self.at.index >= segment.entries() {
+            return None;
+        }
+        let &selector = segment.selectors().get(self.at.index)?;
+        Some((usize::from(selector & RUN_BITS), selector))
+    }
+
+    fn step(&mut self) {
+        self.at.index += 1;
+        if self.at.index >= self.old.remix().segments.get(self.at.segment).entries() {
+            self.at = Place { segment: self.at.segment + 1, index: 0 };
+        }
+    }
+
+    /// Takes over the entries up to `end`.
+    fn take_over(&mut self, end: Place) -> Result<()> {
+        let mut started = false;
+        while self.at != end
+            && let Some((run, selector)) = self.selector()
+        {
+            if selector & OLD == 0 {
+                started = false;
+            }
+            if let Some(Some(number)) = self.kept.get(run).copied() {
+                if !started {
+                    self.start_old_key()?;
+                    started = true;
+                }
+                self.segmenter.push(number, selector & TOMBSTONE != 0);
+                self.cost.taken_over += 1;
+            }
+            self.step();
+        }
+        Ok(())
+    }
+
+    /// Starts the key that the old entry at `at` is a version of.
+    fn start_old_key(&mut self) -> Result<()> {
+        let old = self.old.remix();
+        let tags = old.segments.get(self.at.segment).tags();
+        let tag = tags.get(self.at.index).copied().unwrap_or(0);
+        let key = match self.at.index {
+            0 => Key::Known(old.anchors.key(self.at.segment)),
+            _ => Key::Unread,
+        };
+        self.segmenter.start_key(key, tag)
+    }
+
+    /// Merges the versions of `key` in the further runs with those, if any, that start at `at`.
+    fn merge_versions(&mut self, key: &[u8]) -> Result<()> {
+        let mut first = true;
+        while let Some((number, sequence, tombstone)) = self.old_version(key, first)? {
+            first = false;
+            while let Some((further, newer)) = self.further_version(key)
+                && newer.cmp(&sequence).then(number.cmp(&further)) == Ordering::Greater
+            {
+                self.push_further(further)?;
+            }
+            self.segmenter.push(number, tombstone);
+            self.step();
+        }
+        while let Some((further, _)) = self.further_version(key) {
+            self.push_further(further)?;
+        }
+        Ok(())
+    }
+
+    /// The kept version of `key` at `at` or behind: its new run, its sequence number, whether it is a tombstone.
+    /// `first`: nobody knows yet whether the entry at `at` is one of that key.
+    fn old_version(&mut self, key: &[u8], first: bool) -> Result<Option<(usize, SequenceNumber, bool)>> {
+        let mut unknown = first;
+        while let Some((run, selector)) = self.selector() {
+            if !unknown && selector & OLD == 0 {
+                return Ok(None);
+            }
+            let kept = self.kept.get(run).copied().flatten();
+            if unknown || kept.is_some() {
+                let source = self.old.runs().get(run).ok_or_else(contradiction)?;
+                let segment = self.old.remix().segments.get(self.at.segment);
+                let position = segment.position(source, run, self.at.index);
+                let block = self.blocks.block(run, position.block)?;
+                let entry = block.key(position.entry as usize);
+                let (found, trailer) = entry.ok_or_else(|| source.damaged(position.block))?;
+                if found != key {
+                    return Ok(None);
+                }
+                if let Some(number) = kept {
+                    return Ok(Some((number, trailer.sequence(), selector & TOMBSTONE != 0)));
+                }
+            }
+            unknown = false;
+            self.step();
+        }
+        Ok(None)
+    }
+
+    /// The next entry of the further runs if it is one of `key`: its run and its sequence number.
+    fn further_version(&self, key: &[u8]) -> Option<(usize, SequenceNumber)> {
+        let source = self.further.current_source()?;
+        let number = *self.numbers.get(source)?;
+        (self.further.key() == key).then(|| (number, self.further.trailer().sequence()))
+    }
+
+    fn push_further(&mut self, number: usize) -> Result<()> {
+        self.segmenter.push(number, self.further.trailer().is_delete());
+        self.further.next()
+    }
+}

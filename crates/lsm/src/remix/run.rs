@@ -1,0 +1,201 @@
+//! A sorted run as a view sees it: entries by place, places by counting.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::{Error, Result, Trailer};
+use bolide_table::{KeyCounts, PinnedBlock, TableCursor, TableReader};
+
+use crate::cursor::Run;
+use crate::version::SortedRun;
+
+/// Where an entry is in a run: the number of its data block, counted through the sstables of the run, and its
+/// number in the block. Behind the last entry: the number of blocks, and 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Position {
+    pub(crate) block: u32,
+    pub(crate) entry: u32,
+}
+
+/// The sstables of one sorted run, open, with the number of entries of each of their blocks in memory (REMIX §4.1).
+///
+/// Keeps them alive: while a view has the run, no file of it is removed.
+pub struct ViewRun {
+    tables: Box<[ViewTable]>,
+    counts: KeyCounts,
+    entries: u64,
+    /// Where the sstables come from; holds them.
+    pin: Option<Arc<SortedRun>>,
+}
+
+struct ViewTable {
+    reader: Arc<TableReader>,
+    /// The number of its first block in the run.
+    first_block: u32,
+}
+
+impl ViewRun {
+    /// The run of `tables`, in key order and with no key in two of them. Reads their key counts.
+    ///
+    /// # Errors
+    /// `Corruption` and `Io` from reading; `LimitExceeded` for more than 2³² - 1 blocks.
+    pub fn new(tables: Vec<Arc<TableReader>>) -> Result<Arc<Self>> {
+        Self::pinned(tables, None)
+    }
+
+    /// A run of a tree. Opens its sstables.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of(run: &Arc<SortedRun>) -> Result<Arc<Self>> {
+        let tables: Result<Vec<_>> =
+            SortedRun::tables(run).iter().map(|table| table.reader().cloned()).collect();
+        Self::pinned(tables?, Some(Arc::clone(run)))
+    }
+
+    fn pinned(readers: Vec<Arc<TableReader>>, pin: Option<Arc<SortedRun>>) -> Result<Arc<Self>> {
+        let mut counts = Vec::new();
+        let mut tables = Vec::with_capacity(readers.len());
+        for reader in readers {
+            let first_block = u32::try_from(counts.len()).map_err(|_| too_many_blocks(counts.len()))?;
+            counts.extend(reader.key_counts()?.iter());
+            tables.push(ViewTable { reader, first_block });
+        }
+        if u32::try_from(counts.len()).is_err() {
+            return Err(too_many_blocks(counts.len()));
+        }
+        let entries = tables.iter().map(|table| table.reader.properties().entries).sum();
+        Ok(Arc::new(Self { tables: tables.into(), counts: KeyCounts::new(&counts), entries, pin }))
+    }
+
+    /// The open sstables, in key order.
+    pub fn readers(&self) -> impl ExactSizeIterator<Item = &Arc<TableReader>> {
+        self.tables.iter().map(|table| &table.reader)
+    }
+
+    /// How many entries the run has, old versions and tombstones included.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// How many data blocks the run has.
+    pub fn blocks(&self) -> u32 {
+        self.counts.blocks() as u32
+    }
+
+    /// The run of a tree that this was made of.
+    pub fn sorted_run(&self) -> Option<&Arc<SortedRun>> {
+        self.pin.as_ref()
+    }
+
+    /// The bytes that the counts take in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.counts.memory_bytes()
+    }
+
+    /// The largest number of entries in a block.
+    pub(crate) fn largest_count(&self) -> u32 {
+        self.counts.largest()
+    }
+
+    /// How many entries block number `block` has; 0 behind the last one.
+    #[inline]
+    pub(crate) fn count(&self, block: u32) -> u32 {
+        self.counts.get(block as usize).unwrap_or(0)
+    }
+
+    /// The place `steps` entries behind `from`. No I/O.
+    #[inline]
+    pub(crate) fn advance(&self, from: Position, steps: u32) -> Position {
+        let Position { mut block, entry } = from;
+        let mut entry = entry.saturating_add(steps);
+        while let Some(count) = self.counts.get(block as usize)
+            && entry >= count
+        {
+            entry -= count;
+            block += 1;
+        }
+        Position { block, entry }
+    }
+
+    /// The place before `from`; `from` itself if that is the first one.
+    #[inline]
+    pub(crate) fn retreat(&self, from: Position) -> Position {
+        match (from.entry.checked_sub(1), from.block.checked_sub(1)) {
+            (Some(entry), _) => Position { entry, ..from },
+            (None, Some(block)) => Position { block, entry: self.count(block).saturating_sub(1) },
+            (None, None) => from,
+        }
+    }
+
+    /// The number of the sstable that has block number `block`, and the block's number there.
+    #[inline]
+    pub(crate) fn table_of(&self, block: u32) -> (usize, u64) {
+        let table = match &*self.tables {
+            [_] => 0,
+            tables => tables.partition_point(|table| table.first_block <= block).saturating_sub(1),
+        };
+        let first = self.tables.get(table).map_or(0, |table| table.first_block);
+        (table, u64::from(block.saturating_sub(first)))
+    }
+
+    /// Sstable number `table`.
+    #[inline]
+    pub(crate) fn reader(&self, table: usize) -> Option<&Arc<TableReader>> {
+        self.tables.get(table).map(|table| &table.reader)
+    }
+
+    /// Data block number `block`, through the cache.
+    #[inline]
+    pub(crate) fn pinned_block(&self, block: u32, fill_cache: bool) -> Result<PinnedBlock> {
+        let (table, number) = self.table_of(block);
+        let pinned = match self.reader(table) {
+            Some(reader) => reader.pinned_block(number, fill_cache)?,
+            None => None,
+        };
+        pinned.ok_or_else(|| self.damaged(block))
+    }
+
+    /// The key and the trailer of the entry at `position`; a block is read for it if it is not cached.
+    pub(crate) fn key_at(&self, position: Position) -> Result<(Vec<u8>, Trailer)> {
+        let pinned = self.pinned_block(position.block, true)?;
+        pinned.key(position.entry as usize).ok_or_else(|| self.damaged(position.block))
+    }
+
+    /// The error for a block that is not what the view or its table says.
+    #[cold]
+    pub(crate) fn damaged(&self, block: u32) -> Error {
+        let (table, number) = self.table_of(block);
+        match self.reader(table) {
+            Some(reader) => reader.block_damaged(number),
+            None => Error::internal("a sorted view points into a run without sstables"),
+        }
+    }
+}
+
+fn too_many_blocks(blocks: usize) -> Error {
+    Error::limit_exceeded("the data blocks of a sorted run", blocks as u64, u32::MAX.into())
+}
+
+impl Run for Arc<ViewRun> {
+    type Cursor = TableCursor;
+
+    fn tables(&self) -> usize {
+        self.tables.len()
+    }
+
+    fn position(&self, key: &[u8]) -> usize {
+        self.tables.partition_point(|table| table.reader.properties().largest_key.as_slice() < key)
+    }
+
+    fn open(&self, index: usize, fill_cache: bool) -> Result<Option<TableCursor>> {
+        Ok(self.reader(index).map(|reader| reader.cursor(fill_cache)))
+    }
+}
+
+impl fmt::Debug for ViewRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<u64> = self.readers().map(|reader| reader.identity().file_number).collect();
+        f.debug_struct("ViewRun").field("tables", &numbers).field("entries", &self.entries).finish()
+    }
+}

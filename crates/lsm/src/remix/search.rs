@@ -1,0 +1,198 @@
+//! The search for a place in the sorted view.
+//!
+//! One binary search over the anchors finds the segment, a second one the entry in it (REMIX §3.2). The second
+//! reads keys of several runs. It takes the middle entry of what is left; but then, before it goes to another run,
+//! it compares with all that the block in hand can tell: with the entries of the same run that the segment has in
+//! this block too. So a block is entered at most once, and where neighbours lie in one run the first block decides.
+
+use std::sync::Arc;
+
+use bolide_base::{Error, Result, SequenceNumber};
+use bolide_table::PinnedBlock;
+
+use super::run::{Position, ViewRun};
+use super::segments::Segment;
+use super::selectors::{RUN_BITS, below, mask_of_run, nth_bit};
+use super::{Remix, contradiction};
+
+/// A place in the view: an entry of a segment. Behind the last entry: the number of segments, and 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) segment: usize,
+    pub(super) index: usize,
+}
+
+/// Compares with entries of a block.
+pub(super) trait Probe {
+    /// Of the entries from number `low` to before `high` of block number `block` of run number `run`, the first at
+    /// or after `(key, sequence)`; `high` if there is none.
+    fn lower_bound(
+        &mut self,
+        run: usize,
+        block: u32,
+        range: std::ops::Range<usize>,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<usize>;
+}
+
+impl Segment<'_> {
+    /// The run that entry number `index` is in; 63 where there is no entry.
+    #[inline]
+    pub(super) fn run(&self, index: usize) -> usize {
+        self.selectors().get(index).map_or(RUN_BITS.into(), |selector| usize::from(selector & RUN_BITS))
+    }
+
+    /// Where the first entry of run number `run` at or behind entry number `index` is.
+    #[inline]
+    pub(super) fn position(&self, runs: &ViewRun, run: usize, index: usize) -> Position {
+        let before = (mask_of_run(self.selectors(), run as u8) & below(index)).count_ones();
+        runs.advance(self.offset(run), before)
+    }
+}
+
+impl Remix {
+    /// The first entry of `runs`, which this is the REMIX of, at or after `(key, sequence)`.
+    #[inline]
+    pub(super) fn locate(
+        &self,
+        runs: &[Arc<ViewRun>],
+        key: &[u8],
+        sequence: SequenceNumber,
+        probe: &mut impl Probe,
+    ) -> Result<Place> {
+        let through = self.anchors.count_through(key, sequence);
+        let Some(number) = through.checked_sub(1) else { return Ok(Place { segment: 0, index: 0 }) };
+        let segment = self.segments.get(number);
+        let entries = segment.entries();
+        let index = segment.search(runs, entries, key, sequence, probe)?;
+        Ok(if index < entries {
+            Place { segment: number, index }
+        } else {
+            Place { segment: through, index: 0 }
+        })
+    }
+}
+
+impl Segment<'_> {
+    /// The first entry at or after `(key, sequence)`; `entries`, which is how many there are, if there is none.
+    fn search(
+        self,
+        runs: &[Arc<ViewRun>],
+        entries: usize,
+        key: &[u8],
+        sequence: SequenceNumber,
+        probe: &mut impl Probe,
+    ) -> Result<usize> {
+        let selectors = self.selectors();
+        let (mut low, mut high) = (0, entries);
+        while low < high {
+            let middle = low.midpoint(high);
+            let number = self.run(middle);
+            let run = runs.get(number).ok_or_else(contradiction)?;
+            let mask = mask_of_run(selectors, number as u8);
+            let rank = |index: usize| (mask & below(index)).count_ones();
+            // Entries of the run are counted from its first in the segment.
+            let middle_rank = rank(middle);
+            let at = run.advance(self.offset(number), middle_rank);
+            let count = run.count(at.block);
+            if at.entry >= count {
+                return Err(run.damaged(at.block));
+            }
+            let first = rank(low).max(middle_rank.saturating_sub(at.entry));
+            let end = rank(high).min(middle_rank + (count - at.entry));
+            let in_block = |rank: u32| (at.entry + rank - middle_rank) as usize;
+            let start = in_block(first);
+            let found = probe.lower_bound(number, at.block, start..in_block(end), key, sequence)?;
+            let found = first + (found - start) as u32;
+            // An entry of the run is in front of the place, the next one is not.
+            if found > first {
+                low = nth_bit(mask, found - 1) + 1;
+            }
+            if found < end {
+                high = nth_bit(mask, found);
+            }
+        }
+        Ok(low)
+    }
+}
+
+#[cold]
+fn damaged(runs: &[Arc<ViewRun>], run: usize, block: u32) -> Error {
+    runs.get(run).map_or_else(contradiction, |run| run.damaged(block))
+}
+
+/// One block in hand, the last one: enough for a point read.
+pub(super) struct LastBlock<'v> {
+    runs: &'v [Arc<ViewRun>],
+    in_hand: Option<(usize, u32, PinnedBlock)>,
+}
+
+impl<'v> LastBlock<'v> {
+    pub(super) fn new(runs: &'v [Arc<ViewRun>]) -> Self {
+        Self { runs, in_hand: None }
+    }
+
+    /// This block.
+    #[inline]
+    pub(super) fn block(&mut self, run: usize, block: u32) -> Result<&PinnedBlock> {
+        let held = self.in_hand.as_ref().is_some_and(|held| (held.0, held.1) == (run, block));
+        if !held {
+            let source = self.runs.get(run).ok_or_else(contradiction)?;
+            self.in_hand = Some((run, block, source.pinned_block(block, true)?));
+        }
+        self.in_hand.as_ref().map(|held| &held.2).ok_or_else(contradiction)
+    }
+}
+
+impl Probe for LastBlock<'_> {
+    #[inline]
+    fn lower_bound(
+        &mut self,
+        run: usize,
+        block: u32,
+        range: std::ops::Range<usize>,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<usize> {
+        let found = self.block(run, block)?.lower_bound_between(range.start, range.end, key, sequence);
+        found.ok_or_else(|| damaged(self.runs, run, block))
+    }
+}
+
+/// The last block of each run in hand: for searches that go forward through the view.
+pub(super) struct LastBlocks<'v> {
+    runs: &'v [Arc<ViewRun>],
+    in_hand: Vec<Option<(u32, PinnedBlock)>>,
+}
+
+impl<'v> LastBlocks<'v> {
+    pub(super) fn new(runs: &'v [Arc<ViewRun>]) -> Self {
+        Self { runs, in_hand: runs.iter().map(|_| None).collect() }
+    }
+
+    /// This block; the cache does not keep it.
+    pub(super) fn block(&mut self, run: usize, block: u32) -> Result<&PinnedBlock> {
+        let (Some(source), Some(held)) = (self.runs.get(run), self.in_hand.get_mut(run)) else {
+            return Err(contradiction());
+        };
+        if held.as_ref().is_none_or(|held| held.0 != block) {
+            *held = Some((block, source.pinned_block(block, false)?));
+        }
+        held.as_ref().map(|held| &held.1).ok_or_else(contradiction)
+    }
+}
+
+impl Probe for LastBlocks<'_> {
+    fn lower_bound(
+        &mut self,
+        run: usize,
+        block: u32,
+        range: std::ops::Range<usize>,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<usize> {
+        let found = self.block(run, block)?.lower_bound_between(range.start, range.end, key, sequence);
+        found.ok_or_else(|| damaged(self.runs, run, block))
+    }
+}

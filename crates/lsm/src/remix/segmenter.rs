@@ -1,0 +1,170 @@
+//! Cuts a sequence of entries, given by their runs, into segments (REMIX §4.1).
+//!
+//! All versions of a key stand in one segment as long as they fit one: where they would not fit the rest of a
+//! segment, it is filled up with placeholders. The versions of a key that has more of them than a segment has
+//! selectors begin a segment and run on through as many as they need; the anchors of those have sequence numbers.
+
+use std::sync::Arc;
+
+use bolide_base::{Error, Result};
+
+use super::Remix;
+use super::anchors::AnchorList;
+use super::run::{Position, ViewRun};
+use super::segments::{Segments, Shape};
+use super::selectors::{OLD, TOMBSTONE};
+
+/// What is known of the first version of a key that was passed over without being read.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Key<'a> {
+    /// The key.
+    Known(&'a [u8]),
+    /// Nothing: it is read if a segment turns out to start with it.
+    Unread,
+}
+
+pub(super) struct Segmenter {
+    runs: Vec<Arc<ViewRun>>,
+    shape: Shape,
+    bytes: Vec<u8>,
+    anchors: AnchorList,
+    /// The first entry of each run that is in no finished group.
+    positions: Vec<Position>,
+    /// Where the selectors of the open segment start in `bytes`.
+    segment_at: usize,
+    /// How many entries the open segment has; the width if there is no open segment.
+    used: usize,
+    entries: u64,
+    /// The versions of the last key: their selectors, and what is known of the key.
+    group: Vec<u8>,
+    key: Vec<u8>,
+    key_known: bool,
+    tag: u8,
+    /// Keys that were read to make anchors.
+    keys_read: u64,
+}
+
+impl Segmenter {
+    pub(super) fn new(runs: &[Arc<ViewRun>], shape: Shape) -> Self {
+        Self {
+            runs: runs.to_vec(),
+            used: shape.width,
+            shape,
+            bytes: Vec::new(),
+            anchors: AnchorList::default(),
+            positions: vec![Position::default(); runs.len()],
+            segment_at: 0,
+            entries: 0,
+            group: Vec::new(),
+            key: Vec::new(),
+            key_known: false,
+            tag: 0,
+            keys_read: 0,
+        }
+    }
+
+    /// Starts the next key; its versions follow, newest first.
+    #[inline]
+    pub(super) fn start_key(&mut self, key: Key<'_>, tag: u8) -> Result<()> {
+        if !self.group.is_empty() {
+            self.finish_group()?;
+        }
+        self.tag = tag;
+        match key {
+            Key::Known(key) => {
+                self.key.clear();
+                self.key.extend_from_slice(key);
+                self.key_known = true;
+            }
+            Key::Unread => self.key_known = false,
+        }
+        Ok(())
+    }
+
+    /// The next version of the key: it is the next entry of this run.
+    #[inline]
+    pub(super) fn push(&mut self, run: usize, tombstone: bool) {
+        let old = if self.group.is_empty() { 0 } else { OLD };
+        self.group.push(run as u8 | old | if tombstone { TOMBSTONE } else { 0 });
+    }
+
+    /// The key that [`start_key`](Self::start_key) was told last; empty if it was not.
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        if self.key_known && !self.group.is_empty() { &self.key } else { &[] }
+    }
+
+    /// True while no key was started.
+    #[inline]
+    pub(super) fn has_key(&self) -> bool {
+        self.key_known && !self.group.is_empty()
+    }
+
+    fn finish_group(&mut self) -> Result<()> {
+        let width = self.shape.width;
+        let group = std::mem::take(&mut self.group);
+        if group.len() > width - self.used {
+            self.used = width;
+        }
+        for &selector in &group {
+            let run = usize::from(selector & super::selectors::RUN_BITS);
+            if self.used == width {
+                self.open_segment(run, selector & OLD != 0)?;
+            }
+            let at = self.segment_at + self.used;
+            if let Some(place) = self.bytes.get_mut(at) {
+                *place = selector;
+            }
+            if self.shape.tags
+                && let Some(place) = self.bytes.get_mut(at + width)
+            {
+                *place = self.tag;
+            }
+            self.used += 1;
+            if let (Some(position), Some(run)) = (self.positions.get_mut(run), self.runs.get(run)) {
+                *position = run.advance(*position, 1);
+            }
+        }
+        self.entries += group.len() as u64;
+        self.group = group;
+        self.group.clear();
+        Ok(())
+    }
+
+    /// Starts a segment whose first entry is the next one of run number `run`.
+    fn open_segment(&mut self, run: usize, continues: bool) -> Result<()> {
+        let mut sequence = None;
+        if continues || !self.key_known {
+            let position = self.positions.get(run).copied().unwrap_or_default();
+            let source = self.runs.get(run).ok_or_else(|| Error::internal("a selector without a run"))?;
+            let (key, trailer) = source.key_at(position)?;
+            self.keys_read += 1;
+            self.key = key;
+            self.key_known = true;
+            sequence = continues.then(|| trailer.sequence());
+        }
+        if !self.anchors.push(&self.key, sequence) {
+            return Err(Error::limit_exceeded("the anchor keys of a REMIX", u64::MAX, u32::MAX.into()));
+        }
+        self.segment_at = self.bytes.len();
+        self.shape.put_segment(&mut self.bytes, &self.positions);
+        self.used = 0;
+        Ok(())
+    }
+
+    /// Ends the last segment. Answers also how many keys were read to make anchors.
+    pub(super) fn finish(mut self) -> Result<(Remix, u64)> {
+        if !self.group.is_empty() {
+            self.finish_group()?;
+        }
+        let at_end = self.runs.iter().zip(&self.positions);
+        if at_end.clone().any(|(run, position)| position.block != run.blocks()) {
+            return Err(Error::internal("a REMIX was built of other entries than its runs have"));
+        }
+        let tables = self.runs.iter().map(super::tables_of).collect();
+        let damaged = || Error::internal("the segments of a REMIX have different lengths");
+        let segments = Segments::new(self.shape, self.bytes).ok_or_else(damaged)?;
+        let remix = Remix { tables, segments, anchors: self.anchors.finish(), entries: self.entries };
+        Ok((remix, self.keys_read))
+    }
+}

@@ -1,0 +1,126 @@
+//! Run selectors: which run the next entry of the sorted view is in.
+//!
+//! ```text
+//! selector   bits 0..6   number of the run, 0 to 62; 63 is a placeholder: no entry
+//!            bit  6      the entry is a tombstone
+//!            bit  7      the entry is an older version of the same key as the entry before
+//! ```
+//!
+//! A segment has 16, 32 or 64 of them; placeholders stand at its end only. What a search wants to know (how often
+//! a run occurs before some place) is a count of bits in a mask with one bit per selector, made of sixteen
+//! selectors at a time on processors that can (REMIX §3.2).
+
+// The comparison of sixteen bytes at once is an intrinsic.
+#![allow(unsafe_code)]
+
+/// The bits of a selector that hold the run.
+pub(crate) const RUN_BITS: u8 = 0x3f;
+/// The bit for tombstones.
+pub(crate) const TOMBSTONE: u8 = 0x40;
+/// The bit for old versions.
+pub(crate) const OLD: u8 = 0x80;
+/// The selector that stands for no entry.
+pub(crate) const PLACEHOLDER: u8 = 0x3f;
+/// Most runs of a view.
+pub const MAX_RUNS: usize = 63;
+
+/// The mask of bits below `index`.
+#[inline]
+pub(crate) fn below(index: usize) -> u64 {
+    if index >= 64 { u64::MAX } else { (1 << index) - 1 }
+}
+
+/// The number of the bit that is the `rank`-th (from 0) of those set in `mask`; 64 if there is none.
+#[inline]
+pub(crate) fn nth_bit(mut mask: u64, rank: u32) -> usize {
+    for _ in 0..rank {
+        mask &= mask.wrapping_sub(1);
+    }
+    mask.trailing_zeros() as usize
+}
+
+/// A bit for each of at most 64 selectors: set where the run is `run` (or 63 for placeholders).
+#[inline]
+pub(crate) fn mask_of_run(selectors: &[u8], run: u8) -> u64 {
+    mask_where(selectors, RUN_BITS, run)
+}
+
+/// A bit for each of at most 64 selectors: set where it belongs to an old version.
+#[inline]
+pub(crate) fn mask_of_old(selectors: &[u8]) -> u64 {
+    mask_where(selectors, OLD, OLD)
+}
+
+/// A bit for each of at most 64 bytes: set where `byte & and == wanted`.
+#[inline]
+pub(crate) fn mask_where(bytes: &[u8], and: u8, wanted: u8) -> u64 {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+    return mask_where_sse2(bytes, and, wanted);
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
+    return mask_where_portable(bytes, and, wanted);
+}
+
+/// [`mask_where`] byte by byte.
+#[cfg_attr(all(target_arch = "x86_64", target_feature = "sse2", not(test)), allow(dead_code))]
+fn mask_where_portable(bytes: &[u8], and: u8, wanted: u8) -> u64 {
+    let bits = bytes.iter().take(64).enumerate();
+    bits.fold(0, |mask, (index, byte)| mask | u64::from(byte & and == wanted) << index)
+}
+
+/// [`mask_where`] sixteen bytes at a time. SSE2 is part of every x86-64 processor, so that the choice is made by
+/// the compiler and the code lies inline in the search.
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+#[cfg_attr(miri, allow(dead_code))]
+#[inline]
+fn mask_where_sse2(bytes: &[u8], and: u8, wanted: u8) -> u64 {
+    use std::arch::x86_64::{
+        __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
+    };
+    let (chunks, rest) = bytes.as_chunks::<16>();
+    let mut mask = 0;
+    // SAFETY: SSE2 is there, as the attribute above says.
+    let (and_all, wanted_all) = unsafe { (_mm_set1_epi8(and as i8), _mm_set1_epi8(wanted as i8)) };
+    for (index, chunk) in chunks.iter().take(4).enumerate() {
+        // SAFETY: SSE2 is there; the load takes 16 bytes at any address, and the chunk has 16.
+        let equal = unsafe {
+            let loaded = _mm_loadu_si128(chunk.as_ptr().cast::<__m128i>());
+            _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(loaded, and_all), wanted_all))
+        };
+        mask |= u64::from(equal as u16) << (16 * index);
+    }
+    if !rest.is_empty() && chunks.len() < 4 {
+        mask |= mask_where_portable(rest, and, wanted) << (16 * chunks.len());
+    }
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use bolide_storage::SimRng;
+
+    use super::*;
+
+    #[test]
+    fn both_ways_to_count_agree() {
+        for seed in 0..2_000 {
+            let mut rng = SimRng::new(seed);
+            let len = rng.below(70) as usize;
+            let runs = 1 + rng.below(64);
+            let bytes: Vec<u8> =
+                (0..len).map(|_| rng.below(runs) as u8 | (rng.below(4) as u8) << 6).collect();
+            for (and, wanted) in [(RUN_BITS, rng.below(64) as u8), (OLD, OLD), (0xff, rng.below(256) as u8)] {
+                let slow = mask_where_portable(&bytes, and, wanted);
+                assert_eq!(mask_where(&bytes, and, wanted), slow, "seed {seed}");
+                #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+                assert_eq!(mask_where_sse2(&bytes, and, wanted), slow, "seed {seed}");
+                let plain = bytes.iter().take(64).filter(|&byte| byte & and == wanted).count();
+                assert_eq!(slow.count_ones() as usize, plain, "seed {seed}");
+                for (rank, place) in (0..64).filter(|place| slow >> place & 1 == 1).enumerate() {
+                    assert_eq!(nth_bit(slow, rank as u32), place, "seed {seed}");
+                    assert_eq!((slow & below(place)).count_ones() as usize, rank, "seed {seed}");
+                }
+            }
+        }
+        assert_eq!((nth_bit(0, 0), nth_bit(0b101, 2), below(64)), (64, 64, u64::MAX));
+    }
+}

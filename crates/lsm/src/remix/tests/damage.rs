@@ -1,0 +1,134 @@
+//! REMIX files: round trips, damage, and runs that do not belong to them.
+
+use bolide_base::ErrorKind;
+use bolide_storage::File;
+
+use super::*;
+use crate::remix::Remix;
+
+const IDENTITY: FileIdentity = FileIdentity { database_id: DATABASE, file_number: 900 };
+
+fn file_of(bytes: &[u8]) -> Arc<dyn File> {
+    let vfs = MemVfs::new();
+    let file = vfs.create(Path::new("f")).unwrap();
+    file.append(bytes).unwrap();
+    file
+}
+
+fn bytes_of(remix: &Remix) -> Vec<u8> {
+    let file = file_of(&[]);
+    let len = remix.write(&*file, IDENTITY).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    assert_eq!(len, bytes.len() as u64);
+    file.read_exact_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn read(bytes: &[u8]) -> Result<Remix> {
+    Remix::read(&*file_of(bytes), "f", IDENTITY)
+}
+
+fn sample(seed: u64, runs: usize) -> (Model, Vec<Arc<ViewRun>>, Remix) {
+    let mut rng = SimRng::new(seed);
+    let model = Model::random(&mut rng, runs);
+    let runs = model.runs(&mut Writer::new(1 << 20), runs, &mut rng).unwrap();
+    let remix = Remix::build(&runs, &random_options(&mut rng)).unwrap();
+    (model, runs, remix)
+}
+
+#[test]
+fn files_round_trip() {
+    for seed in 0..60 {
+        let (model, runs, remix) = sample(seed, 1 + seed as usize % 9);
+        let bytes = bytes_of(&remix);
+        let again = read(&bytes).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(bytes_of(&again), bytes, "seed {seed}");
+        let view = SortedView::new(again, runs).unwrap();
+        let mut cursor = view.cursor(true);
+        cursor.seek_to_first().unwrap();
+        assert_eq!(shown(&cursor), expected(model.entries.first()), "seed {seed}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_noticed() {
+    let (_, _, remix) = sample(3, 5);
+    let bytes = bytes_of(&remix);
+    let mut rng = SimRng::new(1);
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << rng.below(8);
+        let error = read(&damaged).expect_err(&format!("a flipped bit in byte {at}"));
+        assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "byte {at}: {error}");
+        assert!(read(&bytes[..at]).is_err(), "cut at {at}");
+    }
+    assert!(read(&[&bytes[..], b"x"].concat()).is_err());
+}
+
+#[test]
+fn a_file_of_another_place_is_refused() {
+    let (_, _, remix) = sample(4, 3);
+    let bytes = bytes_of(&remix);
+    for identity in [
+        FileIdentity { file_number: 901, ..IDENTITY },
+        FileIdentity { database_id: DATABASE + 1, ..IDENTITY },
+    ] {
+        let error = Remix::read(&*file_of(&bytes), "f", identity).unwrap_err();
+        assert!(error.is_corruption(), "{error}");
+    }
+    let mut foreign = bytes.clone();
+    foreign[..8].copy_from_slice(b"notremix");
+    assert_eq!(read(&foreign).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn runs_that_a_remix_was_not_built_of_are_refused() {
+    let (_, mut runs, remix) = sample(6, 4);
+    let bytes = bytes_of(&remix);
+    runs.swap(0, 1);
+    assert!(SortedView::new(read(&bytes).unwrap(), runs.clone()).unwrap_err().is_corruption());
+    runs.swap(0, 1);
+    runs.pop();
+    assert!(SortedView::new(read(&bytes).unwrap(), runs).unwrap_err().is_corruption());
+}
+
+/// A REMIX whose selectors were exchanged has good checksums and shows a wrong order, but nothing worse.
+#[test]
+fn a_remix_that_lies_is_harmless() {
+    for seed in 0..200 {
+        let mut rng = SimRng::new(seed);
+        let count = 2 + rng.below(5) as usize;
+        let model = Model::random(&mut rng, count);
+        let runs = model.runs(&mut Writer::new(1 << 20), count, &mut rng).unwrap();
+        let honest = Remix::build(&runs, &random_options(&mut rng)).unwrap();
+        let mut bytes = honest.segments.bytes().to_vec();
+        if bytes.is_empty() {
+            continue;
+        }
+        for _ in 0..1 + rng.below(8) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << rng.below(8);
+        }
+        let shape = honest.segments.shape.clone();
+        let segments = crate::remix::segments::Segments::new(shape, bytes).unwrap();
+        if !segments.are_sound() {
+            continue;
+        }
+        let remix = Remix { segments, ..honest };
+        let view = SortedView::new(remix, runs).unwrap();
+        let mut cursor = view.cursor(true);
+        for _ in 0..200 {
+            let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
+            let moved = match rng.below(5) {
+                0 => cursor.seek(key, 7),
+                1 => cursor.seek_before(key),
+                2 => cursor.prev(),
+                3 => view.get(key, 9).map(drop),
+                _ => cursor.next(),
+            };
+            if let Err(error) = moved {
+                assert!(error.is_corruption(), "seed {seed}: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Cursors and point reads.
+
+use super::*;
+use crate::cursor::{Bounds, VisibleCursor};
+use crate::range_tombstones::{RangeTombstone, RangeTombstones};
+use crate::remix::VisibleViewCursor;
+
+/// Calls `test` with the view of random runs and their entries.
+fn with_random_views(
+    seeds: u64,
+    mut test: impl FnMut(u64, &mut SimRng, &Model, Arc<SortedView>) -> Result<()>,
+) {
+    for seed in 0..seeds {
+        let mut rng = SimRng::new(seed);
+        let count = match rng.below(4) {
+            0 => 1,
+            1 => 1 + rng.below(63) as usize,
+            _ => 1 + rng.below(8) as usize,
+        };
+        let model = Model::random(&mut rng, count);
+        // Small caches too, so that blocks go while a cursor holds them.
+        let mut writer = Writer::new([0, 4 << 10, 1 << 20][rng.below(3) as usize]);
+        let result = model.runs(&mut writer, count, &mut rng).and_then(|runs| {
+            let view = SortedView::build(runs, &random_options(&mut rng))?;
+            test(seed, &mut rng, &model, view)
+        });
+        result.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
+#[test]
+fn all_entries_come_in_order_both_ways() {
+    with_random_views(150, |seed, _, model, view| {
+        assert_eq!(view.remix().entries(), model.entries.len() as u64, "seed {seed}");
+        let mut cursor = view.cursor(true);
+        cursor.seek_to_first()?;
+        for (at, entry) in model.entries.iter().enumerate() {
+            assert_eq!(shown(&cursor), expected(Some(entry)), "seed {seed}, entry {at}");
+            cursor.next()?;
+        }
+        assert!(!cursor.valid(), "seed {seed}");
+        cursor.seek_to_last()?;
+        for (at, entry) in model.entries.iter().enumerate().rev() {
+            assert_eq!(shown(&cursor), expected(Some(entry)), "seed {seed}, entry {at} backwards");
+            cursor.prev()?;
+        }
+        assert!(!cursor.valid(), "seed {seed}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_view_walks_as_a_merge_does() {
+    with_random_views(120, |seed, rng, model, view| {
+        let mut cursor = view.cursor(rng.one_in(2));
+        let mut merge = merging(&view);
+        for step in 0..400 {
+            let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
+            let sequence = rng.below(model.largest_sequence + 2);
+            match rng.below(12) {
+                0 => (cursor.seek_to_first()?, merge.seek_to_first()?),
+                1 => (cursor.seek_to_last()?, merge.seek_to_last()?),
+                2 | 3 => (cursor.seek(key, sequence)?, merge.seek(key, sequence)?),
+                4 => (cursor.seek_before(key)?, merge.seek_before(key)?),
+                5..=8 => (cursor.next()?, merge.next()?),
+                _ => (cursor.prev()?, merge.prev()?),
+            };
+            assert_eq!(shown(&cursor), shown(&merge), "seed {seed}, step {step}");
+        }
+        Ok(())
+    });
+}
+
+fn random_ranges(rng: &mut SimRng, model: &Model) -> Arc<RangeTombstones> {
+    let count = if rng.one_in(2) { 0 } else { rng.below(5) };
+    let key = |rng: &mut SimRng| model.keys[rng.below(model.keys.len() as u64) as usize].clone();
+    let ranges = (0..count).filter_map(|_| {
+        let (start, end) = (key(rng), key(rng));
+        let sequence = rng.below(model.largest_sequence + 1);
+        (start < end).then_some(RangeTombstone { start, end, sequence })
+    });
+    Arc::new(RangeTombstones::from_tombstones(ranges).unwrap())
+}
+
+fn random_bounds(rng: &mut SimRng, model: &Model) -> Bounds {
+    let key = |rng: &mut SimRng| model.keys[rng.below(model.keys.len() as u64) as usize].clone();
+    match rng.below(4) {
+        0 => Bounds::of(key(rng)..),
+        1 => Bounds::of(..key(rng)),
+        2 => Bounds::of(key(rng)..key(rng)),
+        _ => Bounds::all(),
+    }
+}
+
+fn seen(view: &VisibleViewCursor) -> Option<(Vec<u8>, u64, Vec<u8>)> {
+    view.valid().then(|| (view.key().to_vec(), view.sequence(), view.value().to_vec()))
+}
+
+#[test]
+fn a_reader_sees_what_it_sees_through_a_merge() {
+    with_random_views(200, |seed, rng, model, view| {
+        let sequence = match rng.below(3) {
+            0 => model.largest_sequence,
+            _ => rng.below(model.largest_sequence + 2),
+        };
+        let (ranges, bounds) = (random_ranges(rng, model), random_bounds(rng, model));
+        let sources = view.runs().iter().map(|run| RunCursor::new(run.clone(), true)).collect();
+        let mut merge = VisibleCursor::new(sources, sequence, ranges.clone(), bounds.clone());
+        let mut cursor = view.visible(sequence, ranges, bounds);
+        for step in 0..400 {
+            let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
+            match rng.below(12) {
+                0 => (cursor.seek_to_first()?, merge.seek_to_first()?),
+                1 => (cursor.seek_to_last()?, merge.seek_to_last()?),
+                2 | 3 => (cursor.seek(key)?, merge.seek(key)?),
+                4 => (cursor.seek_for_prev(key)?, merge.seek_for_prev(key)?),
+                5..=8 => (cursor.next()?, merge.next()?),
+                _ => (cursor.prev()?, merge.prev()?),
+            };
+            let merged =
+                merge.valid().then(|| (merge.key().to_vec(), merge.sequence(), merge.value().to_vec()));
+            assert_eq!(seen(&cursor), merged, "seed {seed}, step {step}, reader at {sequence}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn point_reads_find_the_version_of_their_snapshot() {
+    with_random_views(200, |seed, rng, model, view| {
+        for _ in 0..300 {
+            let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
+            let sequence = rng.below(model.largest_sequence + 2);
+            let entry = model.entries.iter().find(|entry| entry.0 == *key && entry.1.sequence() <= sequence);
+            let found =
+                view.get(key, sequence)?.map(|(trailer, value)| (key.clone(), trailer, value.to_vec()));
+            assert_eq!(found, expected(entry), "seed {seed}, {}#{sequence}", key.escape_ascii());
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn nothing_is_allowed_to_be_there() -> Result<()> {
+    for runs in [Vec::new(), vec![ViewRun::new(Vec::new())?]] {
+        let view = SortedView::build(runs, &RemixOptions::default().tags(true))?;
+        let mut cursor = view.cursor(true);
+        cursor.seek_to_first()?;
+        assert!(!cursor.valid());
+        cursor.seek_to_last()?;
+        assert!(!cursor.valid());
+        cursor.seek(b"a", 9)?;
+        cursor.next()?;
+        cursor.prev()?;
+        assert!(!cursor.valid() && view.get(b"a", 9)?.is_none());
+    }
+    Ok(())
+}
+
+#[test]
+fn more_runs_than_selectors_can_name_are_refused() -> Result<()> {
+    let runs = vec![ViewRun::new(Vec::new())?; 64];
+    let error = SortedView::build(runs, &RemixOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), bolide_base::ErrorKind::LimitExceeded);
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! A REMIX with its runs; point reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, Trailer};
+use bolide_table::ValueRef;
+
+use super::run::ViewRun;
+use super::search::{LastBlock, Place};
+use super::segments::{Shape, tag_of};
+use super::selectors::{below, mask_of_old, mask_where};
+use super::{Remix, contradiction, tables_of};
+
+/// Sorted runs, read as one through their REMIX.
+///
+/// Safe to share between threads, and immutable like its files, which it keeps from being removed.
+pub struct SortedView {
+    remix: Remix,
+    runs: Vec<Arc<ViewRun>>,
+    largest_sequence: SequenceNumber,
+}
+
+impl SortedView {
+    /// The view of `runs` by `remix`, which was built of them in this order.
+    ///
+    /// # Errors
+    /// `Corruption` if it was built of others.
+    pub fn new(remix: Remix, runs: Vec<Arc<ViewRun>>) -> Result<Arc<Self>> {
+        let shape = &remix.segments.shape;
+        let expected = Shape::of_runs(shape.width, shape.tags, runs.iter().map(|run| &**run));
+        let same = remix.tables.len() == runs.len()
+            && remix.tables.iter().zip(&runs).all(|(tables, run)| *tables == tables_of(run))
+            && expected.as_ref() == Some(shape);
+        if !same {
+            return Err(Error::new(ErrorKind::Corruption, "a REMIX does not belong to these sorted runs"));
+        }
+        let sequences = runs.iter().flat_map(|run| run.readers());
+        let largest_sequence =
+            sequences.map(|reader| reader.properties().largest_sequence).max().unwrap_or(0);
+        Ok(Arc::new(Self { remix, runs, largest_sequence }))
+    }
+
+    /// Builds a REMIX of `runs`, the newest first, and answers its view; nothing is written.
+    ///
+    /// # Errors
+    /// Those of [`Remix::build`].
+    pub fn build(runs: Vec<Arc<ViewRun>>, options: &super::RemixOptions) -> Result<Arc<Self>> {
+        Self::new(Remix::build(&runs, options)?, runs)
+    }
+
+    /// The order of the entries.
+    #[inline]
+    pub fn remix(&self) -> &Remix {
+        &self.remix
+    }
+
+    /// The runs, in the order of their numbers.
+    #[inline]
+    pub fn runs(&self) -> &[Arc<ViewRun>] {
+        &self.runs
+    }
+
+    /// The largest sequence number of the entries.
+    pub fn largest_sequence(&self) -> SequenceNumber {
+        self.largest_sequence
+    }
+
+    /// The bytes that the view takes in memory besides the open sstables: the REMIX and the key counts.
+    pub fn memory_bytes(&self) -> usize {
+        self.remix.memory_bytes() + self.runs.iter().map(|run| run.memory_bytes()).sum::<usize>()
+    }
+
+    /// The newest version of `key` with a sequence number of at most `sequence`, tombstones included, with its
+    /// value.
+    ///
+    /// One search, whatever the number of runs; no Bloom filter is asked. With tags it looks at one entry as a
+    /// rule, and at none for most absent keys.
+    ///
+    /// # Errors
+    /// `Corruption` and `Io` from reading sstables.
+    pub fn get(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
+        if self.remix.has_tags() {
+            return self.get_by_tag(key, sequence);
+        }
+        let mut block = LastBlock::new(&self.runs);
+        let place = self.remix.locate(&self.runs, key, sequence, &mut block)?;
+        Ok(self.entry_of_key(place, key, &mut block)?.filter(|(trailer, _)| trailer.sequence() <= sequence))
+    }
+
+    fn get_by_tag(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
+        let through = self.remix.anchors.count_through(key, sequence);
+        let Some(number) = through.checked_sub(1) else { return Ok(None) };
+        let segment = self.remix.segments.get(number);
+        let mut block = LastBlock::new(&self.runs);
+        let old = mask_of_old(segment.selectors());
+        let mut candidates = mask_where(segment.tags(), u8::MAX, tag_of(key)) & below(segment.entries());
+        while candidates != 0 {
+            let index = candidates.trailing_zeros() as usize;
+            candidates &= candidates - 1;
+            match self.entry_of_key(Place { segment: number, index }, key, &mut block)? {
+                Some((trailer, value)) if trailer.sequence() <= sequence => {
+                    return Ok(Some((trailer, value)));
+                }
+                Some(_) => {}
+                None => {
+                    // Nor are its older versions of this key.
+                    let versions = (old >> index >> 1).trailing_ones() as usize;
+                    candidates &= !below(index + 1 + versions);
+                }
+            }
+        }
+        if self.remix.anchors.continues(through, key) {
+            // That anchor is behind the place: it is the first version that the reader sees.
+            return self.entry_of_key(Place { segment: through, index: 0 }, key, &mut block);
+        }
+        Ok(None)
+    }
+
+    /// The entry at `place` if it is one of `key`.
+    #[inline]
+    fn entry_of_key(
+        &self,
+        place: Place,
+        key: &[u8],
+        blocks: &mut LastBlock<'_>,
+    ) -> Result<Option<(Trailer, ValueRef)>> {
+        if place.segment >= self.remix.segments() {
+            return Ok(None);
+        }
+        let segment = self.remix.segments.get(place.segment);
+        let number = segment.run(place.index);
+        let run = self.runs.get(number).ok_or_else(contradiction)?;
+        let at = segment.position(run, number, place.index);
+        let entry = blocks.block(number, at.block)?.entry_of_key(at.entry as usize, key);
+        entry.ok_or_else(|| run.damaged(at.block))
+    }
+}
+
+impl fmt::Debug for SortedView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SortedView")
+            .field("remix", &self.remix)
+            .field("runs", &self.runs)
+            .finish_non_exhaustive()
+    }
+}

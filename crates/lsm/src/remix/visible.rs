@@ -1,0 +1,243 @@
+//! What a reader sees of a sorted view at one sequence number.
+//!
+//! The same rules as those of [`VisibleCursor`](crate::cursor::VisibleCursor), which merges; here the view's bits do
+//! what comparisons do there. Of each key the first version at or below the reader's number counts, unless it is a
+//! tombstone or behind a range tombstone; only then are the other versions passed over, by their old-version bits.
+//! The tombstone bit of a key's newest version speaks for the key only where the reader sees that version, which is
+//! certain where nothing in the view is newer than the reader.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bolide_base::{EntryKind, Error, ErrorKind, Result, SequenceNumber, Trailer};
+use bolide_table::{InternalCursor, ValueRef};
+
+use super::cursor::SortedViewCursor;
+use super::view::SortedView;
+use crate::cursor::Bounds;
+use crate::range_tombstones::RangeTombstones;
+
+/// A cursor over the keys of a [`SortedView`] as they are seen at one sequence number, within bounds.
+///
+/// It starts on no entry. After an error it is on none either, and the next positioning call tries anew.
+pub struct VisibleViewCursor {
+    inner: SortedViewCursor,
+    sequence: SequenceNumber,
+    ranges: Arc<RangeTombstones>,
+    bounds: Bounds,
+    /// Nothing in the view is newer than the reader.
+    sees_all: bool,
+    valid: bool,
+}
+
+impl SortedView {
+    /// A cursor over what is seen at `sequence` behind the range tombstones `ranges`, not positioned yet.
+    pub fn visible(
+        self: &Arc<Self>,
+        sequence: SequenceNumber,
+        ranges: Arc<RangeTombstones>,
+        bounds: Bounds,
+    ) -> VisibleViewCursor {
+        VisibleViewCursor {
+            inner: self.cursor(true),
+            sequence,
+            ranges,
+            bounds,
+            sees_all: self.largest_sequence() <= sequence,
+            valid: false,
+        }
+    }
+}
+
+impl VisibleViewCursor {
+    /// True while the cursor stands on an entry.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// The key of the current entry; empty where there is none.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        if self.valid { self.inner.key() } else { &[] }
+    }
+
+    /// The value of the current entry; empty where there is none.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        if self.valid { self.inner.value() } else { &[] }
+    }
+
+    /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
+    pub fn value_ref(&self) -> ValueRef {
+        if self.valid { self.inner.value_ref() } else { ValueRef::from(Vec::new()) }
+    }
+
+    /// The sequence number of the write that set the current entry; 0 where there is none.
+    #[inline]
+    pub fn sequence(&self) -> SequenceNumber {
+        if self.valid { self.inner.trailer().sequence() } else { 0 }
+    }
+
+    /// Moves to the first entry within the bounds.
+    ///
+    /// # Errors
+    /// `Corruption` and `Io` from reading sstables, as all that moves the cursor.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.valid = false;
+        match self.bounds.lower() {
+            Some(lower) => self.inner.seek(lower, self.sequence)?,
+            None => self.inner.seek_to_first()?,
+        }
+        self.settle_forward()
+    }
+
+    /// Moves to the last entry within the bounds.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.valid = false;
+        match self.bounds.upper() {
+            Some(upper) => self.inner.seek_before(upper)?,
+            None => self.inner.seek_to_last()?,
+        }
+        self.settle_backward()
+    }
+
+    /// Moves to the first entry within the bounds whose key is at least `key`.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        if self.bounds.is_before(key) {
+            return self.seek_to_first();
+        }
+        self.valid = false;
+        if self.bounds.is_behind(key) {
+            return Ok(());
+        }
+        self.inner.seek(key, self.sequence)?;
+        self.settle_forward()
+    }
+
+    /// Moves to the last entry within the bounds whose key is at most `key`.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        if self.bounds.is_behind(key) {
+            return self.seek_to_last();
+        }
+        self.valid = false;
+        if self.bounds.is_before(key) {
+            return Ok(());
+        }
+        self.inner.seek_before(&crate::cursor::successor(key))?;
+        self.settle_backward()
+    }
+
+    /// Moves to the next entry; behind the last one the cursor is on none. On none it stays there.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    #[inline]
+    #[expect(clippy::should_implement_trait, reason = "a cursor lends its entries; an iterator cannot")]
+    pub fn next(&mut self) -> Result<()> {
+        if !std::mem::replace(&mut self.valid, false) {
+            return Ok(());
+        }
+        self.inner.advance_key(self.sees_all);
+        self.inner.show()?;
+        self.settle_forward()
+    }
+
+    /// Moves to the entry before; before the first one the cursor is on none. On none it stays there.
+    ///
+    /// # Errors
+    /// See [`seek_to_first`](Self::seek_to_first).
+    pub fn prev(&mut self) -> Result<()> {
+        if !std::mem::replace(&mut self.valid, false) {
+            return Ok(());
+        }
+        self.retreat_key()?;
+        self.settle_backward()
+    }
+
+    /// Goes on from the version where the inner cursor stands, all newer ones of its key being too new, to an
+    /// entry that is seen.
+    #[inline]
+    fn settle_forward(&mut self) -> Result<()> {
+        while self.inner.valid() && !self.bounds.is_behind(self.inner.key()) {
+            let trailer = self.inner.trailer();
+            if trailer.sequence() > self.sequence {
+                // The next is an older version, or the newest of the next key: both are to be looked at.
+                self.inner.next()?;
+                continue;
+            }
+            if self.shows(trailer)? {
+                self.valid = true;
+                return Ok(());
+            }
+            self.inner.advance_key(self.sees_all);
+            self.inner.show()?;
+        }
+        Ok(())
+    }
+
+    /// Goes back from the last version of a key, where the inner cursor stands, to a key that is seen.
+    fn settle_backward(&mut self) -> Result<()> {
+        while self.inner.valid() && !self.bounds.is_before(self.inner.key()) {
+            while self.inner.is_old() {
+                self.inner.retreat();
+            }
+            self.inner.show()?;
+            while self.inner.trailer().sequence() > self.sequence && self.inner.next_is_old() {
+                self.inner.next()?;
+            }
+            let trailer = self.inner.trailer();
+            if self.inner.valid() && trailer.sequence() <= self.sequence && self.shows(trailer)? {
+                self.valid = true;
+                return Ok(());
+            }
+            self.retreat_key()?;
+        }
+        Ok(())
+    }
+
+    /// Moves the inner cursor before all versions of its key.
+    fn retreat_key(&mut self) -> Result<()> {
+        while self.inner.is_old() {
+            self.inner.retreat();
+        }
+        self.inner.retreat();
+        self.inner.show()
+    }
+
+    /// True where `trailer`, of the newest version of the current key that the reader sees, lets it be seen.
+    #[inline]
+    fn shows(&self, trailer: Trailer) -> Result<bool> {
+        match trailer.kind() {
+            Some(EntryKind::Delete) => Ok(false),
+            Some(EntryKind::Put | EntryKind::Merge) => Ok(self.ranges.is_empty()
+                || self.ranges.newest_covering(self.inner.key(), self.sequence) <= trailer.sequence()),
+            None => Err(unknown_kind(trailer)),
+        }
+    }
+}
+
+#[cold]
+fn unknown_kind(trailer: Trailer) -> Error {
+    let message = format!("an entry has the unknown kind {}", trailer.bits() & 0xff);
+    Error::new(ErrorKind::Corruption, message)
+}
+
+impl fmt::Debug for VisibleViewCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VisibleViewCursor")
+            .field("sequence", &self.sequence)
+            .field("bounds", &self.bounds)
+            .field("key", &self.key())
+            .finish_non_exhaustive()
+    }
+}

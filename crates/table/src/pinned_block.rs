@@ -1,0 +1,122 @@
+//! Data blocks by number: for readers that know where an entry is, such as sorted views.
+
+use std::cmp::Ordering;
+
+use bolide_base::{Error, Result, SequenceNumber, Trailer};
+
+use crate::block::{Block, Malformed};
+use crate::footer::IndexLevelCount;
+use crate::options::MAX_BLOCK_BYTES;
+use crate::table_reader::TableReader;
+use crate::value_ref::ValueRef;
+
+/// A data block in hand. It stays in memory as long as this does, whatever the cache does.
+#[derive(Debug, Clone)]
+pub struct PinnedBlock(Block);
+
+impl PinnedBlock {
+    /// How many entries the block has; at least one.
+    #[inline]
+    pub fn entries(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Of the entries from number `low` to before `high`, the first at or after `(key, sequence)` in tree order;
+    /// `high` if there is none. `None` where the block contradicts itself.
+    #[inline]
+    pub fn lower_bound_between(
+        &self,
+        low: usize,
+        high: usize,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Option<usize> {
+        self.0.lower_bound_between(low, high, key, sequence).ok()
+    }
+
+    /// The trailer and the value of entry number `index` if its key is `key`; `Some(None)` if it is another.
+    /// `None` where there is no such entry or the block contradicts itself.
+    #[inline]
+    pub fn entry_of_key(&self, index: usize, key: &[u8]) -> Option<Option<(Trailer, ValueRef)>> {
+        let entry = self.0.entry(index).ok()?;
+        if self.0.compare_key(&entry, key) != Ordering::Equal {
+            return Some(None);
+        }
+        Some(Some((entry.trailer, ValueRef::pinned(self.0.bytes().clone(), entry.value()))))
+    }
+
+    /// The key and the trailer of entry number `index`. Allocates the key.
+    pub fn key(&self, index: usize) -> Option<(Vec<u8>, Trailer)> {
+        let entry = self.0.entry(index).ok()?;
+        let mut key = self.0.prefix().to_vec();
+        self.0.complete_key(&entry, &mut key);
+        Some((key, entry.trailer))
+    }
+
+    /// Asks the processor for what a comparison with entry number `index` reads.
+    #[inline]
+    pub fn prefetch_entry(&self, index: usize, value: bool) {
+        self.0.prefetch_entry(index, value);
+    }
+}
+
+impl TableReader {
+    /// Data block number `block`, through the cache; with `fill_cache` it stays there. `None` behind the last
+    /// block. Costs at most two reads.
+    ///
+    /// # Errors
+    /// `Corruption` and `Io` from reading it.
+    #[inline]
+    pub fn pinned_block(&self, block: u64, fill_cache: bool) -> Result<Option<PinnedBlock>> {
+        let cached = if fill_cache { self.cached_data_block(block) } else { self.peek_data_block(block) };
+        match cached {
+            Some(cached) => Ok(Some(PinnedBlock(cached))),
+            None => Ok(self.read_numbered_block(block, fill_cache)?.map(PinnedBlock)),
+        }
+    }
+
+    /// Asks the processor for the place in the cache where block number `block` is found.
+    #[inline]
+    pub fn prefetch_block_slot(&self, block: u64) {
+        self.prefetch_slot(block);
+    }
+
+    /// Asks the processor for the start of block number `block`, if it is in the cache.
+    #[inline]
+    pub fn prefetch_block_start(&self, block: u64) {
+        self.prefetch_block(block);
+    }
+
+    /// The error for data block number `block` that contradicts itself or what is known of it.
+    #[cold]
+    pub fn block_damaged(&self, block: u64) -> Error {
+        let offset = self.numbered_leaf(block).ok().flatten().and_then(|(leaf, child)| leaf.handle(child));
+        let malformed = Malformed("a data block contradicts itself or its table");
+        self.damaged(offset.unwrap_or_default().offset, malformed)
+    }
+
+    /// The index block above data block number `block`, and the block's number there.
+    pub(crate) fn numbered_leaf(
+        &self,
+        block: u64,
+    ) -> Result<Option<(std::sync::Arc<crate::index_block::IndexBlock>, usize)>> {
+        let Some(top) = self.top_index() else { return Ok(None) };
+        let Some(child) = top.block.child_of_ordinal(block) else { return Ok(None) };
+        if top.levels == IndexLevelCount::One {
+            return Ok(Some((top.block.clone(), child)));
+        }
+        let leaf = self.partition(&top.block, child)?;
+        Ok(leaf.child_of_ordinal(block).map(|child| (leaf, child)))
+    }
+
+    #[cold]
+    fn read_numbered_block(&self, block: u64, fill_cache: bool) -> Result<Option<Block>> {
+        let Some((leaf, child)) = self.numbered_leaf(block)? else { return Ok(None) };
+        let handle = self.child_handle(&leaf, child)?;
+        let read = self.parse_data_block(handle, self.read_raw(handle, MAX_BLOCK_BYTES)?)?;
+        if fill_cache {
+            self.cache_data_block(block, &read);
+        }
+        Ok(Some(read))
+    }
+}
