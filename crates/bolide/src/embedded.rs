@@ -1,10 +1,13 @@
-//! What embedded indexes have to do with their collection: its records, and the sstables that carry their meta
-//! blocks.
+//! What indexes that lie in sstables have to do with their collection: its records, and the sstables that carry their
+//! meta blocks.
 
 use std::sync::Arc;
 
 use bolide_base::{Result, TreeId};
-use bolide_index::{AttributeExtractor, EmbeddedCollectors, EmbeddedFigures, EmbeddedIndex, JsonExtractor};
+use bolide_index::{
+    AttributeExtractor, EmbeddedFigures, EmbeddedIndex, JsonExtractor, NextFigures, NextIndex, SstableIndex,
+    TableCollectors,
+};
 use bolide_lsm::{CollectorFactory, Store};
 
 use crate::catalog::RecordKind;
@@ -40,15 +43,27 @@ impl Owner {
 ///
 /// # Errors
 /// `NotFound` where the collection's tree is not there.
-pub(crate) fn install_collectors(store: &Store, owner: Owner, indexes: &[&EmbeddedIndex]) -> Result<()> {
+pub(crate) fn install_collectors(
+    store: &Store,
+    owner: Owner,
+    indexes: Vec<Arc<dyn SstableIndex>>,
+) -> Result<()> {
     let factory = match owner.extractor {
         Some(extractor) if !indexes.is_empty() => {
-            let collectors = EmbeddedCollectors::new(extractor, indexes.iter().copied());
-            Some(Arc::new(collectors) as Arc<dyn CollectorFactory>)
+            Some(Arc::new(TableCollectors::new(extractor, indexes)) as Arc<dyn CollectorFactory>)
         }
         _ => None,
     };
     store.set_meta_collectors(owner.table, factory)
+}
+
+/// What an index of kind `next` takes in the sstables of the collection in `table`, and in memory.
+pub(crate) fn next_figures(store: &Store, table: TreeId, index: &NextIndex) -> NextFigures {
+    let mut sum = NextFigures::default();
+    // Where the tree was just dropped there is nothing to add.
+    let _ = store.visit_tables(table, |meta, attachments| sum += index.figures(meta, attachments));
+    let _ = store.visit_version(table, |attachments| index.add_global_figures(attachments, &mut sum));
+    sum
 }
 
 /// What an embedded index takes in the sstables of the collection in `table`.

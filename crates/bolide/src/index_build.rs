@@ -291,12 +291,12 @@ fn fill_and_publish(engine: &Engine, job: &Job) -> Result<()> {
     if index.needs_key_index() {
         fill_key_index(engine, job)?;
     }
-    match (&index.embedded, index.replaces) {
-        (None, _) => Fill::new(engine, collection, index, index, options).run()?,
+    match (index.is_in_sstables(), index.replaces) {
+        (false, _) => Fill::new(engine, collection, index, index, options).run()?,
         // Sstables without its blocks are read whole, so there is nothing to wait for.
-        (Some(_), None) => {}
+        (true, None) => {}
         // Who wants it made anew wants its blocks, of which a full compaction writes new ones.
-        (Some(_), Some(_)) => engine.store.compact(collection.tree)?,
+        (true, Some(_)) => engine.store.compact(collection.tree)?,
     }
     publish(engine, collection, index, index)
 }
@@ -333,8 +333,8 @@ fn publish(
     engine.store.commit(barrier, None, SyncMode::None)?;
     // The descriptor must not become durable before the entries that it speaks for.
     engine.store.sync()?;
-    // An embedded index finds everything that is there, however old.
-    let since = if index.embedded.is_some() { 0 } else { engine.store.published_sequence() };
+    // An index in the sstables finds everything that is there, however old.
+    let since = if index.is_in_sstables() { 0 } else { engine.store.published_sequence() };
     let done = index.progress.done();
     let life = IndexLife { since, done, ..IndexLife::begins(IndexState::Ready) };
     engine.store.set_descriptor(index.tree, &encode_life(collection, index, life))?;

@@ -10,8 +10,8 @@ use bolide_index::standalone::eager::EagerIndex;
 use bolide_index::standalone::lazy::LazyIndex;
 use bolide_index::{
     AttributeExtractor, AttributePath, AttributePlan, AttributeValues, DeletedRange, EmbeddedIndex,
-    EntryOrder, IndexKind, IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, PsTreeIndex, SecondaryIndex,
-    Slot, StagedBatch, StagedChange, ValidationStrategy, slots_of,
+    EntryOrder, IndexKind, IndexSpec, IndexedRecord, JsonExtractor, KeyIndex, NextIndex, PsTreeIndex,
+    SecondaryIndex, Slot, SstableIndex, StagedBatch, StagedChange, ValidationStrategy, slots_of,
 };
 use bolide_lsm::{Operation, PlacedOperation, ReadView, Store, StoreBatch};
 
@@ -34,8 +34,10 @@ pub(crate) struct Index {
     pub(crate) replaces: Option<TreeId>,
     /// Whether it is the key index of its collection.
     pub(crate) is_key_index: bool,
-    /// The same as `structure`, for an index without a tree of its own.
+    /// The same as `structure`, for an embedded index.
     pub(crate) embedded: Option<Arc<EmbeddedIndex>>,
+    /// The same, for an index of kind `next`.
+    pub(crate) next: Option<Arc<NextIndex>>,
     /// The same, for an index that is kept in memory; see [`crate::kept_index`].
     pub(crate) ps_tree: Option<Arc<PsTreeIndex>>,
 }
@@ -69,7 +71,7 @@ pub(crate) fn check_available(spec: &IndexSpec) -> Result<()> {
 }
 
 impl Index {
-    /// The index of `owner` that `spec` declares, with its entries in `tree` (an embedded index has none: the
+    /// The index of `owner` that `spec` declares, with its entries in `tree` (one that lies in sstables has none: the
     /// tree is its place in the catalogue); `keys` is the key index of the collection, if it has one.
     ///
     /// # Errors
@@ -83,18 +85,33 @@ impl Index {
     ) -> Result<Self> {
         let name = spec.name().to_owned();
         let progress = Arc::new(progress);
-        let (mut embedded, mut ps_tree) = (None, None);
+        let (mut embedded, mut next, mut ps_tree) = (None, None, None);
         let structure: Arc<dyn SecondaryIndex<ReadView>> = match spec.kind() {
             IndexKind::Embedded => {
                 let extractor = owner.extractor.clone();
                 embedded.insert(Arc::new(EmbeddedIndex::new(spec, tree, owner.table, extractor))).clone()
+            }
+            IndexKind::Next => {
+                let extractor = owner.extractor.clone();
+                next.insert(Arc::new(NextIndex::new(spec, tree, owner.table, extractor))).clone()
             }
             IndexKind::PsTree => ps_tree.insert(Arc::new(PsTreeIndex::new(spec, tree))).clone(),
             _ => structure(spec, tree, keys.map(|keys| keys.tree))?,
         };
         let shown_name = name.as_str().into();
         let (replaces, is_key_index) = (None, false);
-        Ok(Self { name, shown_name, tree, structure, progress, replaces, is_key_index, embedded, ps_tree })
+        Ok(Self {
+            name,
+            shown_name,
+            tree,
+            structure,
+            progress,
+            replaces,
+            is_key_index,
+            embedded,
+            next,
+            ps_tree,
+        })
     }
 
     /// The key index of a collection, in `tree`.
@@ -105,10 +122,21 @@ impl Index {
         let structure = Arc::new(KeyIndex::new(tree)?);
         let name = SecondaryIndex::<ReadView>::spec(&*structure).name().to_owned();
         let progress = Arc::new(progress);
-        let (embedded, ps_tree) = (None, None);
+        let (embedded, next, ps_tree) = (None, None, None);
         let shown_name = name.as_str().into();
         let (replaces, is_key_index) = (None, true);
-        Ok(Self { name, shown_name, tree, structure, progress, replaces, is_key_index, embedded, ps_tree })
+        Ok(Self {
+            name,
+            shown_name,
+            tree,
+            structure,
+            progress,
+            replaces,
+            is_key_index,
+            embedded,
+            next,
+            ps_tree,
+        })
     }
 
     /// The same index, now in the place of the one that it was to replace.
@@ -122,12 +150,24 @@ impl Index {
             replaces: None,
             is_key_index: self.is_key_index,
             embedded: self.embedded.clone(),
+            next: self.next.clone(),
             ps_tree: self.ps_tree.clone(),
         }
     }
 
     pub(crate) fn spec(&self) -> &IndexSpec {
         self.structure.spec()
+    }
+
+    /// Whether it lies in the sstables of the records, and has no tree of its own.
+    pub(crate) fn is_in_sstables(&self) -> bool {
+        self.embedded.is_some() || self.next.is_some()
+    }
+
+    /// What sstables of the records have to carry of it.
+    pub(crate) fn in_sstables(&self) -> Option<Arc<dyn SstableIndex>> {
+        let embedded = self.embedded.as_ref().map(|index| index.in_sstables());
+        embedded.or_else(|| self.next.as_ref().map(|index| index.in_sstables()))
     }
 
     /// Whether it validates by the key index of its collection.
@@ -291,7 +331,7 @@ impl IndexSet {
         self.needs_stage
     }
 
-    /// Has the meta blocks of the embedded ones among them written from now on, and stale entries of those with
+    /// Has the meta blocks of those among them that lie in sstables written from now on, and stale entries of those with
     /// `repair=primary-compaction` told to `repairs`. Fails where `table` is gone.
     pub(crate) fn install_collectors(
         &self,
@@ -301,8 +341,8 @@ impl IndexSet {
     ) -> Result<()> {
         let structures = self.indexes.iter().map(|index| index.structure.clone()).collect();
         repairs::listen(store, table, structures, self.owner(table).extractor, repairs)?;
-        let indexes: Vec<_> = self.indexes.iter().filter_map(|index| index.embedded.as_deref()).collect();
-        install_collectors(store, self.owner(table), &indexes)
+        let indexes = self.indexes.iter().filter_map(|index| index.in_sstables()).collect();
+        install_collectors(store, self.owner(table), indexes)
     }
 
     /// What the indexes of the collection in `table` depend on.
@@ -326,7 +366,7 @@ impl IndexSet {
     /// Whether no index derives anything from a record, nor combines its attributes to ever more keys.
     fn needs_no_values(&self) -> bool {
         let is_lean = |index: &Arc<Index>| {
-            let derives = index.embedded.is_none() && index.structure.derives();
+            let derives = !index.is_in_sstables() && index.structure.derives();
             !derives && index.spec().attributes().len() == 1
         };
         !self.indexes.is_empty() && self.indexes.iter().all(is_lean)

@@ -29,7 +29,7 @@ use crate::repairs::repairs;
 /// # Errors
 /// `NotFound` where one of the trees is not there.
 pub(crate) fn install_upkeep(store: &Store, table: TreeId, index: &Index) -> Result<()> {
-    if index.is_key_index || index.embedded.is_some() {
+    if index.is_key_index || index.is_in_sstables() {
         // The first has the tombstones and deleted ranges of the records themselves, the second no entries.
         return Ok(());
     }

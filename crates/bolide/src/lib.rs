@@ -116,7 +116,8 @@ pub use bolide_index::advisor;
 pub use bolide_index::{
     Alternative, AttributeExtractor, AttributePath, AttributePlan, AttributeValues, Condition, CursorToken,
     EmbeddedCosts, EmbeddedFigures, Explain, FetchCosts, FetchPoolStats, IndexCheck, IndexKind, IndexSpec,
-    JsonExtractor, Maintenance, Order, Point, Predicate, Projection, Query, Rect, Slot, Value, ValueRange,
+    JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection, Query, Rect,
+    Slot, Value, ValueRange,
 };
 pub use bolide_lsm::store::{LevelStats, StoreVerification, WriteCounters};
 pub use bolide_lsm::{Layout, SyncMode};

@@ -2,7 +2,7 @@
 
 use bolide_base::SequenceNumber;
 use bolide_index::perseid::KeptFigures;
-use bolide_index::{EmbeddedFigures, FetchPoolStats};
+use bolide_index::{EmbeddedFigures, FetchPoolStats, NextFigures};
 use bolide_lsm::Layout;
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
 use bolide_table::BlockCacheStats;
@@ -93,10 +93,12 @@ pub struct IndexStats {
     pub spec: String,
     /// Whether queries use it.
     pub state: IndexState,
-    /// The tree of its entries; empty for an embedded index.
+    /// The tree of its entries; empty for an index that lies in the sstables of the records.
     pub tree: TreeFigures,
     /// What an embedded index takes in the sstables of its collection.
     pub embedded: Option<EmbeddedFigures>,
+    /// What an index of kind `next` takes in the sstables of its collection, and in memory.
+    pub next: Option<NextFigures>,
     /// What an index of kind `ps-tree` takes in memory and on disk, and how far its files are behind.
     pub kept: Option<KeptFigures>,
 }
@@ -190,6 +192,10 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
                     .embedded
                     .as_ref()
                     .map(|index| embedded::figures(&engine.store, collection.tree, index)),
+                next: index
+                    .next
+                    .as_ref()
+                    .map(|index| embedded::next_figures(&engine.store, collection.tree, index)),
                 kept: index.ps_tree.as_ref().and_then(|index| Some(index.kept()?.figures())),
             })
             .collect(),

@@ -5,7 +5,7 @@ use bolide_base::SequenceNumber;
 use crate::attribute;
 use crate::path::AttributePath;
 use crate::query::{CompiledQuery, Order};
-use crate::spec::{IndexKind, IndexSpec};
+use crate::spec::IndexSpec;
 
 /// The part of an index over certain attributes that holds all matches of a query.
 ///
@@ -34,6 +34,8 @@ pub struct Access {
     pub(crate) included: Vec<(usize, usize)>,
     /// The included attribute that value orders go by.
     pub(crate) order_included: Option<usize>,
+    /// Answers that are wanted, at most: so many candidates may be enough.
+    pub(crate) limit: usize,
     /// The answers start behind the candidate with this sequence number: those that come before it in the
     /// order need not be proposed. Only for an access to one secondary key in an order of recency.
     pub(crate) resume: Option<SequenceNumber>,
@@ -60,6 +62,7 @@ impl Access {
             brings_keys: false,
             included: Vec::new(),
             order_included: None,
+            limit: query.limit,
             resume: None,
         };
         let mut range = None;
@@ -102,8 +105,8 @@ impl Access {
     /// Notes what the entries of the index that `spec` declares have for `query` beyond the predicates that the key
     /// settles: selected attributes, and further predicates.
     pub(crate) fn add_included(&mut self, spec: &IndexSpec, query: &CompiledQuery<'_>) {
-        // An embedded index has no entries, and reads the record anyway.
-        self.brings_keys = spec.kind() != IndexKind::Embedded
+        // Others have no entries of their own, and read the record anyway.
+        self.brings_keys = spec.kind().is_standalone()
             && query.selected().iter().any(|path| spec.attributes().contains(path))
             && query.selected().iter().all(|path| spec.paths().any(|known| known == path));
         for (number, predicate) in query.predicates.iter().enumerate() {

@@ -7,6 +7,7 @@ use bolide_table::ReadCounters;
 use crate::cursor_token::CursorToken;
 use crate::embedded::EmbeddedCosts;
 use crate::fetch::FetchCosts;
+use crate::next::NextCosts;
 use crate::perseid::PsCosts;
 
 /// A way to answer a query that was considered.
@@ -81,6 +82,8 @@ pub struct Explain {
     pub fetch: FetchCosts,
     /// What an embedded index read and passed over.
     pub embedded: EmbeddedCosts,
+    /// What an index of kind `next` read and passed over.
+    pub next_costs: NextCosts,
     /// What an index of kind `ps-tree` read.
     pub ps_tree: PsCosts,
     /// Answers.
@@ -170,6 +173,9 @@ impl fmt::Display for Explain {
         )?;
         if self.embedded != EmbeddedCosts::default() {
             self.embedded.fmt(f)?;
+        }
+        if self.next_costs != NextCosts::default() {
+            self.next_costs.fmt(f)?;
         }
         if self.ps_tree != PsCosts::default() {
             self.ps_tree.fmt(f)?;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::embedded::EmbeddedCosts;
 use crate::explain::{Alternative, Explain};
 use crate::fetch::FetchCosts;
+use crate::next::NextCosts;
 use crate::perseid::PsCosts;
 
 impl Explain {
@@ -40,6 +41,7 @@ impl Explain {
             records_in_hand,
             fetch,
             embedded,
+            next_costs,
             ps_tree,
             answers,
             next,
@@ -72,6 +74,7 @@ impl Explain {
             "records_in_hand": records_in_hand,
             "fetch": fetch_costs(fetch),
             "embedded": embedded_costs(embedded),
+            "next_costs": next_costs_of(next_costs),
             "ps_tree": ps_costs(ps_tree),
             "answers": answers,
             "next": next.as_ref().map(ToString::to_string),
@@ -140,6 +143,33 @@ fn embedded_costs(costs: &EmbeddedCosts) -> Value {
     })
 }
 
+fn next_costs_of(costs: &NextCosts) -> Value {
+    let NextCosts {
+        index_blocks,
+        index_blocks_met,
+        index_blocks_read,
+        false_positives,
+        entries,
+        data_blocks_read,
+        data_blocks_spared,
+        replaced,
+        sstables_without_index,
+        memtable_entries,
+    } = costs;
+    json!({
+        "index_blocks": index_blocks,
+        "index_blocks_met": index_blocks_met,
+        "index_blocks_read": index_blocks_read,
+        "false_positives": false_positives,
+        "entries": entries,
+        "data_blocks_read": data_blocks_read,
+        "data_blocks_spared": data_blocks_spared,
+        "replaced": replaced,
+        "sstables_without_index": sstables_without_index,
+        "memtable_entries": memtable_entries,
+    })
+}
+
 fn read_counters(reads: &ReadCounters) -> Value {
     json!({
         "blocks_cached": reads.blocks_cached,
@@ -167,10 +197,12 @@ mod tests {
         explain.reads.filters_skipped = 4;
         explain.ps_tree.keys = 9;
         explain.embedded.bloom_hits = 8;
+        explain.next_costs.false_positives = 6;
         let told = explain.to_json();
         assert_eq!((&told["index"], &told["answers"]), (&json!("by_n"), &json!(3)));
         assert_eq!((&told["fetch"]["exact"], &told["fetch"]["by_helpers"]), (&json!(5), &json!(2)));
         assert_eq!((&told["reads"]["filters_skipped"], &told["ps_tree"]["keys"]), (&json!(4), &json!(9)));
         assert_eq!(told["embedded"]["bloom_hits"], json!(8));
+        assert_eq!(told["next_costs"]["false_positives"], json!(6));
     }
 }

@@ -160,11 +160,22 @@ impl IndexSpec {
         self.settings.bloom_bits
     }
 
+    /// How far neighbouring keys of an index of kind `next` have to be apart for the range of their index block to be cut between
+    /// them (NEXT §4); `None` where that is found for each block.
+    pub fn delta(&self) -> Option<f64> {
+        self.settings.delta.map(|delta| delta.0)
+    }
+
+    /// Bytes of an index block of an index of kind `next`, about.
+    pub fn block_bytes(&self) -> u32 {
+        self.settings.block_bytes
+    }
+
     /// What validates candidates of the index where their records are not fetched, in a word.
     pub fn validation_name(&self) -> &'static str {
         match self.kind() {
             IndexKind::PsTree => "version-table",
-            IndexKind::Embedded => "get-lite",
+            IndexKind::Embedded | IndexKind::Next => "get-lite",
             _ => self.validation().name(),
         }
     }
@@ -350,6 +361,8 @@ mod tests {
             "a:lazy:validation=get-lite",
             "n=a+b:eager:maintenance=synchronous,split=off",
             "tags[*]:embedded:bloom_bits=30",
+            "a:next:delta=0.5",
+            "a+b:next:delta=1000,block_bytes=64",
             "a:ps-tree:include=b,skey=trie,region=dax,page_bytes=512",
         ] {
             assert_eq!(spec(text).to_string(), text);
@@ -364,7 +377,7 @@ mod tests {
 
     #[test]
     fn what_later_versions_have_is_told_apart_from_what_none_has() {
-        for text in ["a:next", "point(lon,lat)", "rect(bbox):next"] {
+        for text in ["point(lon,lat)", "rect(bbox):next"] {
             let error = refusal(text);
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
             assert!(error.message().contains("not available in this version"), "{error}");
@@ -388,6 +401,12 @@ mod tests {
             "a:ps-tree:skey=hash",
             "a:ps-tree:maintenance=synchronous",
             "a:embedded:bloom_bits=0",
+            "a:next:delta=0",
+            "a:next:delta=NaN",
+            "a:next:delta=inf",
+            "a:next:bloom_bits=3",
+            "a:next:block_bytes=63",
+            "a:next:block_bytes=65537",
             "a:embedded:bloom_bits=201",
             "a:composite:include=a",
             "a:composite:include=b|b",

@@ -287,6 +287,23 @@ impl Block {
         }
     }
 
+    /// The sequence number of entry number `index - 1` if it is of the same key as `entry`, which is number `index`.
+    #[inline]
+    pub(crate) fn newer_version(
+        &self,
+        index: usize,
+        entry: &Entry,
+    ) -> Result<Option<SequenceNumber>, Malformed> {
+        let Some(before) = index.checked_sub(1) else { return Ok(None) };
+        // As a rule the heads, which lie side by side, tell.
+        if self.listed(before).is_none_or(|listed| listed.head != entry.head) {
+            return Ok(None);
+        }
+        let newer = self.entry(before)?;
+        let is_same = newer.suffix_len == entry.suffix_len && self.rest(&newer) == self.rest(entry);
+        Ok(is_same.then(|| newer.trailer.sequence()))
+    }
+
     /// Compares the suffix of `entry` with `suffix`, given that their heads are equal.
     #[inline]
     fn compare_rest(&self, entry: &Entry, suffix: &[u8]) -> Ordering {

@@ -41,12 +41,14 @@ use crate::block::Block;
 use crate::index_block::IndexBlock;
 use crate::prefetch::prefetch;
 use crate::read_counters::ReadCounters;
+use crate::stored_block::Payload;
 
 /// A block in the cache.
 #[derive(Debug, Clone)]
 pub(crate) enum CachedBlock {
     Data(Block),
     Index(Arc<IndexBlock>),
+    Meta(Payload),
 }
 
 /// What a block costs beside its own bytes: the slot, the hint, its place in a queue, the allocation.
@@ -57,6 +59,7 @@ impl CachedBlock {
         let bytes = match self {
             Self::Data(block) => block.memory_bytes(),
             Self::Index(index) => index.memory_bytes(),
+            Self::Meta(payload) => payload.bytes.len(),
         };
         (bytes + OVERHEAD_BYTES) as u64
     }

@@ -24,7 +24,7 @@ fn is_block(found: Option<CachedBlock>, number: u64) -> bool {
             assert_eq!(found.prefix(), key, "another block");
             true
         }
-        Some(CachedBlock::Index(_)) => panic!("an index block that nobody put in"),
+        Some(CachedBlock::Index(_) | CachedBlock::Meta(_)) => panic!("an index block that nobody put in"),
         None => false,
     }
 }

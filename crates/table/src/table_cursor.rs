@@ -182,6 +182,17 @@ impl TableCursor {
         }
     }
 
+    /// The sequence number of the entry before, if that is in the same block and of the same key: the next newer version. No
+    /// I/O.
+    ///
+    /// # Errors
+    /// `Corruption` where the block contradicts itself.
+    #[inline]
+    pub fn newer_in_block(&mut self) -> Result<Option<SequenceNumber>> {
+        let (Some(block), Some(entry)) = (&self.block, &self.entry) else { return Ok(None) };
+        block.newer_version(self.index, entry).map_err(|malformed| self.damaged(malformed))
+    }
+
     /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
     pub fn value_ref(&self) -> ValueRef {
         match (&self.block, &self.entry) {

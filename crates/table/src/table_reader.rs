@@ -31,8 +31,10 @@ const MAX_PROPERTIES_BYTES: usize = 2 * MAX_TREE_KEY_BYTES + 4096;
 pub struct TableReader {
     source: FileSource,
     identity: FileIdentity,
-    /// Data blocks by their number; index partitions behind them.
+    /// Data blocks by their number; index partitions behind them, then meta blocks.
     blocks: TableBlocks,
+    /// The number of the first meta block there.
+    first_meta: u64,
     footer: Footer,
     properties: TableProperties,
     filter: Option<BloomFilter>,
@@ -60,6 +62,7 @@ impl TableReader {
             source,
             identity,
             blocks: TableBlocks::new(Arc::clone(&cache), 0),
+            first_meta: 0,
             footer,
             properties: TableProperties::default(),
             filter: None,
@@ -76,7 +79,8 @@ impl TableReader {
         reader.index = reader.read_top_index()?;
         if let Some(top) = &reader.index {
             let partitions = if top.levels == IndexLevelCount::Two { top.block.len() as u64 } else { 0 };
-            reader.blocks = TableBlocks::new(cache, top.block.end_ordinal() + partitions);
+            reader.first_meta = top.block.end_ordinal() + partitions;
+            reader.blocks = TableBlocks::new(cache, reader.first_meta + reader.meta_index.len() as u64);
         }
         Ok(reader)
     }
@@ -375,11 +379,32 @@ impl TableReader {
 
     /// The bytes of the caller-defined meta block `name`; `None` if there is none. One read; not cached.
     pub fn meta_block(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        let found = self.meta_index.binary_search_by(|(stored, _)| stored.as_str().cmp(name));
-        let Some((_, handle)) = found.ok().and_then(|found| self.meta_index.get(found)) else {
-            return Ok(None);
-        };
+        let Some(number) = self.meta_block_number(name) else { return Ok(None) };
+        let Some((_, handle)) = self.meta_index.get(number as usize) else { return Ok(None) };
         Ok(Some(self.read_raw(*handle, MAX_META_BLOCK_BYTES)?.as_slice().to_vec()))
+    }
+
+    /// The number of the meta block `name` among all of the table, by name; `None` if there is none. For
+    /// [`cached_meta_block`](Self::cached_meta_block).
+    pub fn meta_block_number(&self, name: &str) -> Option<u32> {
+        let found = self.meta_index.binary_search_by(|(stored, _)| stored.as_str().cmp(name));
+        u32::try_from(found.ok()?).ok()
+    }
+
+    /// The bytes of the meta block with this number, through the cache; `None` if there are fewer.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading it.
+    #[inline]
+    pub fn cached_meta_block(&self, number: u32) -> Result<Option<ValueRef>> {
+        let pinned = |payload: Payload| ValueRef::pinned(payload.bytes, 0..payload.len);
+        if let Some(CachedBlock::Meta(payload)) = self.blocks.get(self.first_meta + u64::from(number)) {
+            return Ok(Some(pinned(payload)));
+        }
+        let Some((_, handle)) = self.meta_index.get(number as usize) else { return Ok(None) };
+        let payload = self.read_raw(*handle, MAX_META_BLOCK_BYTES)?;
+        self.blocks.insert(self.first_meta + u64::from(number), CachedBlock::Meta(payload.clone()));
+        Ok(Some(pinned(payload)))
     }
 
     /// The names of the caller-defined meta blocks, sorted.

@@ -1,188 +1,110 @@
-//! Collects the meta blocks of all embedded indexes of a collection while one of its sstables is written
-//! (LevelDB++ §3).
+//! Collects the meta block of an embedded index while an sstable is written (LevelDB++ §3).
 //!
-//! Each record is looked into once, whatever the number of indexes. Nothing that a record holds makes the
-//! sstable fail: where its attributes cannot be found, or are too many, its block is marked as one that has to
+//! Where the attributes of a record cannot be found, or are too many, its block is marked as one that has to
 //! be read for every question.
 
-use std::sync::Arc;
+use bolide_base::TreeId;
+use bolide_table::MAX_META_BLOCK_BYTES;
 
-use bolide_base::limits::MAX_INDEXED_ELEMENTS;
-use bolide_base::{EntryKind, Result, SequenceNumber, Trailer, TreeId};
-use bolide_lsm::CollectorFactory;
-use bolide_table::{BlockHandle, MAX_META_BLOCK_BYTES, MetaCollector};
-
-use super::EmbeddedIndex;
+use super::filter;
 use super::meta_block::{self, PartBuilder};
-use super::secondary_keys::SecondaryKeys;
-use super::summary::SummaryWriter;
-use super::{filter, slots_in};
-use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
-use crate::extractor::AttributeExtractor;
+use crate::in_table::InTable;
+use crate::in_table::collector::{Keys, SstableCollector, SstableIndex, Summaries, Version};
 use crate::path::AttributePath;
 
 /// Longest filter of one block and of one sstable, in bytes.
 const MAX_FILTER_BYTES: usize = 16 << 20;
 
-/// Makes the collectors of a collection's sstables.
+/// An embedded index as far as sstables carry it.
 #[derive(Debug)]
-pub struct EmbeddedCollectors {
-    plan: Arc<Plan>,
-}
-
-/// What to collect.
-#[derive(Debug)]
-struct Plan {
-    extractor: Arc<dyn AttributeExtractor>,
-    /// The attributes of all indexes.
-    attributes: AttributePlan,
-    members: Vec<Member>,
-}
-
-/// One index.
-#[derive(Debug)]
-struct Member {
+pub(super) struct Member {
     id: TreeId,
     bits: u32,
-    slots: Vec<Slot>,
+    attributes: Vec<AttributePath>,
 }
 
-impl EmbeddedCollectors {
-    /// Collectors for `indexes`, whose records `extractor` looks into.
-    pub fn new<'i>(
-        extractor: Arc<dyn AttributeExtractor>,
-        indexes: impl IntoIterator<Item = &'i EmbeddedIndex>,
-    ) -> Self {
-        let indexes: Vec<(TreeId, u32, &[AttributePath])> = indexes
-            .into_iter()
-            .map(|index| (index.id, index.spec.bloom_bits(), index.spec.attributes()))
-            .collect();
-        Self::of(extractor, &indexes)
+impl Member {
+    /// As `index` was declared.
+    pub(super) fn new(index: &InTable) -> Self {
+        Self::with_bits(index, index.spec.bloom_bits())
     }
 
-    /// Collectors for indexes given by their number, bits of filter and attributes.
-    pub(super) fn of(
-        extractor: Arc<dyn AttributeExtractor>,
-        indexes: &[(TreeId, u32, &[AttributePath])],
-    ) -> Self {
-        let paths = indexes.iter().flat_map(|(_, _, attributes)| attributes.iter().cloned());
-        let attributes = AttributePlan::new(paths);
-        let members = indexes
-            .iter()
-            .map(|&(id, bits, paths)| Member { id, bits, slots: slots_in(&attributes, paths) })
-            .collect();
-        Self { plan: Arc::new(Plan { extractor, attributes, members }) }
+    /// `index` with so many bits of filter for each value.
+    pub(super) fn with_bits(index: &InTable, bits: u32) -> Self {
+        Self { id: index.id, bits, attributes: index.spec.attributes().to_vec() }
+    }
+}
+
+impl SstableIndex for Member {
+    fn attributes(&self) -> &[AttributePath] {
+        &self.attributes
     }
 
-    /// A collector for one sstable.
-    pub(super) fn collector(&self) -> EmbeddedCollector {
-        EmbeddedCollector {
-            collected: self.plan.members.iter().map(|_| Collected::default()).collect(),
-            plan: self.plan.clone(),
-            values: AttributeValues::new(),
+    fn collector(&self) -> Box<dyn SstableCollector> {
+        Box::new(Collected {
+            id: self.id,
+            bits: self.bits,
+            whole: PartBuilder::default(),
+            current: PartBuilder::default(),
+            parts: Vec::new(),
+            blocks: 0,
             key: Vec::new(),
             largest: Vec::new(),
-            summaries: SummaryWriter::default(),
-        }
+        })
     }
 }
 
-impl CollectorFactory for EmbeddedCollectors {
-    fn collectors(&self) -> Vec<Box<dyn MetaCollector>> {
-        vec![Box::new(self.collector())]
-    }
-}
-
-/// What was collected for one index.
-#[derive(Default)]
+/// What was collected.
 struct Collected {
+    id: TreeId,
+    bits: u32,
     whole: PartBuilder,
     current: PartBuilder,
     /// The encoded parts of the blocks that are complete.
     parts: Vec<u8>,
     blocks: u64,
-}
-
-/// Collects for one sstable.
-pub(super) struct EmbeddedCollector {
-    plan: Arc<Plan>,
-    collected: Vec<Collected>,
-    values: AttributeValues,
     /// Scratch memory.
     key: Vec<u8>,
     largest: Vec<u8>,
-    summaries: SummaryWriter,
 }
 
-impl EmbeddedCollector {
-    fn add_record(&mut self, sequence: SequenceNumber, record: &[u8]) {
-        let plan = &*self.plan;
-        let found = plan.extractor.extract(record, &plan.attributes, &mut self.values);
-        for (member, collected) in plan.members.iter().zip(&mut self.collected) {
-            let keys = SecondaryKeys { values: &self.values, slots: &member.slots };
-            let count = keys.count();
-            if found.is_err() || count > MAX_INDEXED_ELEMENTS {
-                collected.current.add_opaque(sequence);
-                continue;
-            }
-            if count == 0 {
-                continue;
-            }
-            keys.write_smallest(&mut self.key);
-            keys.write_largest(&mut self.largest);
-            collected.current.add_record(sequence, &self.key, &self.largest);
-            for ordinal in 0..count {
-                keys.write(ordinal, &mut self.key);
-                collected.current.add_hash(filter::hash(&self.key));
-            }
-            if member.slots.len() > 1 {
-                for value in keys.first_values() {
-                    collected.current.add_hash(filter::hash(value));
-                }
-            }
+impl SstableCollector for Collected {
+    fn add(&mut self, version: &Version<'_>) {
+        let sequence = version.sequence;
+        let Keys::Known(keys) = &version.keys else { return self.current.add_opaque(sequence) };
+        let count = keys.count();
+        if count == 0 {
+            return;
         }
-    }
-}
-
-impl MetaCollector for EmbeddedCollector {
-    fn add(&mut self, _key: &[u8], trailer: Trailer, value: &[u8], _block: u64) {
-        match trailer.kind() {
-            Some(EntryKind::Put) => self.add_record(trailer.sequence(), value),
-            Some(EntryKind::Delete) => {}
-            // What merging would make of it is not known here.
-            _ => {
-                for collected in &mut self.collected {
-                    collected.current.add_opaque(trailer.sequence());
-                }
+        keys.write_smallest(&mut self.key);
+        keys.write_largest(&mut self.largest);
+        self.current.add_record(sequence, &self.key, &self.largest);
+        for ordinal in 0..count {
+            keys.write(ordinal, &mut self.key);
+            self.current.add_hash(filter::hash(&self.key));
+        }
+        if keys.slots.len() > 1 {
+            for value in keys.first_values() {
+                self.current.add_hash(filter::hash(value));
             }
         }
     }
 
-    fn finish_block(&mut self, _handle: BlockHandle) {
-        for (member, collected) in self.plan.members.iter().zip(&mut self.collected) {
-            collected.whole.merge(&collected.current);
-            collected.current.finish(member.bits, MAX_FILTER_BYTES, &mut collected.parts);
-            collected.blocks += 1;
-        }
+    fn finish_block(&mut self) {
+        self.whole.merge(&self.current);
+        self.current.finish(self.bits, MAX_FILTER_BYTES, &mut self.parts);
+        self.blocks += 1;
     }
 
-    fn finish(&mut self) -> Result<Vec<(String, Vec<u8>)>> {
-        let mut blocks = Vec::new();
-        for (member, collected) in self.plan.members.iter().zip(&mut self.collected) {
-            let (zone, is_empty) = (collected.whole.zone_to_keep(), collected.whole.is_empty());
-            let mut whole = Vec::new();
-            collected.whole.finish(member.bits, MAX_FILTER_BYTES, &mut whole);
-            let bytes = meta_block::encode(member.bits, collected.blocks, &whole, &collected.parts);
-            // One that is too large is left out: the sstable is then read as one without the index.
-            if bytes.len() <= MAX_META_BLOCK_BYTES {
-                self.summaries.add(member.id, bytes.len(), zone, is_empty);
-                blocks.push((meta_block::name(member.id), bytes));
-            }
+    fn finish(&mut self, blocks: &mut Vec<(String, Vec<u8>)>, summaries: &mut Summaries) {
+        let (zone, is_empty) = (self.whole.zone_to_keep(), self.whole.is_empty());
+        let mut whole = Vec::new();
+        self.whole.finish(self.bits, MAX_FILTER_BYTES, &mut whole);
+        let bytes = meta_block::encode(self.bits, self.blocks, &whole, &self.parts);
+        // One that is too large is left out: the sstable is then read as one without the index.
+        if bytes.len() <= MAX_META_BLOCK_BYTES {
+            summaries.0.add(self.id, bytes.len(), zone, is_empty);
+            blocks.push((meta_block::name(self.id), bytes));
         }
-        Ok(blocks)
-    }
-
-    fn attachment(&mut self) -> Vec<u8> {
-        self.summaries.finish()
     }
 }

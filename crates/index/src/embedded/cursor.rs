@@ -12,44 +12,31 @@
 //! the filters of the rest. Where the newest need not come first, blocks are judged and read in the order of
 //! the file.
 //!
-//! Of a memtable the index hands on what it has in the range. Where the newest of a range are wanted, its entries are
-//! looked at from the newest on instead: of a range that holds a share s of all, K matches are met among about
-//! K/s entries. A range that has few of the first ones, and few in all, is read as it is: its entries are counted, and
-//! the newest of them taken. The walk ends after a part of the memtable; the rest is taken from the range: a question
-//! without a limit loses little by the attempt.
-//!
 //! Every match is read from its record, so filters cost reads and never answers. A match may still be
 //! obsolete: the lookup driver validates. For that it is told where the record was read, and given the record.
 
 use std::collections::BinaryHeap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_lsm::TreeView;
 use bolide_lsm::store::{BlockReader, Component, TableComponent};
 
-use super::EmbeddedIndex;
 use super::costs::EmbeddedCosts;
+use super::filter;
 use super::meta_block::{self, Answer, MetaBlock, Wanted};
-use super::secondary_keys::SecondaryKeys;
-use super::{filter, summary};
 use crate::access::Access;
 use crate::attribute;
-use crate::attribute_plan::AttributeValues;
-use crate::candidate::{Candidate, CandidateCursor, Origin};
+use crate::candidate::{Candidate, CandidateCursor};
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
+use crate::in_table::matches::{Found, Matches, Question};
+use crate::in_table::memtable_read::{MemtablePart, read_memtable};
+use crate::in_table::{InTable, summary};
 use crate::query::Order;
-
-mod memtable_read;
-
-pub(super) use memtable_read::entry_sequence;
 
 /// Blocks judged at a time.
 const JUDGED_AT_ONCE: u64 = 32;
-/// Longest record that is handed on with its match; longer ones are fetched again if they are wanted.
-const MAX_IN_HAND_BYTES: usize = 4 << 10;
 
 /// Something that may hold matches.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,12 +50,8 @@ struct Unit {
 /// Positions of components are among those of the cursor.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// A memtable of which nothing was read yet.
-    Memtable { component: usize },
-    /// The entries of a memtable's index behind this key, as far as they are older than `below`.
-    Entries { component: usize, after: Option<Vec<u8>>, below: SequenceNumber },
-    /// The entries of a memtable's index older than `below`, after so many newer ones.
-    Walk { component: usize, below: SequenceNumber, steps: usize },
+    /// A memtable, as far as it is not read yet.
+    Memtable { component: usize, part: MemtablePart },
     /// An sstable with the index, of which no block was judged yet.
     Table { component: usize },
     /// The blocks of an sstable from this place of their order on, not judged yet.
@@ -79,63 +62,38 @@ enum What {
     Scan { component: usize, block: u64 },
 }
 
-/// A match.
-#[derive(Debug, Clone, Default)]
-struct Found {
-    sequence: SequenceNumber,
-    /// Places in the cursor's bytes.
-    primary_key: Range<usize>,
-    order_value: Range<usize>,
-    repeated: bool,
-    /// Where the record was read: how many sorted runs may have a newer version.
-    newer_runs: Option<u32>,
-    record: Option<Range<usize>>,
-}
-
 /// The candidates of one question; see the [module](self).
 pub(super) struct EmbeddedCursor<'v> {
-    index: &'v EmbeddedIndex,
-    extractor: &'v dyn AttributeExtractor,
-    access: &'v Access,
+    question: Question<'v>,
     wanted: Wanted<'v>,
-    order: Order,
     table: TreeView,
     components: Vec<Component>,
     units: BinaryHeap<Unit>,
     /// Matches that were not handed on yet, the newest last.
-    found: Vec<Found>,
+    matches: Matches,
     current: Found,
-    bytes: Vec<u8>,
     /// Blocks of the sstable that was read last.
     reader: Option<(usize, BlockReader)>,
-    values: AttributeValues,
-    key: Vec<u8>,
     costs: EmbeddedCosts,
 }
 
 impl<'v> EmbeddedCursor<'v> {
     pub(super) fn new(
-        index: &'v EmbeddedIndex,
+        index: &'v InTable,
         extractor: &'v dyn AttributeExtractor,
         access: &'v Access,
         order: Order,
         table: TreeView,
     ) -> Self {
         let mut cursor = Self {
-            index,
-            extractor,
-            access,
+            question: Question { index, extractor, access, order },
             wanted: Wanted { low: &access.low, end: &access.end, hash: wanted_hash(index, access) },
-            order,
             components: table.components(),
             table,
             units: BinaryHeap::new(),
-            found: Vec::new(),
+            matches: Matches::default(),
             current: Found::default(),
-            bytes: Vec::new(),
             reader: None,
-            values: AttributeValues::new(),
-            key: Vec::new(),
             costs: EmbeddedCosts::default(),
         };
         cursor.start();
@@ -149,16 +107,16 @@ impl<'v> EmbeddedCursor<'v> {
             let is_too_new = component.smallest_sequence() > self.table.sequence();
             let what = match component {
                 Component::Memtable(_) if is_too_new => continue,
-                Component::Memtable(_) => What::Memtable { component: position },
+                Component::Memtable(_) => What::Memtable { component: position, part: MemtablePart::All },
                 Component::Table(table) => {
                     self.costs.sstables += 1;
                     if is_too_new {
                         self.costs.sstables_skipped_by_sequence += 1;
                         continue;
                     }
-                    match summary::find(&table.meta().attachment, self.index.id) {
+                    match summary::find(&table.meta().attachment, self.question.index.id) {
                         None => What::Scan { component: position, block: 0 },
-                        Some(summary) if summary.may_match(&self.wanted) => {
+                        Some(summary) if summary.may_match(self.wanted.low, self.wanted.end) => {
                             What::Table { component: position }
                         }
                         Some(_) => {
@@ -176,7 +134,7 @@ impl<'v> EmbeddedCursor<'v> {
 
     /// The rank of what lies in a component from `block` on and has no newer write than `largest`.
     fn rank(&self, component: usize, block: u64, largest: SequenceNumber) -> u64 {
-        match self.order {
+        match self.question.order {
             Order::Newest => largest.min(self.table.sequence()),
             // Component by component, each in the order of its blocks.
             _ => !((component as u64) << 40 | block.min((1 << 40) - 1)),
@@ -185,45 +143,42 @@ impl<'v> EmbeddedCursor<'v> {
 
     /// Reads the matches of the unit that is on top.
     fn expand(&mut self, unit: Unit) -> Result<()> {
-        self.bytes.clear();
+        self.matches.clear();
         match unit.what {
-            What::Memtable { component } => self.enter_memtable(unit.rank, component)?,
-            What::Entries { component, after, below } => {
-                self.read_entries(unit.rank, component, after, below)?;
-            }
-            What::Walk { component, below, steps } => self.walk(component, below, steps)?,
+            What::Memtable { component, part } => self.read_memtable(unit.rank, component, part)?,
             What::Table { component } => {
                 let table = self.table_component(component)?;
                 self.judge_table(&table, component)?;
             }
             What::Blocks { component, place } => {
                 let table = self.table_component(component)?;
-                let filters = load(&table, self.index)?;
+                let filters = load(&table, self.question.index)?;
                 self.judge_blocks(&filters, component, place);
             }
             What::Block { component, block, by_filter } => {
-                let before = self.found.len();
+                let before = self.matches.found.len();
                 self.read_block(component, block)?;
-                self.costs.bloom_false_positives += u64::from(by_filter && self.found.len() == before);
+                self.costs.bloom_false_positives +=
+                    u64::from(by_filter && self.matches.found.len() == before);
             }
             What::Scan { component, block } => {
                 self.costs.sstables_without_index += u64::from(block == 0);
                 let blocks = self.table_component(component)?.data_blocks()?;
                 self.read_block(component, block)?;
                 if block + 1 < blocks {
-                    let rank = if self.order == Order::Newest { unit.rank } else { unit.rank - 1 };
+                    let rank = if self.question.order == Order::Newest { unit.rank } else { unit.rank - 1 };
                     self.units.push(Unit { rank, what: What::Scan { component, block: block + 1 } });
                 }
             }
         }
-        self.found.sort_unstable_by_key(|found| found.sequence);
+        self.matches.found.sort_unstable_by_key(|found| found.sequence);
         Ok(())
     }
 
     /// How many data blocks the meta block of an sstable describes, if it is in memory.
     fn blocks_of(&self, component: usize) -> u64 {
         let Some(Component::Table(table)) = self.components.get(component) else { return 0 };
-        let filters = table.attachments().get::<MetaBlock>(self.index.attachment());
+        let filters = table.attachments().get::<MetaBlock>(self.question.index.id.into());
         filters.map_or(0, |filters| filters.blocks())
     }
 
@@ -237,7 +192,7 @@ impl<'v> EmbeddedCursor<'v> {
     /// Has the blocks of an sstable judged unless its meta block rules all of them out.
     fn judge_table(&mut self, table: &TableComponent, component: usize) -> Result<()> {
         let (view, costs) = (self.table.sequence(), &mut self.costs);
-        let filters = load(table, self.index)?;
+        let filters = load(table, self.question.index)?;
         match filters.ask_whole(&self.wanted, view) {
             Answer::Maybe { .. } => {}
             Answer::TooNew => {
@@ -260,7 +215,7 @@ impl<'v> EmbeddedCursor<'v> {
     /// Puts those of the next blocks of an sstable into the heap that its meta block does not rule out.
     fn judge_blocks(&mut self, filters: &MetaBlock, component: usize, place: u64) {
         let view = self.table.sequence();
-        let at = |place: u64| match self.order {
+        let at = |place: u64| match self.question.order {
             Order::Newest => filters.by_age(place),
             _ => (place < filters.blocks()).then_some((place, 0)),
         };
@@ -294,51 +249,30 @@ impl<'v> EmbeddedCursor<'v> {
         };
         reader.enter(block)?;
         while reader.valid() {
-            match self.extractor.extract(reader.value(), &self.index.plan, &mut self.values) {
-                Ok(()) => self.match_values(reader.key(), reader.sequence(), Some(&reader)),
-                // A scan of the table would stumble over it only if it is current.
-                Err(error) if self.table.newest_sequence(reader.key())? == Some(reader.sequence()) => {
-                    return Err(error);
-                }
-                Err(_) => {}
-            }
+            self.matches.look_into(&self.question, &self.table, &reader)?;
             reader.advance()?;
         }
         self.reader = Some((component, reader));
         Ok(())
     }
 
-    /// Notes a record if the values that were extracted from it match.
-    fn match_values(&mut self, primary_key: &[u8], sequence: SequenceNumber, place: Option<&BlockReader>) {
-        let keys = SecondaryKeys { values: &self.values, slots: &self.index.slots };
-        let descending = self.order == Order::ValueDescending;
-        if !keys.find(self.wanted.low, self.wanted.end, descending, &mut self.key) {
-            return;
+    /// Reads the next matches of a memtable.
+    fn read_memtable(&mut self, rank: u64, component: usize, part: MemtablePart) -> Result<()> {
+        let Some(Component::Memtable(memtable)) = self.components.get(component) else {
+            return Err(no_component());
+        };
+        let rest = read_memtable(&self.question, &self.table, memtable, (rank, part), &mut self.matches)?;
+        if let Some((rank, part)) = rest {
+            self.units.push(Unit { rank, what: What::Memtable { component, part } });
         }
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(primary_key);
-        let primary_key = start..self.bytes.len();
-        self.bytes.extend_from_slice(order_value(self.access, self.order, &self.key));
-        let order_value = primary_key.end..self.bytes.len();
-        // Where answers go on behind a token, the range ends at the token's value: the record may have been
-        // answered by another of its values before.
-        let repeated = !self.access.point && keys.count() > 1;
-        let record = place.map(BlockReader::value).filter(|record| record.len() <= MAX_IN_HAND_BYTES);
-        self.bytes.extend_from_slice(record.unwrap_or_default());
-        let record = record.map(|_| order_value.end..self.bytes.len());
-        let newer_runs = place.map(BlockReader::newer_runs);
-        self.found.push(Found { sequence, primary_key, order_value, repeated, newer_runs, record });
-    }
-
-    fn slice(&self, place: &Range<usize>) -> &[u8] {
-        self.bytes.get(place.clone()).unwrap_or_default()
+        Ok(())
     }
 }
 
 impl CandidateCursor for EmbeddedCursor<'_> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
         loop {
-            if let Some(found) = self.found.pop() {
+            if let Some(found) = self.matches.found.pop() {
                 self.current = found;
                 break;
             }
@@ -347,27 +281,15 @@ impl CandidateCursor for EmbeddedCursor<'_> {
                 None => return Ok(None),
             }
         }
-        Ok(Some(Candidate {
-            primary_key: self.slice(&self.current.primary_key),
-            sequence: self.current.sequence,
-            order_value: self.slice(&self.current.order_value),
-            repeated: self.current.repeated,
-            included: &[],
-            origin: Origin {
-                validated: false,
-                newer_runs: self.current.newer_runs,
-                record: self.current.record.as_ref().map(|record| self.slice(record)),
-                checked: true,
-            },
-        }))
+        Ok(Some(self.matches.candidate(&self.current)))
     }
 
     fn sequence_bound(&self) -> SequenceNumber {
-        if self.order != Order::Newest {
+        if self.question.order != Order::Newest {
             return SequenceNumber::MAX;
         }
         let unread = self.units.peek().map_or(0, |unit| unit.rank);
-        self.found.last().map_or(0, |found| found.sequence).max(unread)
+        self.matches.found.last().map_or(0, |found| found.sequence).max(unread)
     }
 
     fn order(&self) -> Option<Order> {
@@ -379,7 +301,7 @@ impl CandidateCursor for EmbeddedCursor<'_> {
     }
 
     fn report(&self, explain: &mut Explain) {
-        let mut costs = self.costs;
+        let mut costs = EmbeddedCosts { memtable_entries: self.matches.memtable_entries, ..self.costs };
         for unit in &self.units {
             match unit.what {
                 What::Table { .. } | What::Scan { block: 0, .. } => costs.sstables_not_reached += 1,
@@ -387,7 +309,7 @@ impl CandidateCursor for EmbeddedCursor<'_> {
                 What::Blocks { component, place } => {
                     costs.blocks_not_reached += self.blocks_of(component).saturating_sub(place);
                 }
-                What::Memtable { .. } | What::Entries { .. } | What::Walk { .. } => {}
+                What::Memtable { .. } => {}
             }
         }
         explain.embedded.add(&costs);
@@ -395,7 +317,7 @@ impl CandidateCursor for EmbeddedCursor<'_> {
 }
 
 /// The decoded meta block of `index` in an sstable that has one.
-pub(super) fn load(table: &TableComponent, index: &EmbeddedIndex) -> Result<Arc<MetaBlock>> {
+pub(super) fn load(table: &TableComponent, index: &InTable) -> Result<Arc<MetaBlock>> {
     table.attachments().get_or_make(index.id.into(), || {
         let damaged = |what: &str| {
             let (file, name) = (table.meta().number, meta_block::name(index.id));
@@ -412,7 +334,7 @@ pub(super) fn load(table: &TableComponent, index: &EmbeddedIndex) -> Result<Arc<
 
 /// What the filters have to hold for a match: the secondary key where there is one, the value of the first
 /// attribute where that is fixed at least.
-pub(super) fn wanted_hash(index: &EmbeddedIndex, access: &Access) -> Option<u64> {
+pub(super) fn wanted_hash(index: &InTable, access: &Access) -> Option<u64> {
     if access.point {
         return Some(filter::hash(&access.low));
     }
@@ -421,18 +343,6 @@ pub(super) fn wanted_hash(index: &EmbeddedIndex, access: &Access) -> Option<u64>
     }
     let first = attribute::encoded_len(&access.low).and_then(|len| access.low.get(..len))?;
     Some(filter::hash(first))
-}
-
-/// The encoded value in `secondary_key` by which a value order goes; nothing in other orders.
-fn order_value<'k>(access: &Access, order: Order, secondary_key: &'k [u8]) -> &'k [u8] {
-    let (Order::Value | Order::ValueDescending, Some(position)) = (order, access.order_attribute) else {
-        return &[];
-    };
-    let mut rest = secondary_key;
-    for _ in 0..position {
-        rest = attribute::encoded_len(rest).and_then(|len| rest.get(len..)).unwrap_or_default();
-    }
-    attribute::encoded_len(rest).and_then(|len| rest.get(..len)).unwrap_or_default()
 }
 
 #[cold]

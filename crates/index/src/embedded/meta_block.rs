@@ -38,11 +38,8 @@ use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 use bolide_lsm::attachments::Attachment;
 
 use super::filter::{self, MAX_PROBES};
-use crate::attribute;
+use crate::in_table::zone::{MAX_BOUND_BYTES, lower_bound, upper_bound};
 use crate::spec::MAX_BLOOM_BITS;
-
-/// Longest end of a zone map in bytes.
-pub(super) const MAX_BOUND_BYTES: usize = 64;
 
 const FORMAT: u8 = 1;
 const EMPTY: u8 = 0;
@@ -58,23 +55,6 @@ pub(super) fn name(id: TreeId) -> String {
 /// The index whose meta block has this name.
 pub(super) fn index_of_name(name: &str) -> Option<TreeId> {
     name.strip_prefix(NAME_PREFIX)?.parse().ok()
-}
-
-/// The end of a zone map for the smallest key `key`.
-pub(super) fn lower_bound(key: &[u8]) -> &[u8] {
-    key.get(..MAX_BOUND_BYTES).unwrap_or(key)
-}
-
-/// The end of a zone map for the largest key `key`.
-pub(super) fn upper_bound(key: &[u8]) -> Vec<u8> {
-    match key.get(..MAX_BOUND_BYTES) {
-        Some(cut) if cut.len() < key.len() => {
-            let mut bound = cut.to_vec();
-            attribute::make_successor(&mut bound);
-            bound
-        }
-        _ => key.to_vec(),
-    }
 }
 
 /// What a question looks for in a zone map and a filter.

@@ -40,54 +40,34 @@ mod costs;
 mod cursor;
 mod estimate;
 mod filter;
-mod memtable_index;
 mod meta_block;
 #[cfg(test)]
 mod moved_tests;
-mod secondary_keys;
-mod summary;
 
 use std::fmt;
 use std::sync::Arc;
 
-use bolide_base::limits::{MAX_INDEXED_ELEMENTS, MAX_SECONDARY_KEY_BYTES};
-use bolide_base::{Error, Result, TreeId};
+use bolide_base::{Result, TreeId};
 use bolide_lsm::version::TableMeta;
 use bolide_lsm::{Attachments, ReadView, TreeView};
 
 use crate::access::Access;
-use crate::attribute::Value;
-use crate::attribute_plan::{AttributePlan, Slot};
 use crate::candidate::CandidateCursor;
 use crate::check::{CheckedTable, IndexCheck};
 use crate::extractor::AttributeExtractor;
-use crate::path::AttributePath;
+use crate::in_table::{InTable, SstableIndex, shown_bound, summary};
 use crate::query::Order;
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
 use crate::spec::IndexSpec;
 use crate::validation::{GetLiteValidator, Validator};
 use cursor::EmbeddedCursor;
 use meta_block::MetaBlock;
-use secondary_keys::SecondaryKeys;
 
-pub use collector::EmbeddedCollectors;
 pub use costs::EmbeddedCosts;
 
 /// An embedded index; see the [module](self).
 pub struct EmbeddedIndex {
-    /// Names the meta blocks: the number of the tree that stands for the index in the catalogue.
-    id: TreeId,
-    /// The tree of the records.
-    table: TreeId,
-    spec: IndexSpec,
-    extractor: Option<Arc<dyn AttributeExtractor>>,
-    plan: AttributePlan,
-    slots: Vec<Slot>,
-}
-
-/// The places of `paths` in `plan`, which has them all.
-fn slots_in(plan: &AttributePlan, paths: &[AttributePath]) -> Vec<Slot> {
-    paths.iter().filter_map(|path| plan.slot(path)).collect()
+    base: InTable,
 }
 
 impl EmbeddedIndex {
@@ -99,25 +79,22 @@ impl EmbeddedIndex {
         table: TreeId,
         extractor: Option<Arc<dyn AttributeExtractor>>,
     ) -> Self {
-        let plan = AttributePlan::new(spec.attributes().iter().cloned());
-        let slots = slots_in(&plan, spec.attributes());
-        Self { id, table, spec, extractor, plan, slots }
+        Self { base: InTable::new(spec, id, table, extractor) }
     }
 
     /// The number under which sstables keep what is decoded of it; see [`Attachments::remove`].
     pub fn attachment(&self) -> u64 {
-        self.id.into()
+        self.base.id.into()
     }
 
-    fn extractor(&self) -> Result<&dyn AttributeExtractor> {
-        self.extractor.as_deref().ok_or_else(|| {
-            Error::invalid_input("the records of this collection have no attributes: it needs an extractor")
-        })
+    /// What sstables have to carry of it.
+    pub fn in_sstables(&self) -> Arc<dyn SstableIndex> {
+        Arc::new(collector::Member::new(&self.base))
     }
 
     /// What it takes in one sstable, by what the manifest says. No I/O.
     pub fn figures(&self, meta: &TableMeta, attachments: &Attachments) -> EmbeddedFigures {
-        let summary = summary::find(&meta.attachment, self.id);
+        let summary = summary::find(&meta.attachment, self.base.id);
         let resident = attachments.get::<MetaBlock>(self.attachment());
         EmbeddedFigures {
             sstables: u64::from(summary.is_some()),
@@ -176,21 +153,13 @@ pub fn describe_meta_block(name: &str, bytes: &[u8]) -> Option<String> {
     ))
 }
 
-/// The first value of a bound where it is whole, else its bytes.
-fn shown_bound(bound: &[u8]) -> String {
-    match Value::decode(bound) {
-        Some((value, _)) => value.to_json().to_string(),
-        None => format!("\"{}\"", bound.escape_ascii()),
-    }
-}
-
 /// Decodes a meta block and asks it something, for fuzzing: any bytes are refused or harmless.
 #[doc(hidden)]
 pub fn fuzz_meta_block(bytes: &[u8], question: &[u8]) {
     let middle = question.len() / 2;
     let hash = Some(filter::hash(question));
     let wanted = meta_block::Wanted { low: &question[..middle], end: &question[middle..], hash };
-    let _ = summary::find(bytes, 7).map(|summary| summary.may_match(&wanted));
+    let _ = summary::find(bytes, 7).map(|summary| summary.may_match(wanted.low, wanted.end));
     if let Some(block) = MetaBlock::decode(bytes.to_vec()) {
         let _ = block.ask_whole(&wanted, 1 << 20);
         for number in 0..block.blocks() {
@@ -203,48 +172,27 @@ pub fn fuzz_meta_block(bytes: &[u8], question: &[u8]) {
 
 impl fmt::Debug for EmbeddedIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EmbeddedIndex")
-            .field("spec", &self.spec.to_string())
-            .field("id", &self.id)
-            .field("table", &self.table)
-            .finish_non_exhaustive()
+        f.debug_tuple("EmbeddedIndex").field(&self.base).finish()
     }
 }
 
 impl SecondaryIndex<ReadView> for EmbeddedIndex {
     fn spec(&self) -> &IndexSpec {
-        &self.spec
+        &self.base.spec
     }
 
     fn trees(&self) -> &[TreeId] {
         &[]
     }
 
-    /// Writes nothing. Refuses what the other kinds of index refuse, so that a record does not depend on the kind
-    /// of the indexes it meets.
+    /// Writes nothing.
     fn derive(
         &self,
         record: &IndexedRecord<'_>,
         _key: &mut Vec<u8>,
         _out: &mut dyn IndexWrites,
     ) -> Result<()> {
-        let keys = SecondaryKeys { values: record.values, slots: record.slots };
-        let count = keys.count();
-        if count > MAX_INDEXED_ELEMENTS {
-            return Err(Error::limit_exceeded(
-                format_args!("the number of values of a record in index {}", self.spec.name()),
-                count as u64,
-                MAX_INDEXED_ELEMENTS as u64,
-            ));
-        }
-        if count > 0 && keys.longest() > MAX_SECONDARY_KEY_BYTES {
-            return Err(Error::limit_exceeded(
-                format_args!("the encoded value for index {} in bytes", self.spec.name()),
-                keys.longest() as u64,
-                MAX_SECONDARY_KEY_BYTES as u64,
-            ));
-        }
-        Ok(())
+        self.base.check_record(record)
     }
 
     fn candidates<'v>(
@@ -253,12 +201,12 @@ impl SecondaryIndex<ReadView> for EmbeddedIndex {
         order: Order,
         view: &'v ReadView,
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
-        let table = view.tree(self.table)?;
-        Ok(Box::new(EmbeddedCursor::new(self, self.extractor()?, access, order, table)))
+        let table = view.tree(self.base.table)?;
+        Ok(Box::new(EmbeddedCursor::new(&self.base, self.base.extractor()?, access, order, table)))
     }
 
     fn estimate(&self, access: &Access, view: &ReadView) -> Result<Option<u64>> {
-        estimate::estimate(self, access, &view.tree(self.table)?)
+        estimate::estimate(&self.base, access, &view.tree(self.base.table)?)
     }
 
     fn validator(&self) -> &dyn Validator<TreeView> {
@@ -266,6 +214,6 @@ impl SecondaryIndex<ReadView> for EmbeddedIndex {
     }
 
     fn check(&self, view: &ReadView, table: &CheckedTable<'_>, report: &mut IndexCheck) -> Result<()> {
-        check::check(self, view, table, report)
+        check::check(&self.base, view, table, report)
     }
 }

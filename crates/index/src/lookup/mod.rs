@@ -46,7 +46,7 @@ use crate::query::{CompiledQuery, Query};
 use crate::scan::ScanCursor;
 use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
-use crate::spec::{IndexKind, Maintenance};
+use crate::spec::Maintenance;
 
 use self::intersect::{FilteredCursor, MergeCursor, SequenceSet};
 use self::plan::{Leg, Plan};
@@ -193,10 +193,10 @@ impl<S: ReadSource> Lookup<'_, S> {
         let mut run = Run::new(self, compiled, &table, Some(validator), emit);
         run.asked = asked.as_ref().unwrap_or(&table);
         run.read_through(lead, others, self.options.recheck);
-        // An embedded index has the record in hand: what validates is the same with it and without.
+        // An index in the sstables has the record in hand: what validates is the same with it and without.
         // One that costs no I/O comes first where that saves work in the table.
         let comes_first = self.options.fetch.by_sequence && validator.is_immediate();
-        let by_record = run.fetch && !comes_first && lead.index.spec().kind() != IndexKind::Embedded;
+        let by_record = run.fetch && !comes_first && lead.index.spec().kind().is_standalone();
         run.explain.validation = if by_record { "record" } else { validator.name() };
         run.explain.candidates = read;
         if self.options.clock.is_some() {

@@ -2,8 +2,6 @@
 
 use bolide_base::{Error, Result};
 
-use super::not_available;
-
 /// The structure behind an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -17,6 +15,8 @@ pub enum IndexKind {
     Eager,
     /// No tree of its own: Bloom filters and zone maps in the sstables of the table (LevelDB++ §3).
     Embedded,
+    /// No tree of its own: blocks of sorted entries in the sstables of the table, under an index of all of them in memory (NEXT).
+    Next,
     /// A structure of its own in memory, written down by checkpoints, with a table of versions (Perseid). What an index
     /// is if nothing else is said.
     #[default]
@@ -25,7 +25,8 @@ pub enum IndexKind {
 
 impl IndexKind {
     /// All kinds of this version.
-    pub const ALL: [Self; 5] = [Self::Composite, Self::Lazy, Self::Eager, Self::Embedded, Self::PsTree];
+    pub const ALL: [Self; 6] =
+        [Self::Composite, Self::Lazy, Self::Eager, Self::Embedded, Self::Next, Self::PsTree];
 
     /// The name in specifications.
     pub fn name(self) -> &'static str {
@@ -34,13 +35,14 @@ impl IndexKind {
             Self::Lazy => "lazy",
             Self::Eager => "eager",
             Self::Embedded => "embedded",
+            Self::Next => "next",
             Self::PsTree => "ps-tree",
         }
     }
 
     /// True if its entries are in a tree of their own.
     pub fn is_standalone(self) -> bool {
-        self != Self::Embedded
+        !matches!(self, Self::Embedded | Self::Next)
     }
 
     /// The options that a specification of this kind may have.
@@ -50,6 +52,7 @@ impl IndexKind {
             Self::Lazy => &["maintenance", "validation", "include", "repair"],
             Self::Eager => &["maintenance", "validation", "include", "repair", "split"],
             Self::Embedded => &["bloom_bits"],
+            Self::Next => &["delta", "block_bytes"],
             Self::PsTree => &["include", "skey", "region", "page_bytes"],
         }
     }
@@ -58,12 +61,9 @@ impl IndexKind {
         if let Some(kind) = Self::ALL.into_iter().find(|kind| kind.name() == text) {
             return Ok(kind);
         }
-        match text {
-            "next" => Err(not_available(format!("the index kind `{text}`"))),
-            _ => Err(Error::invalid_input(format!(
-                "there is no index kind `{text}`; the kinds of this version are {}",
-                Self::ALL.map(Self::name).join(", ")
-            ))),
-        }
+        Err(Error::invalid_input(format!(
+            "there is no index kind `{text}`; the kinds of this version are {}",
+            Self::ALL.map(Self::name).join(", ")
+        )))
     }
 }

@@ -14,6 +14,9 @@ pub const MAX_BLOOM_BITS: u32 = 200;
 /// Bytes of a page of a ps-tree, unless told otherwise.
 const DEFAULT_PAGE_BYTES: u32 = 4096;
 
+/// Bytes of an index block of kind `next`, about, unless told otherwise.
+const DEFAULT_BLOCK_BYTES: u32 = 4096;
+
 /// Most further attributes that an index stores.
 pub const MAX_INCLUDED: usize = 16;
 
@@ -175,6 +178,23 @@ impl Choice for Repair {
         &[(Self::IndexCompaction, "index-compaction"), (Self::PrimaryCompaction, "primary-compaction")];
 }
 
+/// The threshold δ of an index of kind `next`: a positive number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Delta(pub(crate) f64);
+
+/// It is never NaN.
+impl Eq for Delta {}
+
+impl Delta {
+    fn parse(text: &str) -> Result<Self> {
+        text.parse()
+            .ok()
+            .filter(|delta: &f64| delta.is_finite() && *delta > 0.0)
+            .map(Self)
+            .ok_or_else(|| Error::invalid_input(format!("option delta: `{text}` is not a positive number")))
+    }
+}
+
 /// The options of an index. Those that its kind does not have keep their defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -186,6 +206,10 @@ pub(crate) struct Settings {
     /// Further attributes stored with each entry.
     pub(crate) include: Vec<AttributePath>,
     pub(crate) bloom_bits: u32,
+    /// How far keys of one range of an index block may be apart, where that is not found out.
+    pub(crate) delta: Option<Delta>,
+    /// Bytes of an index block of kind `next`, about.
+    pub(crate) block_bytes: u32,
     /// Bytes of a page of a ps-tree.
     pub(crate) page_bytes: u32,
     pub(crate) skey: SkeyLayer,
@@ -202,6 +226,8 @@ impl Default for Settings {
             repair: Repair::default(),
             include: Vec::new(),
             bloom_bits: DEFAULT_BLOOM_BITS,
+            delta: None,
+            block_bytes: DEFAULT_BLOCK_BYTES,
             page_bytes: DEFAULT_PAGE_BYTES,
             skey: SkeyLayer::default(),
             region: RegionPlace::default(),
@@ -234,6 +260,8 @@ impl Settings {
             "skey" => self.skey = SkeyLayer::parse(value)?,
             "region" => self.region = RegionPlace::parse(value)?,
             "page_bytes" => self.page_bytes = parse_page_bytes(value)?,
+            "delta" => self.delta = Some(Delta::parse(value)?),
+            "block_bytes" => self.block_bytes = parse_block_bytes(value)?,
             "bloom_bits" => self.bloom_bits = parse_bloom_bits(value)?,
             _ => return Err(Error::internal(format!("the option {name} is listed but not read"))),
         }
@@ -287,6 +315,12 @@ impl Settings {
         if self.bloom_bits != DEFAULT_BLOOM_BITS {
             parts.push(format!("bloom_bits={}", self.bloom_bits));
         }
+        if let Some(Delta(delta)) = self.delta {
+            parts.push(format!("delta={delta}"));
+        }
+        if self.block_bytes != DEFAULT_BLOCK_BYTES {
+            parts.push(format!("block_bytes={}", self.block_bytes));
+        }
         add_choice(&mut parts, self.skey);
         add_choice(&mut parts, self.region);
         if self.page_bytes != DEFAULT_PAGE_BYTES {
@@ -318,6 +352,12 @@ fn parse_include(text: &str) -> Result<Vec<AttributePath>> {
 fn parse_page_bytes(text: &str) -> Result<u32> {
     text.parse().ok().filter(|bytes| [512, 1024, 2048, 4096].contains(bytes)).ok_or_else(|| {
         Error::invalid_input(format!("option page_bytes: `{text}` is none of 512, 1024, 2048, 4096"))
+    })
+}
+
+fn parse_block_bytes(text: &str) -> Result<u32> {
+    text.parse().ok().filter(|bytes| (64..=65_536).contains(bytes)).ok_or_else(|| {
+        Error::invalid_input(format!("option block_bytes: `{text}` is not a number from 64 to 65536"))
     })
 }
 

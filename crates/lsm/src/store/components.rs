@@ -61,6 +61,16 @@ impl MemtableComponent {
         &self.logged.memtable
     }
 
+    /// The smallest sequence number of its entries.
+    pub fn smallest_sequence(&self) -> SequenceNumber {
+        self.smallest
+    }
+
+    /// The largest sequence number of its entries. It may get larger ones, which the view does not see.
+    pub fn largest_sequence(&self) -> SequenceNumber {
+        self.largest
+    }
+
     /// What the layer above keeps with it; freed with the memtable.
     pub fn attachments(&self) -> &Attachments {
         &self.logged.attachments
@@ -100,6 +110,23 @@ impl TableComponent {
         self.handle.reader()?.meta_block(name)
     }
 
+    /// The number of the meta block `name` among all of the sstable; `None` if there is none. Opens the file.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from opening the file.
+    pub fn meta_block_number(&self, name: &str) -> Result<Option<u32>> {
+        Ok(self.handle.reader()?.meta_block_number(name))
+    }
+
+    /// The meta block with this number, through the block cache; `None` if there are fewer. Opens the file.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from opening or reading the file.
+    #[inline]
+    pub fn cached_meta_block(&self, number: u32) -> Result<Option<ValueRef>> {
+        self.handle.reader()?.cached_meta_block(number)
+    }
+
     /// How many data blocks it has. Opens the file.
     ///
     /// # Errors
@@ -125,6 +152,24 @@ impl TableComponent {
         let (newest_of, has_newest) = (Vec::new(), false);
         Ok(BlockReader { cursor, sequence, run: self.run, block: 0, newest_of, has_newest })
     }
+}
+
+/// Where an sstable is in a view: the number of its sorted run, the newest first, and its place in the run by key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TablePlace {
+    run: u32,
+    position: u32,
+}
+
+/// What is at a place in a block that a version of a record was said to be at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VersionAt {
+    /// The version, and none of its block that the view sees is newer. It is a put.
+    Newest,
+    /// The version; a newer one of its block, which the view sees, has replaced it.
+    Replaced,
+    /// Something else.
+    Other,
 }
 
 /// Walks through the puts of single blocks of an sstable, as a view sees them: of the versions of a key in
@@ -154,6 +199,26 @@ impl BlockReader {
         self.has_newest = false;
         self.cursor.seek_position(TablePosition { block, entry: 0 })?;
         self.settle()
+    }
+
+    /// Goes to entry number `entry` of block number `block`, which is said to be a put at `sequence` that the view sees. At
+    /// most one block is read, through the cache, and none if the reader is in that block.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading it.
+    pub fn enter_version(&mut self, block: u64, entry: u32, sequence: SequenceNumber) -> Result<VersionAt> {
+        self.block = block;
+        self.has_newest = false;
+        self.cursor.seek_position(TablePosition { block, entry })?;
+        let trailer = self.cursor.trailer();
+        if !self.cursor.valid() || trailer.sequence() != sequence || trailer.kind() != Some(EntryKind::Put) {
+            return Ok(VersionAt::Other);
+        }
+        // The versions of a key stand newest first: all before the one before are newer still.
+        match self.cursor.newer_in_block()? {
+            Some(newer) if newer <= self.sequence => Ok(VersionAt::Replaced),
+            _ => Ok(VersionAt::Newest),
+        }
     }
 
     /// True while it stands on a put of the block it entered.
@@ -221,14 +286,41 @@ impl BlockReader {
 }
 
 impl TreeView {
+    /// Its memtables that have entries, the newest first. No I/O.
+    pub fn memtable_components(&self) -> impl Iterator<Item = MemtableComponent> {
+        self.state.memtables().filter_map(|logged| {
+            let smallest = logged.memtable.smallest_sequence()?;
+            let largest = logged.memtable.largest_sequence()?;
+            Some(MemtableComponent { logged: logged.clone(), smallest, largest })
+        })
+    }
+
+    /// The places of its sstables, in the order of their runs.
+    pub fn table_places(&self) -> impl Iterator<Item = TablePlace> {
+        let runs = (0..).zip(self.state.version.runs());
+        runs.flat_map(|(run, sorted)| {
+            (0..).zip(sorted.tables()).map(move |(position, _)| TablePlace { run, position })
+        })
+    }
+
+    /// The sstable at `place`, which is one of [`table_places`](Self::table_places) of this view or of another one with the
+    /// same [`version_attachments`](Self::version_attachments); `None` where there is none.
+    #[inline]
+    pub fn table_at(&self, place: TablePlace) -> Option<TableComponent> {
+        let sorted = self.state.version.runs().get(place.run as usize)?;
+        let handle = sorted.tables().get(place.position as usize)?.clone();
+        Some(TableComponent { handle, run: place.run })
+    }
+
+    /// What the layer above keeps with the set of sstables that the view reads, the same for all views of that set.
+    pub fn version_attachments(&self) -> &Attachments {
+        self.state.version.attachments()
+    }
+
     /// Its components, by their largest sequence number, the newest first. Some may be too new to hold anything
     /// that the view sees. No I/O.
     pub fn components(&self) -> Vec<Component> {
-        let memtables = self.state.memtables().filter_map(|logged| {
-            let smallest = logged.memtable.smallest_sequence()?;
-            let largest = logged.memtable.largest_sequence()?;
-            Some(Component::Memtable(MemtableComponent { logged: logged.clone(), smallest, largest }))
-        });
+        let memtables = self.memtable_components().map(Component::Memtable);
         let tables = (0..).zip(self.state.version.runs()).flat_map(|(run, sorted)| {
             let tables = sorted.tables().iter();
             tables.map(move |handle| Component::Table(TableComponent { handle: handle.clone(), run }))
@@ -240,7 +332,7 @@ impl TreeView {
 }
 
 impl Store {
-    /// Lets the attachments `key` of all sstables of `tree` go.
+    /// Lets the attachments `key` of all sstables of `tree`, and of their set, go.
     ///
     /// # Errors
     /// `NotFound` if there is no such tree.
@@ -249,6 +341,16 @@ impl Store {
         for table in state.version.tables() {
             table.attachments().remove(key);
         }
+        state.version.attachments().remove(key);
+        Ok(())
+    }
+
+    /// Shows `visit` what is attached to the present set of sstables of `tree`. No I/O.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree.
+    pub fn visit_version(&self, tree: TreeId, visit: impl FnOnce(&Attachments)) -> Result<()> {
+        visit(self.inner.tree(tree)?.state().version.attachments());
         Ok(())
     }
 

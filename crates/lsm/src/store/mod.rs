@@ -57,7 +57,9 @@ use bolide_table::{BlockCache, ValueRef};
 use parking_lot::{Condvar, Mutex};
 
 pub use self::commit::CommitStage;
-pub use self::components::{BlockReader, Component, MemtableComponent, TableComponent};
+pub use self::components::{
+    BlockReader, Component, MemtableComponent, TableComponent, TablePlace, VersionAt,
+};
 pub use self::estimate::RangeEstimate;
 pub use self::get_lite::Lite;
 pub use self::known_writes::KnownWrite;

@@ -192,6 +192,7 @@ impl StoreInner {
         let mut levels: Vec<LevelStats> = Vec::new();
         let mut resident_bytes: usize =
             state.memtables().map(|logged| logged.attachments.memory_bytes()).sum();
+        resident_bytes += state.version.attachments().memory_bytes();
         for (level, runs) in state.version.levels().iter().enumerate().filter(|(_, runs)| !runs.is_empty()) {
             let mut stats = LevelStats { level, runs: runs.len(), ..LevelStats::default() };
             for table in runs.iter().flat_map(|run| run.tables()) {

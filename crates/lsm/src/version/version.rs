@@ -10,6 +10,7 @@ use super::LEVELS;
 use super::catalogue::TreeEntry;
 use super::sorted_run::SortedRun;
 use super::table_handle::TableHandle;
+use crate::attachments::Attachments;
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
 /// What a tree consists of on disk at one moment: sorted runs and deleted ranges.
@@ -26,6 +27,8 @@ pub struct Version {
     tree: TreeId,
     runs: Vec<Arc<SortedRun>>,
     range_tombstones: Arc<RangeTombstones>,
+    /// What the layer above made of its sstables together.
+    attachments: Attachments,
 }
 
 impl Version {
@@ -53,7 +56,8 @@ impl Version {
             };
             runs.push(run);
         }
-        let version = Self { tree, runs, range_tombstones: Arc::clone(&entry.range_tombstones) };
+        let range_tombstones = Arc::clone(&entry.range_tombstones);
+        let version = Self { tree, runs, range_tombstones, attachments: Attachments::default() };
         version.check_runs()?;
         Ok(version)
     }
@@ -62,7 +66,8 @@ impl Version {
     #[cfg(test)]
     pub(crate) fn of_runs(tree: TreeId, runs: Vec<SortedRun>) -> Result<Self, String> {
         let runs = runs.into_iter().map(Arc::new).collect();
-        let version = Self { tree, runs, range_tombstones: Arc::default() };
+        let (range_tombstones, attachments) = Default::default();
+        let version = Self { tree, runs, range_tombstones, attachments };
         version.check()?;
         Ok(version)
     }
@@ -112,6 +117,12 @@ impl Version {
     /// The tree that this is a version of.
     pub fn tree(&self) -> TreeId {
         self.tree
+    }
+
+    /// What the layer above keeps with it, as long as somebody holds the version.
+    #[inline]
+    pub fn attachments(&self) -> &Attachments {
+        &self.attachments
     }
 
     /// All runs, newest first: the order in which a key is looked for.

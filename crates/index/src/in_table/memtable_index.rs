@@ -1,4 +1,4 @@
-//! The secondary keys of the records in one memtable, for all embedded indexes of a collection together
+//! The secondary keys of the records in one memtable, for all indexes of a collection that have no tree of their own, together
 //! (LevelDB++ §3 keeps a B-tree for the same purpose).
 //!
 //! Writers do not maintain it. The first question walks over the memtable once; from then on the memtable
@@ -33,13 +33,13 @@ use bolide_lsm::memtable::{Memtable, Visibility};
 use parking_lot::Mutex;
 
 use super::secondary_keys::SecondaryKeys;
-use super::{EmbeddedIndex, slots_in};
+use super::{InTable, slots_in};
 use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
 use crate::extractor::AttributeExtractor;
 use crate::path::AttributePath;
 
 /// The number of this attachment of a memtable. Indexes have smaller ones.
-pub(super) const ATTACHMENT: u64 = u64::MAX;
+pub(crate) const ATTACHMENT: u64 = u64::MAX;
 
 /// Memory that an entry takes besides its bytes, about: a place in the tree, one in the list, the counters.
 const ENTRY_BYTES: usize = 120;
@@ -50,11 +50,11 @@ const SAMPLED_PLACES: usize = 16;
 const SAMPLED_IN_A_ROW: usize = 32;
 
 /// Bytes of an inverted sequence number.
-pub(super) const SEQUENCE_BYTES: usize = 8;
+pub(crate) const SEQUENCE_BYTES: usize = 8;
 
 /// The index of one memtable; see the [module](self).
 #[derive(Default)]
-pub(super) struct MemtableIndex {
+pub(crate) struct MemtableIndex {
     state: Mutex<State>,
     memory_bytes: AtomicUsize,
 }
@@ -111,49 +111,43 @@ fn head_of(key: &[u8]) -> u64 {
 }
 
 /// Entries to be visited from the newest on.
-pub(super) struct Newest<'q> {
+pub(crate) struct Newest<'q> {
     /// Secondary keys from this on.
-    pub(super) low: &'q [u8],
+    pub(crate) low: &'q [u8],
     /// Secondary keys below this.
-    pub(super) end: &'q [u8],
+    pub(crate) end: &'q [u8],
     /// Entries older than this.
-    pub(super) below: SequenceNumber,
+    pub(crate) below: SequenceNumber,
     /// Entries of the list to look at.
-    pub(super) steps: usize,
+    pub(crate) steps: usize,
 }
 
 /// A range that is read as it is if it has few entries.
-pub(super) struct Few<'q> {
+pub(crate) struct Few<'q> {
     /// Secondary keys from this on.
-    pub(super) low: &'q [u8],
+    pub(crate) low: &'q [u8],
     /// Secondary keys below this.
-    pub(super) end: &'q [u8],
+    pub(crate) end: &'q [u8],
     /// Entries older than this.
-    pub(super) below: SequenceNumber,
+    pub(crate) below: SequenceNumber,
     /// So many entries are too many.
-    pub(super) few: usize,
+    pub(crate) few: usize,
     /// Entries to visit, about.
-    pub(super) newest: usize,
+    pub(crate) newest: usize,
 }
 
 /// How far a walk from the newest entry on has come.
-pub(super) struct Walked {
+pub(crate) struct Walked {
     /// All entries down to this sequence number were visited; 0 for all.
-    pub(super) down_to: SequenceNumber,
+    pub(crate) down_to: SequenceNumber,
     /// Entries of the index in this memtable.
-    pub(super) entries: usize,
+    pub(crate) entries: usize,
 }
 
 impl MemtableIndex {
     /// About which part of the entries of `index` lies from `low` on and below `end`, and how many entries there
     /// are; `None` if nobody has asked so far. Takes in nothing new. Counts up to `most` entries; of more it takes a sample.
-    pub(super) fn share(
-        &self,
-        index: &EmbeddedIndex,
-        low: &[u8],
-        end: &[u8],
-        most: usize,
-    ) -> Option<(f64, usize)> {
+    pub(crate) fn share(&self, index: &InTable, low: &[u8], end: &[u8], most: usize) -> Option<(f64, usize)> {
         let mut state = self.state.lock();
         let member = state.members.iter_mut().find(|member| member.id == index.id)?;
         if low >= end {
@@ -190,10 +184,10 @@ impl MemtableIndex {
     /// sequence number down to which all were visited, 0 for all. Else answers `None`, and visits none.
     ///
     /// Costs a step in the tree for each entry of the range; only the keys of those that are visited are looked at.
-    pub(super) fn visit_few(
+    pub(crate) fn visit_few(
         &self,
         memtable: &Arc<Memtable>,
-        index: &EmbeddedIndex,
+        index: &InTable,
         extractor: &dyn AttributeExtractor,
         wanted: &Few<'_>,
         mut visit: impl FnMut(&[u8], bool),
@@ -227,10 +221,10 @@ impl MemtableIndex {
 
     /// Takes in what is new, and calls `visit` with entries of `index` in `wanted`, the newest first: the entry's
     /// key and whether its write has others.
-    pub(super) fn visit_newest(
+    pub(crate) fn visit_newest(
         &self,
         memtable: &Arc<Memtable>,
-        index: &EmbeddedIndex,
+        index: &InTable,
         extractor: &dyn AttributeExtractor,
         wanted: &Newest<'_>,
         mut visit: impl FnMut(&[u8], bool),
@@ -264,7 +258,7 @@ impl MemtableIndex {
 
     /// Puts an entry in that no record has, or takes it out.
     #[cfg(test)]
-    pub(super) fn plant(&self, index: &EmbeddedIndex, key: &[u8], there: bool) {
+    pub(crate) fn plant(&self, index: &InTable, key: &[u8], there: bool) {
         let mut state = self.state.lock();
         let member = state.members.iter_mut().find(|member| member.id == index.id).unwrap();
         match there {
@@ -276,7 +270,7 @@ impl MemtableIndex {
     }
 
     /// Calls `visit` with all entries of `index` as far as they were taken in.
-    pub(super) fn visit_all(&self, index: &EmbeddedIndex, mut visit: impl FnMut(&[u8])) {
+    pub(crate) fn visit_all(&self, index: &InTable, mut visit: impl FnMut(&[u8])) {
         let state = self.state.lock();
         if let Some(member) = state.members.iter().find(|member| member.id == index.id) {
             member.entries.keys().for_each(|key| visit(key));
@@ -286,10 +280,10 @@ impl MemtableIndex {
     /// Takes in what is new in `memtable`, which this is the index of, and calls `visit` with the entries of
     /// `index` from `low` on, behind `after` and below `end`, until it answers false: the entry's key and
     /// whether its write has others.
-    pub(super) fn visit(
+    pub(crate) fn visit(
         &self,
         memtable: &Arc<Memtable>,
-        index: &EmbeddedIndex,
+        index: &InTable,
         extractor: &dyn AttributeExtractor,
         range: (&[u8], Option<&[u8]>, &[u8]),
         mut visit: impl FnMut(&[u8], bool) -> bool,
@@ -312,11 +306,7 @@ impl MemtableIndex {
 
     /// Sequence numbers and primary keys of the records that could not be looked into when they were taken
     /// in, up to `sequence`.
-    pub(super) fn opaque(
-        &self,
-        index: &EmbeddedIndex,
-        sequence: SequenceNumber,
-    ) -> Vec<(SequenceNumber, Vec<u8>)> {
+    pub(crate) fn opaque(&self, index: &InTable, sequence: SequenceNumber) -> Vec<(SequenceNumber, Vec<u8>)> {
         let state = self.state.lock();
         let member = state.members.iter().find(|member| member.id == index.id);
         let Some(member) = member else { return Vec::new() };
@@ -335,7 +325,7 @@ impl State {
     fn follow(
         &mut self,
         memtable: &Arc<Memtable>,
-        index: &EmbeddedIndex,
+        index: &InTable,
         extractor: &dyn AttributeExtractor,
     ) -> Result<usize> {
         if !self.follows {
@@ -362,7 +352,7 @@ impl State {
     }
 
     /// Makes `index` a member without entries.
-    fn join(&mut self, index: &EmbeddedIndex) {
+    fn join(&mut self, index: &InTable) {
         self.members.push(Member {
             id: index.id,
             attributes: index.spec.attributes().to_vec(),

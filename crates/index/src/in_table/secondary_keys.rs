@@ -7,14 +7,14 @@ use crate::attribute_plan::{AttributeValues, Slot};
 /// Without a value for the first attribute there are none; another that is absent is written as a byte
 /// that sorts before all values.
 #[derive(Clone, Copy)]
-pub(super) struct SecondaryKeys<'r> {
-    pub(super) values: &'r AttributeValues,
-    pub(super) slots: &'r [Slot],
+pub(crate) struct SecondaryKeys<'r> {
+    pub(crate) values: &'r AttributeValues,
+    pub(crate) slots: &'r [Slot],
 }
 
 impl<'r> SecondaryKeys<'r> {
     /// How many there are.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         let mut keys = 1_usize;
         for (position, slot) in self.slots.iter().enumerate() {
             let values = self.values.values(*slot).len();
@@ -27,13 +27,13 @@ impl<'r> SecondaryKeys<'r> {
     }
 
     /// The values of the first attribute.
-    pub(super) fn first_values(&self) -> impl Iterator<Item = &'r [u8]> + use<'r> {
+    pub(crate) fn first_values(&self) -> impl Iterator<Item = &'r [u8]> + use<'r> {
         let values = self.values;
         self.slots.first().into_iter().flat_map(move |slot| values.values(*slot))
     }
 
     /// Writes the key number `ordinal` to `out`, in place of what is there.
-    pub(super) fn write(&self, ordinal: usize, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, ordinal: usize, out: &mut Vec<u8>) {
         let mut rest = ordinal;
         self.write_chosen(out, |count| {
             let chosen = rest % count;
@@ -43,12 +43,12 @@ impl<'r> SecondaryKeys<'r> {
     }
 
     /// Writes the smallest key to `out`.
-    pub(super) fn write_smallest(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write_smallest(&self, out: &mut Vec<u8>) {
         self.write_chosen(out, |_| 0);
     }
 
     /// Writes the largest key to `out`.
-    pub(super) fn write_largest(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write_largest(&self, out: &mut Vec<u8>) {
         self.write_chosen(out, |count| count - 1);
     }
 
@@ -64,7 +64,7 @@ impl<'r> SecondaryKeys<'r> {
     }
 
     /// The length of the longest key in bytes.
-    pub(super) fn longest(&self) -> usize {
+    pub(crate) fn longest(&self) -> usize {
         let longest = |slot: &Slot| self.values.values(*slot).map(<[u8]>::len).max().unwrap_or(1);
         self.slots.iter().map(longest).sum()
     }
@@ -72,7 +72,7 @@ impl<'r> SecondaryKeys<'r> {
     /// Writes the smallest key from `low` on and below `end` to `out`, the largest if `descending`; false
     /// where there is none. However many combinations there are, only values that can lead there are
     /// tried.
-    pub(super) fn find(&self, low: &[u8], end: &[u8], descending: bool, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn find(&self, low: &[u8], end: &[u8], descending: bool, out: &mut Vec<u8>) -> bool {
         out.clear();
         self.values_exist() && self.find_from(0, low, end, descending, out)
     }

@@ -1,4 +1,4 @@
-//! Embedded indexes against an ordered map: random histories with tiny blocks and memtables, every order and
+//! Indexes that lie in the sstables of the records, against an ordered map: random histories with tiny blocks and memtables, every order and
 //! limit, snapshots, reopens, indexes made and dropped on the way. Every question names its index, so that
 //! no other can answer; what it read and passed over is looked at too.
 
@@ -9,7 +9,9 @@ use bolide::{Collection, CollectionOptions, Components, Compression, Db, Layout,
 use support::{Model, Row, components, keys_where, tiny, tiny_collection, tiny_db};
 
 /// Name and specification of each index.
-const SPECS: [(&str, &str); 5] = [
+type Specs = [(&'static str, &'static str); 5];
+
+const EMBEDDED: Specs = [
     ("group", "group:embedded"),
     ("number", "number=in.number:embedded:bloom_bits=1"),
     ("tags", "tags=tags[*]:embedded:bloom_bits=20"),
@@ -17,10 +19,20 @@ const SPECS: [(&str, &str); 5] = [
     ("tagged", "tagged=tags[*]+group:embedded:bloom_bits=100"),
 ];
 
+/// With so small blocks that an sstable has several of them.
+const NEXT: Specs = [
+    ("group", "group:next:block_bytes=64"),
+    ("number", "number=in.number:next:block_bytes=64,delta=2"),
+    ("tags", "tags=tags[*]:next:block_bytes=100"),
+    ("both", "both=group+in.number:next:block_bytes=200"),
+    ("tagged", "tagged=tags[*]+group:next"),
+];
+
 type Wanted = Box<dyn Fn(&Row) -> bool>;
 
 struct Run {
     rng: SimRng,
+    specs: Specs,
     components: Components,
     db: Option<Db>,
     collection: Option<Collection>,
@@ -29,7 +41,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, specs: Specs) -> Self {
         let mut rng = SimRng::new(seed);
         let components = components(seed);
         let db = Db::open_with("db", tiny(), components.clone()).unwrap();
@@ -37,12 +49,12 @@ impl Run {
         let compression = if rng.one_in(2) { Compression::None } else { Compression::Lz4 };
         let mut options: CollectionOptions =
             tiny_collection().layout(layout).compression(compression).block_bytes(256);
-        for (_, spec) in SPECS.iter().take(rng.below(6) as usize) {
+        for (_, spec) in specs.iter().take(rng.below(6) as usize) {
             options = options.index(spec.parse().unwrap());
         }
         let collection = db.create_collection("c", options).unwrap();
         let (db, collection) = (Some(db), Some(collection));
-        Self { rng, components, db, collection, model: Model::new(), snapshots: Vec::new() }
+        Self { rng, specs, components, db, collection, model: Model::new(), snapshots: Vec::new() }
     }
 
     fn db(&self) -> &Db {
@@ -102,7 +114,7 @@ impl Run {
     }
 
     fn toggle_index(&mut self) {
-        let (name, spec) = SPECS[self.rng.below(SPECS.len() as u64) as usize];
+        let (name, spec) = self.specs[self.rng.below(self.specs.len() as u64) as usize];
         if self.collection().drop_index(name).is_err() {
             self.collection().create_index(spec.parse().unwrap()).unwrap();
         }
@@ -185,17 +197,30 @@ impl Run {
         expected.truncate(limit);
         let embedded = answers.explain().embedded;
         assert!(embedded.bloom_false_positives <= embedded.bloom_hits, "{embedded:?}");
+        let next = answers.explain().next_costs;
+        assert!(next.false_positives <= next.index_blocks_read, "{next:?}");
+        assert!(next.index_blocks_read <= next.index_blocks_met, "{next:?}");
+        assert!(next.index_blocks_met <= next.index_blocks, "{next:?}");
         let keys: Vec<Vec<u8>> = answers.into_iter().map(|answer| answer.key).collect();
         assert_eq!(keys, expected, "{query:?}");
     }
 }
 
 #[test]
-fn every_answer_is_that_of_a_scan() {
+fn every_answer_of_embedded_indexes_is_that_of_a_scan() {
+    run_histories(EMBEDDED);
+}
+
+#[test]
+fn every_answer_of_index_blocks_is_that_of_a_scan() {
+    run_histories(NEXT);
+}
+
+fn run_histories(specs: Specs) {
     let first = support::seed();
     for seed in first..first + 25 {
         println!("seed {seed}");
-        let mut run = Run::new(seed);
+        let mut run = Run::new(seed, specs);
         for _ in 0..700 {
             run.step();
         }
@@ -209,9 +234,15 @@ fn every_answer_is_that_of_a_scan() {
 
 #[test]
 fn pages_by_value_show_a_record_with_several_values_once() {
+    for kind in ["embedded", "next"] {
+        pages_by_value(kind);
+    }
+}
+
+fn pages_by_value(kind: &str) {
     let db = tiny_db();
-    let one =
-        db.create_collection("c", tiny_collection().index("t=tags[*]:embedded".parse().unwrap())).unwrap();
+    let spec = format!("t=tags[*]:{kind}").parse().unwrap();
+    let one = db.create_collection("c", tiny_collection().index(spec)).unwrap();
     for number in 0..40_u64 {
         let (first, second) = (number % 7, number % 5);
         let record = format!(r#"{{"tags":["t{first}","t{second}","u{number:02}"]}}"#);
@@ -241,12 +272,18 @@ fn pages_by_value_show_a_record_with_several_values_once() {
 /// newest are taken, wide ones by walks from the newest entry on.
 #[test]
 fn ranges_of_a_large_memtable_have_their_newest() {
+    for kind in ["embedded", "next"] {
+        ranges_of_a_large_memtable(kind);
+    }
+}
+
+fn ranges_of_a_large_memtable(kind: &str) {
     const VALUES: u64 = 600;
     let mut rng = SimRng::new(support::seed());
     let options = tiny().memtable_bytes(16 << 20);
     let db = Db::open_with("db", options, components(1)).unwrap();
-    let one =
-        db.create_collection("c", tiny_collection().index("tags[*]:embedded".parse().unwrap())).unwrap();
+    let spec = format!("tags[*]:{kind}").parse().unwrap();
+    let one = db.create_collection("c", tiny_collection().index(spec)).unwrap();
     // The state, and the state at each of some snapshots: key -> (number of the write, its two values).
     type State = std::collections::BTreeMap<u64, (u64, [u64; 2])>;
     let mut states: Vec<(Option<Snapshot>, State)> = Vec::new();

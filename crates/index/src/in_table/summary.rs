@@ -1,14 +1,14 @@
-//! What the manifest says of an sstable's embedded indexes, so that a file need not be opened to be passed
+//! What the manifest says of the indexes that lie in an sstable, so that a file need not be opened to be passed
 //! over.
 //!
 //! ```text
 //! attachment   section ×       of whoever adds something to the manifest's entry of an sstable
-//! section      tag     u8      1: embedded indexes; others are skipped
+//! section      tag     u8      1: indexes in the sstable; others are skipped
 //!              body    bytes   length varint, then:
 //!
 //! body         index ×
 //! index        id      varint  the number of the index
-//!              size    varint  length of its meta block
+//!              size    varint  length of its meta blocks
 //!              state   u8      0 no record has a value, 1 zone map follows, 2 none
 //!   1          low     bytes   no secondary key in the sstable is smaller
 //!              high    bytes   no secondary key in the sstable is larger
@@ -19,7 +19,7 @@
 use bolide_base::TreeId;
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 
-use super::meta_block::{MAX_BOUND_BYTES, Wanted};
+use super::zone::MAX_BOUND_BYTES;
 
 const TAG: u8 = 1;
 const EMPTY: u8 = 0;
@@ -28,20 +28,20 @@ const OPAQUE: u8 = 2;
 
 /// What the manifest says of one index in one sstable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Summary<'m> {
-    /// Length of the meta block in bytes.
-    pub(super) block_bytes: u64,
+pub(crate) struct Summary<'m> {
+    /// Length of its meta blocks in bytes.
+    pub(crate) block_bytes: u64,
     state: u8,
     low: &'m [u8],
     high: &'m [u8],
 }
 
 impl Summary<'_> {
-    /// False where no record of the sstable can match.
-    pub(super) fn may_match(&self, wanted: &Wanted<'_>) -> bool {
+    /// False where no record of the sstable has a secondary key from `low` on and below `end`.
+    pub(crate) fn may_match(&self, low: &[u8], end: &[u8]) -> bool {
         match self.state {
             EMPTY => false,
-            ZONE => self.high >= wanted.low && self.low < wanted.end,
+            ZONE => self.high >= low && self.low < end,
             _ => true,
         }
     }
@@ -49,14 +49,14 @@ impl Summary<'_> {
 
 /// Writes the section of several indexes.
 #[derive(Debug, Default)]
-pub(super) struct SummaryWriter {
+pub(crate) struct SummaryWriter {
     body: Vec<u8>,
 }
 
 impl SummaryWriter {
-    /// Adds index `id` with a meta block of `block_bytes` and the ends of a zone map over all records;
+    /// Adds index `id` with meta blocks of `block_bytes` together and the ends of a zone map over all records;
     /// without these, `is_empty` says that no record has a value.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         id: TreeId,
         block_bytes: usize,
@@ -76,7 +76,7 @@ impl SummaryWriter {
     }
 
     /// The section; nothing where no index was added.
-    pub(super) fn finish(&mut self) -> Vec<u8> {
+    pub(crate) fn finish(&mut self) -> Vec<u8> {
         let body = std::mem::take(&mut self.body);
         let mut out = Vec::new();
         if !body.is_empty() {
@@ -89,7 +89,7 @@ impl SummaryWriter {
 
 /// What `attachment` says of index `id`; `None` for nothing, or where it cannot be read: the sstable is
 /// then taken for one without the index.
-pub(super) fn find(attachment: &[u8], id: TreeId) -> Option<Summary<'_>> {
+pub(crate) fn find(attachment: &[u8], id: TreeId) -> Option<Summary<'_>> {
     let mut sections = Decoder::new(attachment);
     while !sections.is_empty() {
         let tag = sections.u8()?;
@@ -127,10 +127,6 @@ fn decode_one<'m>(input: &mut Decoder<'m>) -> Option<(u64, Summary<'m>)> {
 mod tests {
     use super::*;
 
-    fn wanted<'q>(low: &'q [u8], end: &'q [u8]) -> Wanted<'q> {
-        Wanted { low, end, hash: None }
-    }
-
     fn sample() -> Vec<u8> {
         let mut writer = SummaryWriter::default();
         writer.add(3, 20, None, true);
@@ -144,7 +140,7 @@ mod tests {
         let mut bytes = vec![9, 2, 1, 1];
         bytes.extend(sample());
         bytes.extend([77, 0]);
-        let may_match = |id, low: &[u8], end: &[u8]| find(&bytes, id).unwrap().may_match(&wanted(low, end));
+        let may_match = |id, low: &[u8], end: &[u8]| find(&bytes, id).unwrap().may_match(low, end);
         assert!(!may_match(3, b"", b"\xff"));
         assert!(may_match(4, b"0a", b"0bb") && may_match(4, b"0d", b"0e") && may_match(4, b"0c", b"0cc"));
         assert!(!may_match(4, b"0a", b"0b") && !may_match(4, b"0dd", b"0e"));
@@ -164,7 +160,7 @@ mod tests {
             for bit in 0..8 {
                 let mut bad = good.clone();
                 bad[at] ^= 1 << bit;
-                let _ = find(&bad, 300).map(|found| found.may_match(&wanted(b"a", b"b")));
+                let _ = find(&bad, 300).map(|found| found.may_match(b"a", b"b"));
             }
         }
     }

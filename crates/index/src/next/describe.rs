@@ -1,0 +1,91 @@
+//! Index blocks and directories for people, and for whoever feeds them with anything at all.
+
+use std::fmt::Write as _;
+
+use super::directory::{Directory, parse_name};
+use super::index_block::IndexBlock;
+use crate::in_table::shown_bound;
+
+/// Says in one line what the meta block `name` with the content `bytes` is, if it is that of an index of kind `next`,
+/// for programs that show files to people.
+///
+/// ```
+/// use bolide_index::next::describe_meta_block;
+/// assert!(describe_meta_block("other", b"").is_none());
+/// assert!(describe_meta_block("next/7", b"").unwrap().contains("does not decode"));
+/// assert!(describe_meta_block("next/7/0", b"").unwrap().contains("does not decode"));
+/// ```
+pub fn describe_meta_block(name: &str, bytes: &[u8]) -> Option<String> {
+    let (id, number) = parse_name(name)?;
+    let told = match number {
+        Some(number) => describe_block(bytes).map(|told| format!("index block {number}: {told}")),
+        None => describe_directory(bytes),
+    };
+    Some(format!("index {id} of kind next: {}", told.unwrap_or_else(|| "does not decode".to_owned())))
+}
+
+fn describe_directory(bytes: &[u8]) -> Option<String> {
+    let directory = Directory::decode(bytes, |_| Some(0))?;
+    let blocks = directory.blocks();
+    let entries: u64 = blocks.iter().map(|info| u64::from(info.entries)).sum();
+    let opaque: u64 = blocks.iter().filter(|info| info.is_opaque).map(|info| u64::from(info.entries)).sum();
+    let mut told = format!(
+        "directory of {} index blocks with {} ranges and {entries} entries over {} data blocks",
+        blocks.len(),
+        directory.ranges(),
+        directory.data_blocks()
+    );
+    if opaque > 0 {
+        let _ = write!(told, "; {opaque} records cannot be looked into");
+    }
+    let last = directory.ranges().checked_sub(1).and_then(|last| directory.range(u32::try_from(last).ok()?));
+    if let (Some((_, low, _)), Some((.., high))) = (directory.range(0), last) {
+        let _ = write!(told, "; from {} to {}", shown_bound(low), shown_bound(high));
+    }
+    Some(told)
+}
+
+fn describe_block(bytes: &[u8]) -> Option<String> {
+    let block = IndexBlock::parse(bytes)?;
+    let mut keys = block.keys_from_start(Vec::new());
+    let (mut count, mut first, mut last) = (0, Vec::new(), Vec::new());
+    while keys.next()? {
+        last.clear();
+        keys.write_key(&mut last);
+        if count == 0 {
+            first.clone_from(&last);
+        }
+        count += 1;
+    }
+    let entries = block.entries();
+    Some(format!("{count} keys, {entries} entries; from {} to {}", shown_bound(&first), shown_bound(&last)))
+}
+
+/// Decodes an index block and a directory and asks them something, for fuzzing: any bytes are refused or harmless.
+#[doc(hidden)]
+pub fn fuzz_blocks(bytes: &[u8], question: &[u8]) {
+    if let Some(block) = IndexBlock::parse(bytes)
+        && let Some(mut keys) = block.seek(question, Vec::new())
+    {
+        let mut key = Vec::new();
+        while let Some(true) = keys.next() {
+            key.clear();
+            keys.write_key(&mut key);
+            let _ = keys.is_below(question);
+            // The numbers of entries are checked against the block; their fields may be anything.
+            let mut entries = keys.entries();
+            assert!(entries.next().is_some_and(|entry| block.entry(entry).is_some()));
+            assert!(entries.last().is_none_or(|entry| block.entry(entry).is_some()));
+        }
+        assert!(block.entry(block.entries()).is_none());
+    }
+    if let Some(directory) = Directory::decode(bytes, |number| u32::try_from(number).ok()) {
+        for range in 0..directory.ranges() as u32 {
+            let (block, first, last) = directory.range(range).unwrap_or((u32::MAX, &[], &[]));
+            assert!(directory.blocks().get(block as usize).is_some() && first <= last);
+        }
+    }
+    assert!(
+        describe_meta_block("next/7", bytes).is_some() && describe_meta_block("next/7/1", bytes).is_some()
+    );
+}

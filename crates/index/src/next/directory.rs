@@ -1,0 +1,252 @@
+//! The directory of the index blocks of one index in one sstable.
+//!
+//! ```text
+//! meta block `next/ID`
+//! format       u8       1
+//! data blocks  varint   of the sstable
+//! blocks       varint   n index blocks; number k lies in the meta block `next/ID/k`
+//!              n × {
+//!     state        u8       0 has ranges, 1 has writes whose records cannot be looked into
+//!     smallest     varint   smallest sequence number of its entries
+//!     span         varint   largest minus smallest
+//!     keys         varint   distinct secondary keys, at least one
+//!     more         varint   entries, less the keys
+//!     ranges       varint   r, with state 0
+//!                  2 r × {      first and last key of each range, all ascending
+//!         shared       varint   bytes shared with the bound before
+//!         rest         bytes    length varint, then the bytes
+//!     }
+//! }
+//! ```
+//!
+//! ID is the number of the index, which is never used twice in a database: so blocks of an index that was dropped are never taken
+//! for those of another. Bounds are cut as [`zone`](crate::in_table::zone) says. The ranges of a block do not
+//! overlap, and those of the next block start where its last one ends, or behind; a key with very many entries is in several blocks.
+//!
+//! Records that cannot be looked into have entries under the empty key, which no value has, in blocks of their own. Every
+//! question reads these.
+
+use std::sync::Arc;
+
+use bolide_base::coding::{Decoder, put_bytes, put_varint};
+use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
+use bolide_lsm::attachments::Attachment;
+
+use super::index_block::IndexBlockBuilder;
+use super::split;
+use crate::in_table::zone::{MAX_BOUND_BYTES, lower_bound, upper_bound};
+
+const FORMAT: u8 = 1;
+const RANGES: u8 = 0;
+const OPAQUE: u8 = 1;
+const NAME_PREFIX: &str = "next/";
+
+/// The name of the directory of index `id`.
+pub(crate) fn name(id: TreeId) -> String {
+    format!("{NAME_PREFIX}{id}")
+}
+
+/// The name of index block `number` of index `id`.
+pub(crate) fn block_name(id: TreeId, number: usize) -> String {
+    format!("{NAME_PREFIX}{id}/{number}")
+}
+
+/// The index of the meta block with this name, and the number of the index block; without a number it is the directory.
+pub(crate) fn parse_name(name: &str) -> Option<(TreeId, Option<u32>)> {
+    let rest = name.strip_prefix(NAME_PREFIX)?;
+    match rest.split_once('/') {
+        Some((id, number)) => Some((id.parse().ok()?, Some(number.parse().ok()?))),
+        None => Some((rest.parse().ok()?, None)),
+    }
+}
+
+/// Writes a directory.
+#[derive(Debug, Default)]
+pub(crate) struct DirectoryBuilder {
+    blocks: u64,
+    body: Vec<u8>,
+    /// The bound written last, of this block.
+    before: Vec<u8>,
+}
+
+impl DirectoryBuilder {
+    /// Adds an index block, which is not finished yet, behind all others. `delta`: see [`split::ranges`].
+    pub(crate) fn add(&mut self, block: &IndexBlockBuilder, delta: Option<f64>) {
+        let is_opaque = block.key(0).is_empty();
+        self.body.push(if is_opaque { OPAQUE } else { RANGES });
+        let sequences = || block.entries().iter().map(|entry| entry.sequence);
+        let (smallest, largest) = (sequences().min().unwrap_or(0), sequences().max().unwrap_or(0));
+        put_varint(&mut self.body, smallest);
+        put_varint(&mut self.body, largest - smallest);
+        put_varint(&mut self.body, block.keys() as u64);
+        put_varint(&mut self.body, (block.entries().len() - block.keys()) as u64);
+        self.blocks += 1;
+        if is_opaque {
+            return;
+        }
+        let ranges = split::ranges(block, delta);
+        put_varint(&mut self.body, ranges.len() as u64);
+        self.before.clear();
+        for (first, last) in ranges {
+            self.add_bound(lower_bound(block.key(first)));
+            self.add_bound(&upper_bound(block.key(last)));
+        }
+    }
+
+    fn add_bound(&mut self, bound: &[u8]) {
+        let shared = self.before.iter().zip(bound).take_while(|(before, now)| before == now).count();
+        put_varint(&mut self.body, shared as u64);
+        put_bytes(&mut self.body, bound.get(shared..).unwrap_or_default());
+        self.before.clear();
+        self.before.extend_from_slice(bound);
+    }
+
+    /// The directory of a file with so many data blocks.
+    pub(crate) fn finish(&mut self, data_blocks: u64) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        put_varint(&mut out, data_blocks);
+        put_varint(&mut out, self.blocks);
+        out.append(&mut self.body);
+        self.blocks = 0;
+        out
+    }
+}
+
+/// What a directory says of an index block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockInfo {
+    /// The smallest and the largest sequence number of its entries.
+    pub(crate) smallest: SequenceNumber,
+    pub(crate) largest: SequenceNumber,
+    /// Distinct keys, and entries.
+    pub(crate) keys: u32,
+    pub(crate) entries: u32,
+    /// Its number among the meta blocks of the sstable.
+    pub(crate) meta_block: u32,
+    /// How many ranges it has.
+    pub(crate) ranges: u32,
+    /// Its entries are of records that cannot be looked into.
+    pub(crate) is_opaque: bool,
+}
+
+/// A range of keys that an index block covers; its bounds lie in [`Directory::bytes`].
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    at: u32,
+    block: u32,
+    low_bytes: u8,
+    high_bytes: u8,
+}
+
+/// A decoded directory, kept in memory with its sstable.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    data_blocks: u64,
+    blocks: Box<[BlockInfo]>,
+    ranges: Box<[Range]>,
+    bytes: Box<[u8]>,
+}
+
+impl Directory {
+    /// Reads what [`DirectoryBuilder::finish`] wrote; `None` where the bytes are anything else. `meta_block` tells the number
+    /// of the meta block of an index block, which has to be there. Takes at most some 100 times the length of `payload`.
+    pub(crate) fn decode(payload: &[u8], mut meta_block: impl FnMut(usize) -> Option<u32>) -> Option<Self> {
+        let mut input = Decoder::new(payload);
+        if input.u8()? != FORMAT {
+            return None;
+        }
+        let data_blocks = input.varint()?;
+        let count = input.length(payload.len())?;
+        let (mut blocks, mut ranges, mut bytes) = (Vec::with_capacity(count), Vec::new(), Vec::new());
+        for number in 0..count {
+            let state = input.u8()?;
+            let smallest = input.varint()?;
+            let largest = smallest.checked_add(input.varint()?).filter(|&largest| largest <= MAX_SEQUENCE)?;
+            let keys = u32::try_from(input.varint()?).ok().filter(|&keys| keys > 0)?;
+            let entries = u32::try_from(input.varint()?).ok().and_then(|more| keys.checked_add(more))?;
+            let is_opaque = match state {
+                OPAQUE => true,
+                RANGES => false,
+                _ => return None,
+            };
+            let meta_block = meta_block(number)?;
+            let before = ranges.len();
+            if !is_opaque {
+                decode_ranges(&mut input, number as u32, &mut ranges, &mut bytes)?;
+            }
+            let own = (ranges.len() - before) as u32;
+            blocks.push(BlockInfo { smallest, largest, keys, entries, meta_block, ranges: own, is_opaque });
+        }
+        let is_whole = input.is_empty();
+        is_whole.then(|| Self {
+            data_blocks,
+            blocks: blocks.into(),
+            ranges: ranges.into(),
+            bytes: bytes.into(),
+        })
+    }
+
+    /// How many data blocks its sstable has.
+    pub(crate) fn data_blocks(&self) -> u64 {
+        self.data_blocks
+    }
+
+    /// The index blocks, in the order of their keys.
+    pub(crate) fn blocks(&self) -> &[BlockInfo] {
+        &self.blocks
+    }
+
+    /// How many ranges the index blocks have together.
+    pub(crate) fn ranges(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The index block, and the first and last key, of range number `range`.
+    pub(crate) fn range(&self, range: u32) -> Option<(u32, &[u8], &[u8])> {
+        let Range { at, block, low_bytes, high_bytes } = *self.ranges.get(range as usize)?;
+        let bounds = self.bytes.get(at as usize..)?;
+        let (low, rest) = bounds.split_at_checked(low_bytes.into())?;
+        Some((block, low, rest.get(..high_bytes.into())?))
+    }
+}
+
+/// Reads the ranges of index block number `block`.
+fn decode_ranges(
+    input: &mut Decoder<'_>,
+    block: u32,
+    ranges: &mut Vec<Range>,
+    bytes: &mut Vec<u8>,
+) -> Option<()> {
+    let count = input.length(input.rest().len())?;
+    let mut before: Vec<u8> = Vec::new();
+    let mut bound = |bytes: &mut Vec<u8>, input: &mut Decoder<'_>| {
+        let shared = input.length(before.len())?;
+        let rest = input.bytes().filter(|rest| shared + rest.len() <= MAX_BOUND_BYTES)?;
+        let is_ascending = before.get(shared..)? <= rest;
+        before.truncate(shared);
+        before.extend_from_slice(rest);
+        bytes.extend_from_slice(&before);
+        is_ascending.then_some(before.len() as u8)
+    };
+    (count > 0).then_some(())?;
+    for _ in 0..count {
+        let at = u32::try_from(bytes.len()).ok()?;
+        let low_bytes = bound(bytes, input)?;
+        let high_bytes = bound(bytes, input)?;
+        ranges.push(Range { at, block, low_bytes, high_bytes });
+    }
+    Some(())
+}
+
+impl Attachment for Directory {
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.blocks) + size_of_val(&*self.ranges) + self.bytes.len()
+    }
+}
+
+/// A directory that several share.
+pub(crate) type SharedDirectory = Arc<Directory>;
+
+#[cfg(test)]
+#[path = "directory_tests.rs"]
+mod tests;

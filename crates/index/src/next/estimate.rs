@@ -1,0 +1,70 @@
+//! How many records match a question, told by what is in memory: the directories of the index blocks.
+//!
+//! An index block whose ranges lie within those of the question counts whole. Of one that reaches beyond, a question for one key
+//! has the entries of an average key; a range has the part that it has of the block's, as if keys were evenly spread in each of
+//! its ranges. Of memtables, and of sstables without the index, the same share as of the others is assumed, unless an index
+//! of a memtable tells.
+
+use bolide_lsm::TreeView;
+
+use super::global_index::GlobalIndex;
+use super::intervals::head_of;
+use crate::access::Access;
+use crate::in_table::InTable;
+use crate::in_table::memtable_index::{ATTACHMENT, MemtableIndex};
+
+/// Entries of a memtable's index that are counted one by one.
+const COUNTED_ENTRIES: usize = 64;
+
+/// About how many records of `table` match `access`, old versions included; `None` where there is nothing to tell
+/// it by.
+pub(super) fn estimate(
+    index: &InTable,
+    access: &Access,
+    table: &TreeView,
+    global: &GlobalIndex,
+) -> Option<u64> {
+    let (mut matches, mut known, mut unknown) = (0.0, 0.0, 0.0);
+    for place in table.table_places() {
+        let Some(sstable) = table.table_at(place) else { continue };
+        let entries = sstable.meta().entries as f64;
+        if global.without().contains(&place) { unknown += entries } else { known += entries }
+    }
+    global.visit_ranges(&access.low, &access.end, |info, first, last| {
+        let (keys, entries) = (f64::from(info.keys.max(1)), f64::from(info.entries));
+        let of_range = entries / f64::from(info.ranges.max(1));
+        matches += match access.point {
+            true if first == last => of_range,
+            true => entries / keys,
+            false => of_range * share(access, first, last),
+        };
+    });
+    for memtable in table.memtable_components() {
+        let entries = memtable.memtable().entries() as f64;
+        let own = memtable.attachments().get::<MemtableIndex>(ATTACHMENT);
+        let share = own.and_then(|own| own.share(index, &access.low, &access.end, COUNTED_ENTRIES));
+        match share {
+            Some((share, of)) => {
+                matches += share * of as f64;
+                known += entries;
+            }
+            None => unknown += entries,
+        }
+    }
+    if known == 0.0 {
+        return (unknown == 0.0).then_some(0);
+    }
+    Some((matches * (1.0 + unknown / known)).ceil() as u64)
+}
+
+/// Which part of the range from `first` to `last` the question has.
+fn share(access: &Access, first: &[u8], last: &[u8]) -> f64 {
+    let (low, end) = (access.low.as_slice(), access.end.as_slice());
+    if low <= first && last < end {
+        return 1.0;
+    }
+    let shared = first.iter().zip(last).take_while(|(first, last)| first == last).count();
+    let number = |key: &[u8]| head_of(key.get(shared..).unwrap_or_default()) as f64;
+    let (from, to) = (number(low.max(first)), number(end.min(last)));
+    ((to - from) / (number(last) - number(first)).max(1.0)).clamp(0.0, 1.0)
+}
