@@ -84,7 +84,6 @@ impl Index {
         keys: Option<&Self>,
     ) -> Result<Self> {
         let name = spec.name().to_owned();
-        let progress = Arc::new(progress);
         let (mut embedded, mut next, mut ps_tree) = (None, None, None);
         let structure: Arc<dyn SecondaryIndex<ReadView>> = match spec.kind() {
             IndexKind::Embedded => {
@@ -98,20 +97,28 @@ impl Index {
             IndexKind::PsTree => ps_tree.insert(Arc::new(PsTreeIndex::new(spec, tree))).clone(),
             _ => structure(spec, tree, keys.map(|keys| keys.tree))?,
         };
-        let shown_name = name.as_str().into();
-        let (replaces, is_key_index) = (None, false);
-        Ok(Self {
+        Ok(Self { embedded, next, ps_tree, ..Self::plain(name, tree, structure, progress) })
+    }
+
+    /// An index that is no more than its structure.
+    fn plain(
+        name: String,
+        tree: TreeId,
+        structure: Arc<dyn SecondaryIndex<ReadView>>,
+        progress: Progress,
+    ) -> Self {
+        Self {
+            shown_name: name.as_str().into(),
             name,
-            shown_name,
             tree,
             structure,
-            progress,
-            replaces,
-            is_key_index,
-            embedded,
-            next,
-            ps_tree,
-        })
+            progress: Arc::new(progress),
+            replaces: None,
+            is_key_index: false,
+            embedded: None,
+            next: None,
+            ps_tree: None,
+        }
     }
 
     /// The key index of a collection, in `tree`.
@@ -121,22 +128,7 @@ impl Index {
     pub(crate) fn of_keys(tree: TreeId, progress: Progress) -> Result<Self> {
         let structure = Arc::new(KeyIndex::new(tree)?);
         let name = SecondaryIndex::<ReadView>::spec(&*structure).name().to_owned();
-        let progress = Arc::new(progress);
-        let (embedded, next, ps_tree) = (None, None, None);
-        let shown_name = name.as_str().into();
-        let (replaces, is_key_index) = (None, true);
-        Ok(Self {
-            name,
-            shown_name,
-            tree,
-            structure,
-            progress,
-            replaces,
-            is_key_index,
-            embedded,
-            next,
-            ps_tree,
-        })
+        Ok(Self { is_key_index: true, ..Self::plain(name, tree, structure, progress) })
     }
 
     /// The same index, now in the place of the one that it was to replace.

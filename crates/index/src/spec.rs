@@ -212,6 +212,9 @@ impl IndexSpec {
                     "the attribute `{attribute}` stands twice in one index"
                 )));
             }
+            if attribute.is_spatial() && self.kind == IndexKind::Next && self.attributes.len() == 1 {
+                return Err(not_available("an index of points or rectangles"));
+            }
             if attribute.is_spatial() {
                 return Err(Error::invalid_input(format!(
                     "an index of kind {} keeps values in one order, and `{attribute}` has none: such an attribute \
@@ -258,7 +261,7 @@ fn parse(text: &str) -> Result<IndexSpec> {
     let name = name.unwrap_or_else(|| attributes_text(&attributes));
     let kind = match parts.next() {
         Some(kind) => IndexKind::parse(kind)?,
-        None if attributes.iter().any(AttributePath::is_spatial) => IndexKind::parse("next")?,
+        None if attributes.iter().any(AttributePath::is_spatial) => IndexKind::Next,
         None => IndexKind::default(),
     };
     let mut spec = IndexSpec { name, attributes, kind, settings: Settings::default() };
