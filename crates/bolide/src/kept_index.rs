@@ -29,6 +29,10 @@ impl DeletedRanges for RangesOf {
     fn newest_of_all(&self) -> SequenceNumber {
         self.records.newest_range_tombstone_of_all()
     }
+
+    fn are_there(&self) -> bool {
+        self.records.has_range_tombstones()
+    }
 }
 
 /// Has `index`, of the records in `table`, kept from now on, if it is of a kind that is kept and is not kept yet. `dir` is
@@ -50,6 +54,7 @@ pub(crate) fn keep(
     };
     let home = KeptHome {
         vfs: components.vfs.clone(),
+        runtime: components.runtime.clone(),
         dir: dir.to_owned(),
         dax_dir: dax_dir.map(Path::to_owned),
         database_id: store.database_id(),

@@ -177,6 +177,34 @@ fn an_error_of_the_disk_leaves_a_whole_database() {
     }
 }
 
+/// Has all threads of a test stop when one of them ends, be it by a panic: the scope waits for the others, which would
+/// else go on for ever.
+struct StopsAtLast<'a>(&'a AtomicBool);
+
+impl Drop for StopsAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn threads_of_a_test_stop_when_one_of_them_panics() {
+    let stop = AtomicBool::new(false);
+    #[allow(clippy::disallowed_methods)] // The threads are the test's own.
+    let ended = std::panic::catch_unwind(|| {
+        std::thread::scope(|scope| {
+            let _stopping = StopsAtLast(&stop);
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+            });
+            std::panic::resume_unwind(Box::new("the main loop ends"));
+        });
+    });
+    assert!(ended.is_err());
+}
+
 #[test]
 fn an_index_is_made_while_writers_write() {
     let options = Options::default().memtable_bytes(64 << 10).sync(SyncMode::None);
@@ -186,9 +214,11 @@ fn an_index_is_made_while_writers_write() {
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     #[allow(clippy::disallowed_methods)] // The writers are the test's own, not the database's.
     std::thread::scope(|scope| {
+        let stopping = StopsAtLast(&stop);
         for writer in 0..2_u32 {
             let (one, stop, written) = (&one, &stop, &written);
             scope.spawn(move || {
+                let _stopping = StopsAtLast(stop);
                 let mut number = writer * 977;
                 while !stop.load(Ordering::Relaxed) {
                     number = (number * 31 + 7 + writer) % 3_000;
@@ -205,6 +235,7 @@ fn an_index_is_made_while_writers_write() {
         let (asked, stop_asking) = (&one, &stop);
         let asking = db.clone();
         scope.spawn(move || {
+            let _stopping = StopsAtLast(stop_asking);
             while !stop_asking.load(Ordering::Relaxed) {
                 let query = Query::new().eq("a", 3).keys_only();
                 asked.find(&query).unwrap();
@@ -233,7 +264,7 @@ fn an_index_is_made_while_writers_write() {
             one.drop_index("blind").unwrap();
             one.drop_index("sync").unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
     assert!(written.load(Ordering::Relaxed) > 0);
     let report = db.check(true).unwrap();

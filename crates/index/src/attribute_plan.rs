@@ -135,7 +135,7 @@ impl AttributePlan {
             return known;
         }
         match step {
-            Step::Field(name) => node.fields.push((name.as_str().into(), new)),
+            Step::Field(name) => node.fields.push(((**name).into(), new)),
             Step::Elements => node.elements = Some(new),
         }
         self.nodes.push(Node::default());

@@ -36,6 +36,7 @@ pub mod ps_tree;
 pub mod query;
 mod scan;
 pub mod secondary_index;
+mod short_bytes;
 pub mod source;
 pub mod space;
 pub mod spec;

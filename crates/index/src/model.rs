@@ -547,7 +547,7 @@ fn find_places<'j>(json: &'j serde_json::Value, steps: &[Step], out: &mut Vec<&'
     match steps {
         [] => out.push(json),
         [Step::Field(name), rest @ ..] => {
-            if let Some(value) = json.as_object().and_then(|object| object.get(name)) {
+            if let Some(value) = json.as_object().and_then(|object| object.get(&**name)) {
                 find_places(value, rest, out);
             }
         }
@@ -567,7 +567,7 @@ pub(crate) fn find_values(json: &serde_json::Value, steps: &[Step], out: &mut Ve
             scalar => out.extend(Value::from_json(scalar)),
         },
         [Step::Field(name), rest @ ..] => {
-            if let Some(value) = json.as_object().and_then(|object| object.get(name)) {
+            if let Some(value) = json.as_object().and_then(|object| object.get(&**name)) {
                 find_values(value, rest, out);
             }
         }

@@ -21,6 +21,8 @@ use std::str::FromStr;
 use bolide_base::limits::MAX_JSON_DEPTH;
 use bolide_base::{Error, Result};
 
+use crate::short_bytes::ShortText;
+
 /// Longest text of a path, in bytes.
 pub const MAX_PATH_BYTES: usize = 1_024;
 
@@ -31,7 +33,7 @@ const SYNTAX: &[char] = &['.', '[', ']', '\\', ':', '=', '+', '|', ',', '(', ')'
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Step {
     /// The field of this name of an object.
-    Field(String),
+    Field(ShortText),
     /// Every element of an array.
     Elements,
 }
@@ -70,7 +72,7 @@ impl AttributePath {
     /// assert_eq!(AttributePath::field("a.b").to_string(), r"a\.b");
     /// ```
     pub fn field(name: impl Into<String>) -> Self {
-        Self { steps: vec![Step::Field(name.into())], shape: Shape::Scalar }
+        Self { steps: vec![Step::Field(name.into().into())], shape: Shape::Scalar }
     }
 
     /// The rectangles at `path`: of an array of four numbers, or of each such array in an array.
@@ -180,14 +182,14 @@ impl FromStr for AttributePath {
 }
 
 /// Reads a field name up to the next step and returns it with what follows.
-fn take_field(text: &str) -> std::result::Result<(String, &str), &'static str> {
+fn take_field(text: &str) -> std::result::Result<(ShortText, &str), &'static str> {
     // As a rule nothing is escaped.
     let is_syntax = |byte: &u8| matches!(byte, b'.' | b'[' | b']' | b'\\');
     let plain = text.as_bytes().iter().position(is_syntax).unwrap_or(text.len());
     if let (1.., Some((field, rest))) = (plain, text.split_at_checked(plain))
         && !rest.starts_with([']', '\\'])
     {
-        return Ok((field.to_owned(), rest));
+        return Ok((field.into(), rest));
     }
     let mut field = String::new();
     let mut characters = text.char_indices();
@@ -209,7 +211,7 @@ fn take_field(text: &str) -> std::result::Result<(String, &str), &'static str> {
     if field.is_empty() {
         return Err("a field name is empty");
     }
-    Ok((field, &text[end..]))
+    Ok((field.into(), &text[end..]))
 }
 
 impl fmt::Display for AttributePath {
@@ -293,7 +295,7 @@ mod tests {
     }
 
     fn field(name: &str) -> Step {
-        Step::Field(name.to_owned())
+        Step::Field(name.into())
     }
 
     #[test]
@@ -355,7 +357,7 @@ mod tests {
         fn text_round_trips(names in proptest::collection::vec("[a-c.:=+|,()\\[\\]\\\\*é ]{1,4}", 1..5)) {
             let mut steps = Vec::new();
             for (position, name) in names.into_iter().enumerate() {
-                steps.push(Step::Field(name));
+                steps.push(Step::Field(name.into()));
                 if position % 2 == 1 {
                     steps.push(Step::Elements);
                 }

@@ -19,6 +19,7 @@
 //! for a rectangle that shares a point with the given one, edges included; *nearest* for each, and the
 //! answers come by its distance.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::{Bound, Range, RangeFrom, RangeInclusive, RangeTo, RangeToInclusive};
 
@@ -27,10 +28,11 @@ use bolide_base::{Error, Result};
 
 use crate::attribute::{self, Value, ValueClass};
 use crate::path::{self, AttributePath, Shape, Step};
+use crate::short_bytes::ShortBytes;
 use crate::space::{Point, Rect};
 
-/// Room for an encoded number, and for a short string.
-const ENCODED_BYTES: usize = 24;
+/// Memory for an encoded value that a thread keeps, in bytes.
+const KEPT_BYTES: usize = 4_096;
 
 /// What is asked of one attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +67,8 @@ pub struct Predicate {
 /// The encoded values that satisfy a condition: from `low` on, below `end`. Empty where `low >= end`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EncodedRange {
-    pub(crate) low: Vec<u8>,
-    pub(crate) end: Vec<u8>,
+    pub(crate) low: ShortBytes,
+    pub(crate) end: ShortBytes,
     /// Of those between, the rectangles that intersect this one.
     pub(crate) window: Option<Rect>,
 }
@@ -74,15 +76,15 @@ pub(crate) struct EncodedRange {
 impl EncodedRange {
     #[inline]
     pub(crate) fn contains(&self, encoded: &[u8]) -> bool {
-        encoded >= self.low.as_slice()
-            && encoded < self.end.as_slice()
+        encoded >= &*self.low
+            && encoded < &*self.end
             && self.window.as_ref().is_none_or(|window| intersects(window, encoded))
     }
 
     /// All rectangles, or those that intersect `window`.
     fn of_space(window: Option<Rect>) -> Self {
         let (first, behind) = ValueClass::Rect.bounds();
-        Self { low: vec![first], end: vec![behind], window }
+        Self { low: ShortBytes::from(&[first][..]), end: ShortBytes::from(&[behind][..]), window }
     }
 }
 
@@ -303,22 +305,35 @@ impl Predicate {
 
 fn encode_condition(condition: &Condition) -> Result<EncodedRange> {
     match condition {
-        Condition::Equal(value) => {
-            let low = encode(value)?;
-            let mut end = low.clone();
-            attribute::make_successor(&mut end);
-            Ok(EncodedRange { low, end, window: None })
-        }
+        Condition::Equal(value) => with_encoded(value, |key| {
+            let low = ShortBytes::from(&**key);
+            attribute::make_successor(key);
+            EncodedRange { low, end: ShortBytes::from(&**key), window: None }
+        }),
         Condition::Range(low, high) => encode_range(low, high),
         Condition::Within(window) => Ok(EncodedRange::of_space(Some(*window))),
         Condition::Nearest(_) => Ok(EncodedRange::of_space(None)),
     }
 }
 
-fn encode(value: &Value) -> Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(ENCODED_BYTES);
-    value.encode(&mut out)?;
-    Ok(out)
+thread_local! {
+    /// Memory that values are encoded in.
+    static ENCODED: Cell<Vec<u8>> = Cell::default();
+}
+
+/// Calls `then` with the encoded `value`, which it may change.
+fn with_encoded<T>(value: &Value, then: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T> {
+    let mut key = ENCODED.take();
+    key.clear();
+    let done = value.encode(&mut key).map(|()| then(&mut key));
+    if key.capacity() <= KEPT_BYTES {
+        ENCODED.set(key);
+    }
+    done
+}
+
+fn encode(value: &Value) -> Result<ShortBytes> {
+    with_encoded(value, |key| ShortBytes::from(&**key))
 }
 
 fn encode_range(low: &Bound<Value>, high: &Bound<Value>) -> Result<EncodedRange> {
@@ -337,21 +352,21 @@ fn encode_range(low: &Bound<Value>, high: &Bound<Value>) -> Result<EncodedRange>
     // A key that has the value goes on behind it, so "behind this value" is behind all of its
     // extensions.
     let behind_all = |value: &Value| {
-        encode(value).map(|mut key| {
-            attribute::make_successor(&mut key);
-            key
+        with_encoded(value, |key| {
+            attribute::make_successor(key);
+            ShortBytes::from(&**key)
         })
     };
     Ok(EncodedRange {
         low: match low {
             Bound::Included(value) => encode(value)?,
             Bound::Excluded(value) => behind_all(value)?,
-            Bound::Unbounded => vec![first],
+            Bound::Unbounded => ShortBytes::from(&[first][..]),
         },
         end: match high {
             Bound::Included(value) => behind_all(value)?,
             Bound::Excluded(value) => encode(value)?,
-            Bound::Unbounded => vec![behind],
+            Bound::Unbounded => ShortBytes::from(&[behind][..]),
         },
         window: None,
     })

@@ -79,7 +79,7 @@ fn assert_equal(region: &Region, at: Place) {
 }
 
 fn restore(pages: &BTreeMap<u64, Vec<u8>>) -> Region {
-    let mut restore = RegionRestore::new(small());
+    let restore = RegionRestore::new(small());
     pages.iter().for_each(|(&page, bytes)| restore.put_page(page, bytes).unwrap());
     restore.finish().unwrap()
 }

@@ -12,4 +12,9 @@ pub trait DeletedRanges: Send + Sync + fmt::Debug {
 
     /// The sequence number of the newest deletion of a range of all; 0 if there is none.
     fn newest_of_all(&self) -> SequenceNumber;
+
+    /// Whether there is one at all. Questions and rewrites ask it each time: it should cost little.
+    fn are_there(&self) -> bool {
+        self.newest_of_all() > 0
+    }
 }

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::keeper::KeptRoot;
 use bolide_lsm::page_log::{LoadedRegion, PageLog, RootPointer};
-use bolide_storage::Vfs;
 use bolide_storage::pmem::{Region, RegionOptions, RegionWriter};
+use bolide_storage::{Runtime, Vfs};
 use parking_lot::Mutex;
 
 use super::deleted_ranges::DeletedRanges;
@@ -38,6 +38,8 @@ const IN_USE: u8 = 2;
 pub struct KeptHome {
     /// The file system.
     pub vfs: Arc<dyn Vfs>,
+    /// The threads that read a region.
+    pub runtime: Arc<dyn Runtime>,
     /// The directory of the database.
     pub dir: PathBuf,
     /// The directory of regions in persistent memory: an absolute path; where it is not set, that of the database.
@@ -220,8 +222,9 @@ impl Opened {
         };
         let pointer = RootPointer::decode(&root.root)
             .ok_or_else(|| Error::new(ErrorKind::Corruption, format!("{name}: a malformed root")))?;
+        let (vfs, database_id) = (home.vfs.clone(), home.database_id);
         let LoadedRegion { region, log, sequence } =
-            PageLog::load(home.vfs.clone(), &home.dir, home.database_id, pointer, options.clone())?;
+            PageLog::load_shared(&home.runtime, vfs, &home.dir, database_id, pointer, options.clone())?;
         // A checkpoint has pages of what was in place. Where there is no persistent memory it stays so.
         if is_in_place && let Some(moved) = Self::move_in_place(&region, sequence, options, home, name_root)?
         {

@@ -188,7 +188,7 @@ impl Kept {
 
     /// Whether ranges of records were deleted, and entries of theirs may still be there. No I/O.
     pub(super) fn has_deleted_ranges(&self) -> bool {
-        self.deleted.newest_of_all() > 0
+        self.deleted.are_there()
     }
 
     /// Takes note that a reader flagged an entry of `primary_key` as obsolete.
@@ -366,7 +366,7 @@ impl Obsolescence for Adviser<'_> {
     }
 
     fn expects_obsolete(&self) -> bool {
-        self.kept.versions.stats().keys > 0 || self.kept.deleted.newest_of_all() > 0
+        self.kept.versions.stats().keys > 0 || self.kept.deleted.are_there()
     }
 
     fn removed(&self, primary_key: &[u8], _sequence: SequenceNumber, flagged: bool) {

@@ -5,6 +5,7 @@
 
 use bolide_base::{Result, SequenceNumber};
 
+use super::costs::PsCosts;
 use super::kept::Kept;
 use crate::newest_keys::{FoundKey, NewestKeys, WaitingKey};
 use crate::ps_tree::{NewestEntries, PsFlag};
@@ -35,13 +36,13 @@ impl Kept {
         let departures = self.versions().departures();
         let mut entries = self.tree().newest_entries(secondary_key, at)?;
         while out.found.len() < limit && self.read_some(limit, &mut entries, out)? {
-            for index in 0..out.waiting.len() {
-                let Some(&waiting) = out.waiting.get(index) else { break };
-                let verdict = self.judge(&waiting, at, departures, &entries)?;
+            let NewestKeys { bytes, found, waiting, costs } = &mut *out;
+            for waiting in waiting.iter() {
+                let verdict = self.judge(waiting, at, departures, &entries)?;
                 match verdict {
-                    Verdict::Current => out.found.push(waiting.key),
+                    Verdict::Current => found.push(waiting.key),
                     Verdict::Unknown => return Ok(false),
-                    Verdict::Obsolete => self.pass_over(&waiting, oldest_in_use, &entries, out)?,
+                    Verdict::Obsolete => self.pass_over(waiting, oldest_in_use, &entries, bytes, costs)?,
                 }
             }
         }
@@ -76,7 +77,7 @@ impl Kept {
         departures: u64,
         entries: &NewestEntries<'_>,
     ) -> Result<Verdict> {
-        let verdict = self.versions().verdict_of(waiting.expected, waiting.key.sequence, at)?;
+        let verdict = self.versions().verdict_of(&waiting.expected, waiting.key.sequence, at)?;
         if verdict != Verdict::Current || self.versions().departures() == departures {
             return Ok(verdict);
         }
@@ -94,15 +95,16 @@ impl Kept {
         waiting: &WaitingKey,
         oldest_in_use: &dyn Fn() -> SequenceNumber,
         entries: &NewestEntries<'_>,
-        out: &mut NewestKeys,
+        bytes: &[u8],
+        costs: &mut PsCosts,
     ) -> Result<()> {
-        out.costs.obsolete += 1;
-        let WaitingKey { key, place, expected } = *waiting;
+        costs.obsolete += 1;
+        let WaitingKey { key, place, expected } = waiting;
         let is_obsolete =
             self.versions().verdict_of(expected, key.sequence, oldest_in_use())? == Verdict::Obsolete;
-        if is_obsolete && entries.flag_obsolete(place)? == PsFlag::Won {
-            out.costs.flagged += 1;
-            self.note_flagged(out.bytes.get(key.start..key.end).unwrap_or_default())?;
+        if is_obsolete && entries.flag_obsolete(*place)? == PsFlag::Won {
+            costs.flagged += 1;
+            self.note_flagged(bytes.get(key.start..key.end).unwrap_or_default())?;
         }
         Ok(())
     }

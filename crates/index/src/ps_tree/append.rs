@@ -235,7 +235,7 @@ impl PsTree {
         let Some(newest) = self.newest_group(found)? else { return Ok(false) };
         let mut reader = ChainReader::new(&self.region, newest, self.sizes.page_bytes)?;
         let mut body = Vec::new();
-        while let Some(entry) = reader.next(&self.region)? {
+        while let Some(entry) = reader.next()? {
             if entry.header.sequence() < sequence {
                 break;
             }

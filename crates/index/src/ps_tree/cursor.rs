@@ -88,7 +88,7 @@ pub struct PsCursor<'t> {
     _pin: Pin<'t>,
     snapshot: SequenceNumber,
     bound: SequenceNumber,
-    walk: Walk,
+    walk: Walk<'t>,
     key: Vec<u8>,
     body: Vec<u8>,
     touched: PsTouched,
@@ -100,15 +100,15 @@ impl fmt::Debug for PsCursor<'_> {
     }
 }
 
-enum Walk {
-    Chain(Option<ChainReader>),
-    Keys(Box<KeyWalk>),
-    Newest(Box<Merge>),
+enum Walk<'t> {
+    Chain(Option<ChainReader<'t>>),
+    Keys(Box<KeyWalk<'t>>),
+    Newest(Box<Merge<'t>>),
     Collected(Box<Collected>),
 }
 
 /// Key after key within bounds.
-struct KeyWalk {
+struct KeyWalk<'t> {
     direction: Direction,
     low: Vec<u8>,
     end: Option<Vec<u8>>,
@@ -118,13 +118,13 @@ struct KeyWalk {
     batch: Vec<Place>,
     next: usize,
     last: Vec<u8>,
-    chain: Option<ChainReader>,
+    chain: Option<ChainReader<'t>>,
 }
 
 /// The chains of all keys of a range, by their newest unread entries.
 #[derive(Default)]
-struct Merge {
-    chains: Vec<(Place, ChainReader, Found)>,
+struct Merge<'t> {
+    chains: Vec<(Place, ChainReader<'t>, Found)>,
     heap: BinaryHeap<(SequenceNumber, Reverse<usize>)>,
 }
 
@@ -195,8 +195,8 @@ impl PsTree {
     }
 }
 
-impl PsCursor<'_> {
-    fn chain_of(&mut self, found: Place) -> Result<Option<ChainReader>> {
+impl<'t> PsCursor<'t> {
+    fn chain_of(&mut self, found: Place) -> Result<Option<ChainReader<'t>>> {
         let Some(newest) = self.tree.newest_group(found)? else { return Ok(None) };
         self.touched.keys += 1;
         ChainReader::new(&self.tree.region, newest, self.tree.sizes.page_bytes).map(Some)
@@ -234,7 +234,7 @@ impl PsCursor<'_> {
                 let mut merge = Box::<Merge>::default();
                 while let Some(found) = keys.next_key(self.tree, &mut self.key)? {
                     let Some(mut chain) = self.chain_of(found)? else { continue };
-                    match next_visible(self.tree, &mut chain, self.snapshot, &mut self.touched)? {
+                    match next_visible(&mut chain, self.snapshot, &mut self.touched)? {
                         Some(entry) => {
                             merge.heap.push((entry.header.sequence(), Reverse(merge.chains.len())));
                             merge.chains.push((found, chain, entry));
@@ -260,7 +260,7 @@ impl PsCursor<'_> {
 
     fn collect(&mut self, found: Place, collected: &mut Collected) -> Result<()> {
         let Some(mut chain) = self.chain_of(found)? else { return Ok(()) };
-        while let Some(entry) = next_visible(self.tree, &mut chain, self.snapshot, &mut self.touched)? {
+        while let Some(entry) = next_visible(&mut chain, self.snapshot, &mut self.touched)? {
             collected.entries.push((entry.header.sequence(), found, entry));
         }
         self.touched.add(&chain);
@@ -289,7 +289,7 @@ impl PsCursor<'_> {
         match &mut self.walk {
             Walk::Chain(chain) => {
                 let Some(reader) = chain else { return Ok(None) };
-                let found = next_visible(tree, reader, self.snapshot, &mut self.touched)?;
+                let found = next_visible(reader, self.snapshot, &mut self.touched)?;
                 match &found {
                     Some(found) => self.bound = found.header.sequence(),
                     None => {
@@ -301,7 +301,7 @@ impl PsCursor<'_> {
             }
             Walk::Keys(keys) => loop {
                 if let Some(reader) = &mut keys.chain {
-                    if let Some(found) = next_visible(tree, reader, self.snapshot, &mut self.touched)? {
+                    if let Some(found) = next_visible(reader, self.snapshot, &mut self.touched)? {
                         return Ok(Some(found));
                     }
                     self.touched.add(reader);
@@ -317,7 +317,7 @@ impl PsCursor<'_> {
                 let Some((sequence, Reverse(index))) = merge.heap.pop() else { return Ok(None) };
                 let Some((key, chain, entry)) = merge.chains.get_mut(index) else { return Ok(None) };
                 let found = *entry;
-                match next_visible(tree, chain, self.snapshot, &mut self.touched)? {
+                match next_visible(chain, self.snapshot, &mut self.touched)? {
                     Some(next) => {
                         *entry = next;
                         merge.heap.push((next.header.sequence(), Reverse(index)));
@@ -375,12 +375,11 @@ impl PsCursor<'_> {
 /// The next entry of a chain that the snapshot sees and that is not flagged.
 #[inline]
 fn next_visible(
-    tree: &PsTree,
-    chain: &mut ChainReader,
+    chain: &mut ChainReader<'_>,
     snapshot: SequenceNumber,
     touched: &mut PsTouched,
 ) -> Result<Option<Found>> {
-    while let Some(found) = chain.next(&tree.region)? {
+    while let Some(found) = chain.next()? {
         touched.entries += 1;
         if found.header.sequence() <= snapshot && !found.header.is_obsolete() {
             return Ok(Some(found));
@@ -390,14 +389,14 @@ fn next_visible(
 }
 
 impl PsTouched {
-    fn add(&mut self, chain: &ChainReader) {
+    fn add(&mut self, chain: &ChainReader<'_>) {
         let (groups, pages) = chain.touched();
         self.groups += u64::from(groups);
         self.pages += u64::from(pages);
     }
 }
 
-impl KeyWalk {
+impl KeyWalk<'_> {
     /// The record of the next key within the bounds; its key goes to `key`.
     fn next_key(&mut self, tree: &PsTree, key: &mut Vec<u8>) -> Result<Option<Place>> {
         if self.finished {

@@ -316,7 +316,7 @@ impl PsTree {
     fn read_all(&self, found: Place, body: &mut Vec<u8>) -> Result<()> {
         let Some(newest) = self.newest_group(found)? else { return Ok(()) };
         let mut reader = ChainReader::new(&self.region, newest, self.sizes.page_bytes)?;
-        while let Some(entry) = reader.next(&self.region)? {
+        while let Some(entry) = reader.next()? {
             chain::read_body(&self.region, &entry, body)?;
         }
         Ok(())

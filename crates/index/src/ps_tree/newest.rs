@@ -7,7 +7,7 @@ use bolide_storage::pmem::{LINE_BYTES, Pin};
 
 use super::PsTree;
 use super::cursor::{PsFlag, PsTouched};
-use super::pkey::chain::{self, ChainReader};
+use super::pkey::chain::ChainReader;
 use super::pkey::entry::EntryHeader;
 use super::pkey::page;
 use super::pkey::pointer::EntryPlace;
@@ -18,7 +18,7 @@ pub struct NewestEntries<'t> {
     tree: &'t PsTree,
     pin: Pin<'t>,
     snapshot: SequenceNumber,
-    chain: Option<ChainReader>,
+    chain: Option<ChainReader<'t>>,
     touched: PsTouched,
 }
 
@@ -68,14 +68,13 @@ impl NewestEntries<'_> {
     ///
     /// # Errors
     /// `Corruption` from the region.
-    #[inline]
+    #[inline(always)]
     pub fn next_entry(&mut self, out: &mut Vec<u8>) -> Result<Option<(SequenceNumber, EntryPlace)>> {
         let Some(chain) = &mut self.chain else { return Ok(None) };
-        let region = &self.tree.region;
-        while let Some(found) = chain.next(region)? {
+        while let Some(found) = chain.next()? {
             self.touched.entries += 1;
             if found.header.sequence() <= self.snapshot && !found.header.is_obsolete() {
-                chain::append_primary_key(region, &found, out)?;
+                chain.append_primary_key(&found, out)?;
                 return Ok(Some((found.header.sequence(), found.place)));
             }
         }

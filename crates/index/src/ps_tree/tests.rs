@@ -32,7 +32,7 @@ pub(super) fn new_tree(options: PsTreeOptions) -> PsTree {
 
 /// The region as the pages of a cut would bring it back.
 pub(super) fn reopened(region: &Region) -> Region {
-    let mut restore = RegionRestore::new(RegionOptions::new().name("test"));
+    let restore = RegionRestore::new(RegionOptions::new().name("test"));
     // A first cut has all pages, later ones those that changed: so a fresh copy takes what it can see.
     let mut cut = region.cut().unwrap();
     while let Some((page, bytes)) = cut.next_page() {

@@ -13,10 +13,13 @@
 //!
 //! Header, tags and the next place lie in one cache line: a key that is not there costs no other, as a rule.
 
+use std::cell::Cell;
+
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_storage::pmem::{Place, Region, RegionWriter, Word};
 
-use crate::sync::{Ordering, fence};
+use super::presence;
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Bytes of a bucket.
 pub(super) const BUCKET_BYTES: usize = 512;
@@ -139,28 +142,29 @@ fn tag_of(hash: u128) -> u8 {
     (hash >> 120) as u8
 }
 
-/// The occupied slots that may hold `hash`, one bit each: all that do, and few others.
+/// The slots whose tag is that of `hash`, one bit each: all that hold it, and few others.
 #[inline]
-fn candidates(words: &[Word], hash: u128) -> u64 {
+fn tagged(words: &[Word], hash: u128) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
     let wanted = ONES * u64::from(tag_of(hash));
-    let mut found = 0;
-    for half in 0..2 {
-        let differing = words[TAGS + half].get() ^ wanted;
-        // The highest bit of each byte that is zero (and, now and then, of the byte above one).
-        let equal = differing.wrapping_sub(ONES) & !differing & HIGHS;
-        // One bit of each byte, gathered in the highest byte.
-        let bits = (equal >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-        found |= bits << (8 * half);
+    let differing = |half: usize| words[TAGS + half].get() ^ wanted;
+    // The highest bit of each byte that is zero (and, now and then, of the byte above one).
+    let zeros = |differing: u64| differing.wrapping_sub(ONES) & !differing & HIGHS;
+    let (low, high) = (zeros(differing(0)), zeros(differing(1)));
+    // Most keys that are asked for are not there.
+    if low | high == 0 {
+        return 0;
     }
-    found & words[HEADER].get() & OCCUPIED
+    // One bit of each byte, gathered in the highest byte.
+    let gathered = |zeros: u64| (zeros >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+    gathered(low) | gathered(high) << 8
 }
 
 /// The slot that holds `hash`.
 #[inline]
 fn slot_of(words: &[Word], hash: u128) -> Option<usize> {
-    let mut left = candidates(words, hash);
+    let mut left = tagged(words, hash) & words[HEADER].get() & OCCUPIED;
     while left != 0 {
         let slot = left.trailing_zeros() as usize;
         if hash_of(words, slot) == hash {
@@ -183,26 +187,42 @@ fn record_of(words: &[Word], slot: usize) -> Record {
     Record::of([words[at + 2].get(), words[at + 3].get()])
 }
 
-/// What the chain from `first` on says of `hash`, and whether no writer was in the way.
-#[inline]
-pub(super) fn read(region: &Region, first: Place, hash: u128) -> Result<Option<Option<Record>>> {
+/// What [`latest`] says of a key that is not there. No write has this number.
+pub(super) const ABSENT: SequenceNumber = 0;
+/// What [`latest`] says while a writer is in the way. No write has this number.
+pub(super) const BUSY: SequenceNumber = SequenceNumber::MAX;
+
+/// The newest write of the key with `hash`, by the chain from `first` on; [`ABSENT`] or [`BUSY`] where it does not say.
+#[inline(always)]
+pub(super) fn latest(region: &Region, first: Place, hash: u128) -> Result<SequenceNumber> {
     let words: &[Word; BUCKET_WORDS] =
         region.words(first, BUCKET_BYTES)?.first_chunk().ok_or_else(|| endless(first))?;
     let before = words[HEADER].acquire();
-    if before & TURN != 0 {
-        return Ok(None);
+    let mut left = tagged(words, hash) & before & OCCUPIED;
+    let mut found = Ok(ABSENT);
+    while left != 0 {
+        let slot = left.trailing_zeros() as usize;
+        if hash_of(words, slot) == hash {
+            found = Ok(words[slot_at(slot) + 2].get() & SEQUENCE);
+            break;
+        }
+        left &= left - 1;
     }
-    let find = |words: &[Word]| slot_of(words, hash).map(|slot| record_of(words, slot));
-    let found = match (find(words), words[NEXT].get()) {
-        // Nothing is behind most buckets.
-        (None, next) if next != 0 => each_bucket(region, next, |_, words| find(words)),
-        (found, _) => Ok(found),
-    };
+    let next = words[NEXT].get();
+    if left == 0 && next != 0 {
+        found = latest_behind(region, next, hash);
+    }
     fence(Ordering::Acquire);
-    if words[HEADER].get() != before {
-        return Ok(None);
-    }
-    found.map(Some)
+    let undisturbed = before & TURN == 0 && words[HEADER].get() == before;
+    if undisturbed { found } else { Ok(BUSY) }
+}
+
+/// The same for the buckets from `next` on: nothing is behind most buckets. What a chain that changes meanwhile seems to
+/// be does not matter: `latest` says that it is busy.
+#[cold]
+fn latest_behind(region: &Region, next: Place, hash: u128) -> Result<SequenceNumber> {
+    let found = each_bucket(region, next, |_, words| slot_of(words, hash).map(|slot| record_of(words, slot)));
+    found.map(|found| found.map_or(ABSENT, |record| record.latest))
 }
 
 /// A chain that nobody else changes meanwhile.
@@ -210,16 +230,24 @@ pub(super) fn read(region: &Region, first: Place, hash: u128) -> Result<Option<O
 pub(super) struct LockedChain<'w, 'r> {
     writer: &'w RegionWriter<'r>,
     first: Place,
+    /// What readers are told of the keys of the chain; see [`super::presence`].
+    presence: &'w AtomicU64,
+    /// A key has gone since it was told.
+    has_lost: Cell<bool>,
 }
 
 impl<'w, 'r> LockedChain<'w, 'r> {
-    /// Locks the chain from `first` on; `None` while somebody else has it.
-    pub(super) fn lock(writer: &'w RegionWriter<'r>, first: Place) -> Result<Option<Self>> {
+    /// Locks the chain from `first` on, which `presence` is of; `None` while somebody else has it.
+    pub(super) fn lock(
+        writer: &'w RegionWriter<'r>,
+        first: Place,
+        presence: &'w AtomicU64,
+    ) -> Result<Option<Self>> {
         let header = writer.region().load(first)?;
         if header & TURN != 0 || writer.compare_exchange(first, header, header + TURN)?.is_err() {
             return Ok(None);
         }
-        Ok(Some(Self { writer, first }))
+        Ok(Some(Self { writer, first, presence, has_lost: Cell::new(false) }))
     }
 
     /// Takes the lock of the chain from `first` on away from who had it when the power went.
@@ -276,12 +304,18 @@ impl<'w, 'r> LockedChain<'w, 'r> {
                 self.writer.store(word_at(bucket, NEXT), region.load(word_at(self.first, NEXT))?)?;
                 self.writer.persist(bucket, BUCKET_BYTES)?;
                 self.writer.fence();
-                self.writer.store_release(word_at(self.first, NEXT), bucket)?;
                 // Durable by the fence before the slot counts.
-                self.writer.persist(word_at(self.first, NEXT), 8)?;
+                self.set_next(bucket)?;
                 SlotPlace { bucket, slot: 0 }
             }
         };
+        self.fill(place, hash, record)
+    }
+
+    /// Fills a free slot.
+    fn fill(&self, place: SlotPlace, hash: u128, record: Record) -> Result<()> {
+        // First, so that nobody takes the key for absent once it is there.
+        self.presence.fetch_or(presence::bit_of(hash), Ordering::AcqRel);
         let at = slot_at(place.slot);
         self.writer.store(word_at(place.bucket, at), hash as u64)?;
         self.writer.store(word_at(place.bucket, at + 1), (hash >> 64) as u64)?;
@@ -290,6 +324,35 @@ impl<'w, 'r> LockedChain<'w, 'r> {
         self.writer.persist(word_at(place.bucket, at), 32)?;
         self.writer.fence();
         self.change_occupied(place, |bits| bits | 1 << place.slot)
+    }
+
+    fn set_next(&self, next: u64) -> Result<()> {
+        self.writer.store_release(word_at(self.first, NEXT), next)?;
+        self.writer.persist(word_at(self.first, NEXT), 8)
+    }
+
+    /// Moves keys from behind into the first bucket, as many as have room there, and lets the others go if they are empty.
+    /// A power cut may leave a key in both places, the one in the first bucket being the one that counts.
+    pub(super) fn tighten(&self) -> Result<()> {
+        let next = self.writer.region().load(word_at(self.first, NEXT))?;
+        if next == 0 {
+            return Ok(());
+        }
+        let all = self.all()?;
+        let mut behind = all.iter().filter(|(place, ..)| place.bucket != self.first);
+        let used = self.writer.region().load(self.first)? & OCCUPIED;
+        for slot in (0..SLOTS).filter(|slot| used & 1 << slot == 0) {
+            let Some((place, hash, record)) = behind.next() else { break };
+            self.fill(SlotPlace { bucket: self.first, slot }, *hash, *record)?;
+            self.writer.fence();
+            self.remove(*place)?;
+        }
+        if behind.next().is_some() {
+            return Ok(());
+        }
+        self.writer.fence();
+        self.set_next(0)?;
+        self.free_from(next)
     }
 
     fn set_tag(&self, place: SlotPlace, tag: u8) -> Result<()> {
@@ -301,6 +364,7 @@ impl<'w, 'r> LockedChain<'w, 'r> {
 
     /// Removes a key.
     pub(super) fn remove(&self, place: SlotPlace) -> Result<()> {
+        self.has_lost.set(true);
         self.change_occupied(place, |bits| bits & !(1 << place.slot))
     }
 
@@ -312,10 +376,16 @@ impl<'w, 'r> LockedChain<'w, 'r> {
 
     /// Frees all buckets behind the first, which must be empty, and empties the first.
     pub(super) fn clear(&self) -> Result<()> {
-        let region = self.writer.region();
-        let mut next = region.load(word_at(self.first, NEXT))?;
+        self.has_lost.set(true);
+        let next = self.writer.region().load(word_at(self.first, NEXT))?;
         self.change_occupied(SlotPlace { bucket: self.first, slot: 0 }, |_| 0)?;
         self.writer.store(word_at(self.first, NEXT), 0)?;
+        self.free_from(next)
+    }
+
+    /// Frees the buckets from `next` on.
+    fn free_from(&self, mut next: Place) -> Result<()> {
+        let region = self.writer.region();
         for _ in 0..1 << 16 {
             if next == 0 {
                 return Ok(());
@@ -330,10 +400,23 @@ impl<'w, 'r> LockedChain<'w, 'r> {
 
 impl Drop for LockedChain<'_, '_> {
     fn drop(&mut self) {
+        if self.has_lost.get() {
+            self.presence.store(presence_of(self.writer.region(), self.first), Ordering::Release);
+        }
         if let Ok(header) = self.writer.region().load(self.first) {
             let _ = self.writer.store_release(self.first, header.wrapping_add(TURN));
         }
     }
+}
+
+/// The bits of all keys of the chain from `first` on, which nobody changes meanwhile; all bits where it cannot be read.
+pub(super) fn presence_of(region: &Region, first: Place) -> u64 {
+    let mut bits = 0;
+    let read = each_bucket(region, first, |_, words| {
+        occupied(words).for_each(|slot| bits |= presence::bit_of(hash_of(words, slot)));
+        None::<()>
+    });
+    if read.is_ok() { bits } else { u64::MAX }
 }
 
 /// Calls `visit` with the place of each bucket behind `first` in its chain.
@@ -361,7 +444,8 @@ mod tests {
         let mut rng = SimRng::new(3);
         for _ in 0..200 {
             let bucket = writer.allocate(BUCKET_BYTES).unwrap();
-            let chain = LockedChain::lock(&writer, bucket).unwrap().unwrap();
+            let presence = AtomicU64::new(0);
+            let chain = LockedChain::lock(&writer, bucket, &presence).unwrap().unwrap();
             // Few tags, so that they meet, zero and its neighbours among them.
             let tags = [0_u128, 1, 0x7f, 0x80, 0xff];
             let hash = |rng: &mut SimRng| u128::from(rng.next_u64()) | tags[rng.below(5) as usize] << 120;

@@ -5,7 +5,7 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::Place;
 
 use super::VersionTable;
-use super::bucket::{self, Record};
+use super::bucket::{self, ABSENT, BUSY};
 use crate::sync::{self, Ordering};
 use crate::validation::Verdict;
 
@@ -13,7 +13,7 @@ use crate::validation::Verdict;
 #[derive(Debug, Clone, Copy)]
 pub struct ExpectedKey {
     hash: u128,
-    /// Where its bucket was when the table had so many.
+    /// Where its bucket was when the table had so many; 0 if the key was not there.
     first: Place,
     buckets: u64,
 }
@@ -29,34 +29,42 @@ impl VersionTable {
             return Ok(Verdict::Current);
         }
         let _pin = self.region.pin();
-        self.verdict_of(self.locate(hash_key_wide(self.options.seed, key)), sequence, view)
+        self.verdict_of(&self.expect(key), sequence, view)
     }
 
-    /// Asks the processor for the memory that a verdict on `key` reads first, so that the verdicts on several keys wait for
-    /// it together.
-    #[inline]
+    /// Begins to look for `key`: most that are not there are known not to be from here on; for the others the processor is
+    /// asked for the memory that a verdict reads first, so that the verdicts on several keys wait for it together.
+    #[inline(always)]
     pub fn expect(&self, key: &[u8]) -> ExpectedKey {
-        let expected = self.locate(hash_key_wide(self.options.seed, key));
-        self.region.prefetch(expected.first, 1);
-        expected
+        let hash = hash_key_wide(self.options.seed, key);
+        let buckets = self.buckets.load(Ordering::Acquire);
+        let bucket = if buckets == 0 { 0 } else { Self::bucket_of(hash, buckets) };
+        let is_absent = buckets == 0 || !self.presence.may_have(bucket, hash);
+        // The key may be in another bucket meanwhile.
+        if is_absent && self.buckets.load(Ordering::Acquire) == buckets {
+            return ExpectedKey { hash, first: 0, buckets };
+        }
+        let first = self.bucket_place(bucket);
+        self.region.prefetch(first, 1);
+        ExpectedKey { hash, first, buckets }
     }
 
     /// [`verdict`](Self::verdict) on a key that is [expected](Self::expect).
     ///
     /// # Errors
     /// `Corruption`.
-    #[inline]
+    #[inline(always)]
     pub fn verdict_of(
         &self,
-        key: ExpectedKey,
+        key: &ExpectedKey,
         sequence: SequenceNumber,
         view: SequenceNumber,
     ) -> Result<Verdict> {
-        Ok(match self.look(key)? {
-            None => Verdict::Current,
-            Some(record) if record.latest == sequence => Verdict::Current,
-            Some(record) if record.latest <= view => Verdict::Obsolete,
-            Some(_) => Verdict::Unknown,
+        Ok(match self.latest(key)? {
+            ABSENT => Verdict::Current,
+            latest if latest == sequence => Verdict::Current,
+            latest if latest <= view => Verdict::Obsolete,
+            _ => Verdict::Unknown,
         })
     }
 
@@ -74,26 +82,33 @@ impl VersionTable {
     #[inline]
     fn locate(&self, hash: u128) -> ExpectedKey {
         let buckets = self.buckets.load(Ordering::Acquire);
-        let bucket = if buckets == 0 { 0 } else { Self::bucket_of(hash, buckets) };
-        let first = self.bucket_place(bucket);
+        let first = if buckets == 0 { 0 } else { self.bucket_place(Self::bucket_of(hash, buckets)) };
         ExpectedKey { hash, first, buckets }
     }
 
-    #[inline]
-    fn look(&self, mut key: ExpectedKey) -> Result<Option<Record>> {
+    /// The newest write of a key; [`ABSENT`] if the table does not know it.
+    #[inline(always)]
+    fn latest(&self, key: &ExpectedKey) -> Result<SequenceNumber> {
+        if key.first == 0 {
+            return Ok(ABSENT);
+        }
+        let latest = bucket::latest(&self.region, key.first, key.hash)?;
+        // The key may be in another bucket meanwhile.
+        let is_certain = latest != ABSENT || self.buckets.load(Ordering::Acquire) == key.buckets;
+        if latest != BUSY && is_certain { Ok(latest) } else { self.latest_again(key.hash) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn latest_again(&self, hash: u128) -> Result<SequenceNumber> {
         let mut turns = 0;
         loop {
-            let found = match key.buckets {
-                0 => Some(None),
-                _ => bucket::read(&self.region, key.first, key.hash)?,
-            };
-            match found {
-                Some(Some(record)) => return Ok(Some(record)),
-                // The key may be in another bucket meanwhile.
-                Some(None) if self.buckets.load(Ordering::Acquire) == key.buckets => return Ok(None),
-                Some(None) | None => sync::wait(&mut turns),
+            sync::wait(&mut turns);
+            let key = self.locate(hash);
+            let latest = if key.first == 0 { ABSENT } else { bucket::latest(&self.region, key.first, hash)? };
+            if latest != BUSY && (latest != ABSENT || self.buckets.load(Ordering::Acquire) == key.buckets) {
+                return Ok(latest);
             }
-            key = self.locate(key.hash);
         }
     }
 }

@@ -46,6 +46,7 @@ mod judge;
 mod known;
 mod novelty;
 mod place_list;
+mod presence;
 mod recover;
 #[cfg(all(test, not(bolide_shuttle)))]
 mod tests;
@@ -61,6 +62,7 @@ use bucket::{BUCKET_BYTES, LockedChain, Record, SLOTS};
 pub use judge::ExpectedKey;
 use novelty::PIECE_BYTES;
 use place_list::PlaceList;
+use presence::Presence;
 
 /// Root slots of the region that the table uses, from this one on.
 const FORMAT_SLOT: usize = 16;
@@ -140,6 +142,8 @@ pub struct VersionTable {
     keys: AtomicU64,
     /// Keys that the filter was told of.
     known: AtomicU64,
+    /// Which buckets may have a key.
+    presence: Presence,
     /// Held while the number of buckets changes.
     resizing: Mutex<()>,
     /// How often a key was forgotten.
@@ -188,7 +192,7 @@ impl VersionTable {
         if ((segments.len() * SEGMENT_BUCKETS) as u64) < buckets {
             return Err(Error::corruption(region.name(), 0, "the version table lacks buckets"));
         }
-        Ok(Self {
+        let table = Self {
             many_entries: AtomicBool::new(options.many_entries),
             options,
             segments,
@@ -199,8 +203,14 @@ impl VersionTable {
             resizing: Mutex::new(()),
             departures: AtomicU64::new(0),
             newest: Mutex::new(None),
+            presence: Presence::new(),
             region: region.clone(),
-        })
+        };
+        for bucket in 0..buckets {
+            let bits = bucket::presence_of(region, table.bucket_place(bucket));
+            table.presence.word(bucket)?.store(bits, Ordering::Release);
+        }
+        Ok(table)
     }
 
     /// How it was made, and what it has met since.
@@ -343,11 +353,11 @@ impl VersionTable {
     }
 
     /// Locks a bucket that exists.
-    fn lock<'w, 'r>(&self, writer: &'w RegionWriter<'r>, bucket: u64) -> Result<LockedChain<'w, 'r>> {
-        let first = self.bucket_place(bucket);
+    fn lock<'w, 'r>(&'w self, writer: &'w RegionWriter<'r>, bucket: u64) -> Result<LockedChain<'w, 'r>> {
+        let (first, presence) = (self.bucket_place(bucket), self.presence.word(bucket)?);
         let mut turns = 0;
         loop {
-            if let Some(chain) = LockedChain::lock(writer, first)? {
+            if let Some(chain) = LockedChain::lock(writer, first, presence)? {
                 return Ok(chain);
             }
             sync::wait(&mut turns);
@@ -356,7 +366,7 @@ impl VersionTable {
 
     /// Locks the bucket of a key; `None` while there is no bucket at all.
     fn lock_of<'w, 'r>(
-        &self,
+        &'w self,
         writer: &'w RegionWriter<'r>,
         hash: u128,
     ) -> Result<Option<LockedChain<'w, 'r>>> {
@@ -463,7 +473,8 @@ impl VersionTable {
             target.insert(*hash, *record)?;
         }
         self.set_buckets(writer, buckets + 1)?;
-        moving.iter().try_for_each(|(place, ..)| source.remove(*place))
+        moving.iter().try_for_each(|(place, ..)| source.remove(*place))?;
+        source.tighten()
     }
 
     /// Takes the last bucket away if the others have room for its keys.

@@ -15,7 +15,7 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 /// Places on a page.
 const PLACES: usize = PAGE_BYTES / 8 - 1;
 /// The first chunk of the copy has so many places, each further one twice as many.
-const FIRST_CHUNK: usize = 1 << 6;
+pub(super) const FIRST_CHUNK: usize = 1 << 6;
 const CHUNKS: usize = 26;
 
 /// See the [module](self).
@@ -29,7 +29,8 @@ pub(super) struct PlaceList {
 }
 
 /// The chunk of an index, and where in it.
-fn chunk_of(index: usize) -> (usize, usize) {
+#[inline]
+pub(super) fn chunk_of(index: usize) -> (usize, usize) {
     let chunk = (index / FIRST_CHUNK + 1).ilog2() as usize;
     (chunk, index - FIRST_CHUNK * ((1 << chunk) - 1))
 }

@@ -3,9 +3,12 @@
 //! Only a region that is changed in place needs it. What a crash leaves:
 //!
 //! * a bucket whose turn is odd: who changed it is gone;
-//! * keys in a bucket that they were being moved out of or into, beside the bucket where they count;
+//! * keys in a bucket that they were being moved out of or into, beside the bucket where they count, and keys twice in
+//!   the chain of a bucket;
 //! * buckets behind those in use with anything in them;
 //! * a number of keys that is off.
+
+use std::collections::BTreeSet;
 
 use bolide_base::Result;
 use bolide_storage::pmem::RegionWriter;
@@ -34,8 +37,10 @@ impl VersionTable {
         let mut keys = 0;
         for bucket in 0..buckets {
             let chain = self.lock(writer, bucket)?;
+            let mut seen = BTreeSet::new();
             for (place, hash, _) in chain.all()? {
-                if Self::bucket_of(hash, buckets) == bucket {
+                // Of a key that was being moved within its chain the first one counts.
+                if Self::bucket_of(hash, buckets) == bucket && seen.insert(hash) {
                     keys += 1;
                 } else {
                     chain.remove(place)?;

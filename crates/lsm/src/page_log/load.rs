@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide_base::{Error, FileIdentity, Result, SequenceNumber};
-use bolide_storage::Vfs;
 use bolide_storage::pmem::{EXTENT_BYTES, PAGE_BYTES, Region, RegionOptions, RegionRestore};
+use bolide_storage::{Runtime, Vfs};
 
 use super::format::{Record, RecordKind, Root, RootPointer, SegmentHeader};
+use super::gather::{Counting, gather};
 use super::log::{PageLog, Segment};
 use super::scan::SegmentScan;
-use super::segment_output::Placed;
 use crate::file_name::FileName;
 
 /// A region as it was at a root.
@@ -52,11 +52,37 @@ impl PageLog {
         root: RootPointer,
         options: RegionOptions,
     ) -> Result<LoadedRegion> {
+        Self::load_by(None, vfs, dir, database_id, root, options)
+    }
+
+    /// The same, by as many threads of `runtime` as can run at once.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_shared(
+        runtime: &Arc<dyn Runtime>,
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        database_id: u64,
+        root: RootPointer,
+        options: RegionOptions,
+    ) -> Result<LoadedRegion> {
+        Self::load_by(Some(runtime), vfs, dir, database_id, root, options)
+    }
+
+    fn load_by(
+        runtime: Option<&Arc<dyn Runtime>>,
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        database_id: u64,
+        root: RootPointer,
+        options: RegionOptions,
+    ) -> Result<LoadedRegion> {
         let region = options.id;
-        let mut restore = RegionRestore::new(options);
-        let (log, sequence) =
-            Self::read(vfs, dir, database_id, region, root, &mut |page, body| restore.put_page(page, body))?;
-        Ok(LoadedRegion { region: restore.finish()?, log, sequence })
+        let restore = Some(RegionRestore::new(options));
+        let (log, sequence, region) = Self::read(vfs, dir, database_id, region, root, restore, runtime)?;
+        let region = region.ok_or_else(|| Error::internal("a region that was read is not there"))?;
+        Ok(LoadedRegion { region, log, sequence })
     }
 
     /// Reads all that counts for `root` and checks it, without keeping it.
@@ -71,7 +97,7 @@ impl PageLog {
         root: RootPointer,
     ) -> Result<RootSummary> {
         let summary = Self::summary(&*vfs, dir, database_id, region, root)?;
-        Self::read(vfs, dir, database_id, region, root, &mut |_, _| Ok(()))?;
+        Self::read(vfs, dir, database_id, region, root, None, None)?;
         Ok(summary)
     }
 
@@ -108,8 +134,9 @@ impl PageLog {
         database_id: u64,
         region: u64,
         pointer: RootPointer,
-        put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
-    ) -> Result<(Self, SequenceNumber)> {
+        restore: Option<RegionRestore>,
+        runtime: Option<&Arc<dyn Runtime>>,
+    ) -> Result<(Self, SequenceNumber, Option<Region>)> {
         let (last_cut, root) = read_root(&*vfs, dir, database_id, region, pointer)?;
         let mut scans = Vec::new();
         let mut segments = BTreeMap::new();
@@ -120,35 +147,17 @@ impl PageLog {
             scans.push(scan);
         }
         // Each extent has a page at least: its bitmap.
-        let limit = root.pages.saturating_mul((EXTENT_BYTES / PAGE_BYTES) as u64);
+        let page_limit = root.pages.saturating_mul((EXTENT_BYTES / PAGE_BYTES) as u64);
+        let gathered = gather(dir, Counting { last_cut, page_limit }, scans, restore, runtime)?;
         let mut log = Self::create(vfs, dir, database_id, region).restored(pointer, last_cut, segments);
-        for scan in &mut scans {
-            let file = scan.header().identity.file_number;
-            let mut cut = 0;
-            loop {
-                let position = scan.position();
-                let Some(found) = scan.next_record()? else { break };
-                let Record { kind, page, body, cut: here } = found.record;
-                let placed = Placed { file, offset: found.offset, len: found.len as u32 };
-                if here < cut || here > last_cut || page >= limit {
-                    let path = FileName::Region(file).path(dir);
-                    let what = "the record is of a cut or a page that cannot be here";
-                    return Err(Error::corruption(path.display(), position, what));
-                }
-                cut = here;
-                if kind == RecordKind::Page {
-                    put(page, body)?;
-                    log.note(page, placed);
-                }
-            }
-        }
+        gathered.pages.into_iter().for_each(|(page, placed)| log.note(page, placed));
         let pages = log.page_count();
         if pages != root.pages {
             let path = FileName::Region(pointer.file).path(dir);
             let what = format!("the root names {} pages; its segments have {pages}", root.pages);
             return Err(Error::corruption(path.display(), pointer.offset, what));
         }
-        Ok((log, root.sequence))
+        Ok((log, root.sequence, gathered.region))
     }
 }
 

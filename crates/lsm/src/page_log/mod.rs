@@ -12,11 +12,13 @@
 //! | `segment_output` | appending a cut to segments |
 //! | `log` | one region's segments: cuts, installing, emptying old segments |
 //! | `load` | a region from a root; checking one |
+//! | `gather` | reading all segments of a root, by several threads |
 //! | `describe` | a segment for people |
 
 mod describe;
 mod format;
 mod fuzzing;
+mod gather;
 mod load;
 mod log;
 mod scan;

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bolide_base::{ErrorKind, FileIdentity, Result};
 use bolide_storage::pmem::{GRANULE_BYTES, Place, Region, RegionOptions};
-use bolide_storage::{CrashMode, Fault, FaultPlan, RecordImages, SimRng, SimVfs, Vfs};
+use bolide_storage::{
+    CrashMode, Fault, FaultPlan, JoinHandle, RecordImages, Runtime, SimRng, SimVfs, SystemRuntime, Vfs,
+};
 
 use super::*;
 use crate::file_name::FileName;
@@ -170,6 +173,72 @@ fn last_root(vfs: &SimVfs) -> Option<RootPointer> {
 
 fn load(vfs: &SimVfs, root: RootPointer) -> Result<LoadedRegion> {
     PageLog::load(Arc::new(vfs.clone()), dir(), DATABASE, root, options())
+}
+
+/// The machine's threads, more of them than it has processors.
+#[derive(Debug, Default)]
+struct ThreeAtOnce(SystemRuntime);
+
+impl Runtime for ThreeAtOnce {
+    fn now_micros(&self) -> u64 {
+        self.0.now_micros()
+    }
+    fn random_u64(&self) -> u64 {
+        self.0.random_u64()
+    }
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+    fn spawn(&self, name: &str, task: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>> {
+        self.0.spawn(name, task)
+    }
+    fn parallelism(&self) -> usize {
+        3
+    }
+    fn thread_cpu_micros(&self) -> u64 {
+        self.0.thread_cpu_micros()
+    }
+    fn process_cpu_micros(&self) -> u64 {
+        self.0.process_cpu_micros()
+    }
+}
+
+fn load_shared(vfs: &SimVfs, root: RootPointer) -> Result<LoadedRegion> {
+    let runtime: Arc<dyn Runtime> = Arc::new(ThreeAtOnce::default());
+    PageLog::load_shared(&runtime, Arc::new(vfs.clone()), dir(), DATABASE, root, options())
+}
+
+#[test]
+fn several_threads_read_what_one_reads_and_name_the_same_damage() {
+    for seed in 0..6 {
+        let mut machine = Machine::new(seed);
+        for _ in 0..40 {
+            (0..25).for_each(|_| machine.change());
+            machine.checkpoint(3).unwrap();
+        }
+        let root = last_root(&machine.vfs).unwrap();
+        let one = load(&machine.vfs, root).unwrap();
+        assert!(one.log.stats().segments >= 3, "seed {seed}: too few segments to share");
+        for _ in 0..4 {
+            let many = load_shared(&machine.vfs, root).unwrap();
+            assert_eq!(many.log.stats(), one.log.stats(), "seed {seed}");
+            assert_eq!((many.sequence, many.log.root()), (one.sequence, one.log.root()), "seed {seed}");
+            assert_holds(&many.region, &machine.states[&many.sequence], &format!("seed {seed}"));
+        }
+        // A flipped bit in two of the segments: the older one is named.
+        let files = one.log.live_files();
+        for &file in files.iter().take(files.len() - 1).rev().step_by(2) {
+            machine.vfs.damage(&FileName::Region(file).path(dir()), |bytes| bytes[500] ^= 1).unwrap();
+            let (one, many) =
+                (load(&machine.vfs, root).unwrap_err(), load_shared(&machine.vfs, root).unwrap_err());
+            assert_eq!(one.kind(), ErrorKind::Corruption, "seed {seed}: {one}");
+            assert_eq!(many.kind(), ErrorKind::Corruption, "seed {seed}: {many}");
+            assert!(one.to_string().contains(&FileName::Region(file).to_string()), "seed {seed}: {one}");
+            if file == files[0] {
+                assert_eq!(one.to_string(), many.to_string(), "seed {seed}");
+            }
+        }
+    }
 }
 
 /// What a boot from this disk finds is a state that was cut, no older than `installed`.

@@ -52,6 +52,13 @@ impl TreeReader {
         flushed.max(logged.map(|tombstone| tombstone.sequence).max()).unwrap_or(0)
     }
 
+    /// Whether there is a range tombstone at all. Looks at none.
+    pub fn has_range_tombstones(&self) -> bool {
+        let state = self.tree.state_guard();
+        !state.version.range_tombstones().is_empty()
+            || state.memtables().any(|logged| logged.memtable.has_range_tombstones())
+    }
+
     /// The sequence number of the newest range tombstone over `key` at or below `at`; 0 if there is none.
     /// No I/O.
     pub fn newest_range_tombstone_at(&self, key: &[u8], at: SequenceNumber) -> SequenceNumber {

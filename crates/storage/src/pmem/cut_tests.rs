@@ -18,7 +18,7 @@ fn take(cut: &mut Cut<&Region>, pages: &mut Pages) {
 }
 
 fn restore(pages: &Pages) -> Region {
-    let mut restore = RegionRestore::new(RegionOptions::new());
+    let restore = RegionRestore::new(RegionOptions::new());
     pages.iter().for_each(|(&page, bytes)| restore.put_page(page, bytes).unwrap());
     restore.finish().unwrap()
 }
@@ -189,7 +189,7 @@ fn pages_that_contradict_each_other_are_refused() {
     let refused = |change: &dyn Fn(&mut Pages)| {
         let mut pages = pages.clone();
         change(&mut pages);
-        let mut restore = RegionRestore::new(RegionOptions::new().name("region 4"));
+        let restore = RegionRestore::new(RegionOptions::new().name("region 4"));
         let put = pages.iter().try_for_each(|(&page, bytes)| restore.put_page(page, bytes));
         let error = put.and_then(|()| restore.finish().map(|_| ())).unwrap_err();
         assert!(error.message().contains("region 4"), "{error}");
@@ -235,7 +235,7 @@ fn any_pages_are_taken_or_refused() {
             let bytes = pages.get_mut(&page).unwrap();
             bytes[word..word + 8].copy_from_slice(&value.to_le_bytes());
         }
-        let mut restore = RegionRestore::new(RegionOptions::new().limit_bytes(4 * EXTENT_BYTES as u64));
+        let restore = RegionRestore::new(RegionOptions::new().limit_bytes(4 * EXTENT_BYTES as u64));
         pages.iter().for_each(|(&page, bytes)| restore.put_page(page, bytes).unwrap());
         let Ok(restored) = restore.finish() else {
             refused += 1;

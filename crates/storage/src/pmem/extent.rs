@@ -127,7 +127,7 @@ impl ExtentTable {
     }
 
     /// Asks the processor for the cache lines of `words`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn prefetch(words: &[Word]) {
         #[cfg(all(target_arch = "x86_64", not(miri), not(bolide_shuttle)))]
         for word in words.iter().step_by(super::layout::LINE_BYTES / 8) {

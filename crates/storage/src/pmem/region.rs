@@ -292,6 +292,23 @@ impl Region {
         }
     }
 
+    /// As [`words`](Self::words), for who reads a part of them alone: a [latency model](LatencyModel) does not count
+    /// it, but for what [`note_read`](Self::note_read) is told.
+    ///
+    /// # Errors
+    /// As [`words`](Self::words).
+    #[inline]
+    pub fn words_unread(&self, at: Place, bytes: usize) -> Result<&[Word]> {
+        let words = self.table.words(at, bytes.div_ceil(8));
+        words.filter(|_| at >= FIRST_PLACE).ok_or_else(|| self.outside(at, bytes))
+    }
+
+    /// The `bytes` bytes from `at` on are read now: where there is a [latency model](LatencyModel), waits as it says.
+    #[inline]
+    pub fn note_read(&self, at: Place, bytes: usize) {
+        self.delay(at, bytes);
+    }
+
     /// Asks the processor for the cache lines of the `bytes` bytes from `at` on, which will be read soon: such lines
     /// come from memory together. Reads nothing, and does nothing for a place that is not there.
     #[inline]
@@ -299,6 +316,12 @@ impl Region {
         if let Some(words) = self.table.words(at, bytes.div_ceil(8)) {
             ExtentTable::prefetch(words);
         }
+    }
+
+    /// The same for words that were looked up already.
+    #[inline(always)]
+    pub fn prefetch_words(words: &[Word]) {
+        ExtentTable::prefetch(words);
     }
 
     /// Waits as the latency model says, if there is one.

@@ -4,7 +4,7 @@ use bolide_base::{Error, Result};
 
 use super::layout::{PAGE_BYTES, STATE_AT, extent_of};
 use super::region::{Backing, Region, RegionOptions};
-use super::sync::Ordering;
+use super::sync::{Mutex, Ordering};
 
 /// A region in memory that is being filled with pages which cuts have written.
 ///
@@ -12,7 +12,7 @@ use super::sync::Ordering;
 /// use bolide_storage::pmem::{Region, RegionOptions, RegionRestore};
 /// let region = Region::in_memory(RegionOptions::new())?;
 /// region.writer().set_root(3, 33)?;
-/// let mut restore = RegionRestore::new(RegionOptions::new());
+/// let restore = RegionRestore::new(RegionOptions::new());
 /// let mut cut = region.cut()?;
 /// while let Some((page, bytes)) = cut.next_page() {
 ///     restore.put_page(page, bytes)?;
@@ -26,6 +26,8 @@ use super::sync::Ordering;
 #[derive(Debug)]
 pub struct RegionRestore {
     region: Region,
+    /// Held while an extent is added.
+    growing: Mutex<()>,
     id: u64,
 }
 
@@ -33,16 +35,16 @@ impl RegionRestore {
     /// Begins with zeros everywhere. `options` has the id that the region must turn out to have.
     pub fn new(options: RegionOptions) -> Self {
         let id = options.id;
-        Self { region: Region::without_extents(&options, Backing::Memory), id }
+        Self { region: Region::without_extents(&options, Backing::Memory), growing: Mutex::new(()), id }
     }
 
     /// Puts the page `page`, whose bytes were checked; zeros at its end may be missing, by whole words. A page may
-    /// come again; the last holds.
+    /// come again; the last holds. Different pages may be put by different threads at once.
     ///
     /// # Errors
     /// `Corruption` if `bytes` is no such page, `NoSpace` if the page lies behind the region's limit or memory
     /// is short.
-    pub fn put_page(&mut self, page: u64, bytes: &[u8]) -> Result<()> {
+    pub fn put_page(&self, page: u64, bytes: &[u8]) -> Result<()> {
         let region = &self.region;
         let at = page.saturating_mul(PAGE_BYTES as u64);
         if bytes.len() > PAGE_BYTES || !bytes.len().is_multiple_of(8) {
@@ -51,8 +53,11 @@ impl RegionRestore {
         if extent_of(at) >= region.table.limit() {
             return Err(region.full());
         }
-        while region.table.len() <= extent_of(at) {
-            region.table.grow(|index| region.extent_memory(index))?;
+        if region.table.words(at, PAGE_BYTES / 8).is_none() {
+            let _growing = self.growing.lock();
+            while region.table.len() <= extent_of(at) {
+                region.table.grow(|index| region.extent_memory(index))?;
+            }
         }
         let words = region.table.words(at, PAGE_BYTES / 8).ok_or_else(|| region.outside(at, PAGE_BYTES))?;
         let (head, tail) = words.split_at(bytes.len() / 8);

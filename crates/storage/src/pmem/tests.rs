@@ -281,7 +281,7 @@ fn reserved_space_is_there_when_it_is_needed() {
         if index == 0 {
             drop(writer);
             let mut cut = region.cut().unwrap();
-            let mut restore = RegionRestore::new(RegionOptions::new());
+            let restore = RegionRestore::new(RegionOptions::new());
             while let Some((page, bytes)) = cut.next_page() {
                 restore.put_page(page, bytes).unwrap();
             }

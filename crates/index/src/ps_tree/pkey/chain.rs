@@ -1,31 +1,38 @@
 //! Reading the groups of one secondary key, newest entry first.
 
 use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
-use bolide_storage::pmem::{Place, Region};
+use bolide_storage::pmem::{Place, Region, Word};
 
 use super::damage;
 use super::entry::{self, Body, EntryHeader, HEADER_BYTES};
 use super::group::{self, Counts, LONG_HEADER_BYTES, SHORT_HEADER_BYTES};
-use super::page::sealed_page_of;
+use super::page::{self, sealed_page_of};
 use super::pointer::{EntryPlace, GroupPointer};
 
 /// More groups one behind the other whose entries all have one sequence number are a ring.
 pub(crate) const MOST_LEVEL_GROUPS: u32 = 1 << 12;
 
+/// Primary keys up to this length are copied in the quickest way.
+const SHORT_KEY_BYTES: usize = 32;
+
 /// Walks along the chain of one key. The region is pinned while it does.
+///
+/// The words of the page it is in are looked up once, and its groups and entries are places in them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ChainReader {
+pub(crate) struct ChainReader<'r> {
+    region: &'r Region,
     page: Place,
-    /// End of the head page; 0 once the walk has left it.
-    head_end: Place,
-    group: Place,
+    words: &'r [Word],
+    /// The walk has not left the head page.
+    in_head: bool,
+    /// Words from the start of the page to the group, to its next entry and to its end.
+    group: usize,
+    next: usize,
+    end: usize,
     older: Place,
-    at: Place,
-    end: Place,
     /// Entries behind this one are not newer: else the chain is damaged, and may be a ring.
     bound: SequenceNumber,
-    /// The bound where the walk last came to a group, and how many groups it has come to since that fell.
-    bound_at_turn: SequenceNumber,
+    /// How many groups the walk has come to since the bound fell.
     level_groups: u32,
     groups: u32,
     pages: u32,
@@ -39,83 +46,124 @@ pub(crate) struct Found {
     pub(crate) place: EntryPlace,
 }
 
-impl ChainReader {
+impl<'r> ChainReader<'r> {
     /// A walk from the newest group of a key on. Head pages are `page_bytes` long.
-    pub(crate) fn new(region: &Region, newest: GroupPointer, page_bytes: usize) -> Result<Self> {
+    pub(crate) fn new(region: &'r Region, newest: GroupPointer, page_bytes: usize) -> Result<Self> {
         let page = newest.page();
         let mut reader = Self {
+            region,
             page,
-            head_end: page.wrapping_add(page_bytes as Place),
+            words: region.words_unread(page, page_bytes)?,
+            in_head: true,
             group: 0,
-            older: 0,
-            at: 0,
+            next: 0,
             end: 0,
+            older: 0,
             bound: MAX_SEQUENCE,
-            bound_at_turn: MAX_SEQUENCE,
             level_groups: 0,
             groups: 0,
             pages: 1,
         };
-        reader.enter(region, newest.at())?;
+        reader.enter(newest.at())?;
         Ok(reader)
     }
 
-    /// Goes to the start of a group.
-    fn enter(&mut self, region: &Region, group: Place) -> Result<()> {
-        let words = region.words(group, LONG_HEADER_BYTES)?;
-        let (Some(link), Some(first)) = (words.first(), words.get(1)) else {
+    /// Goes to the start of a group of the page.
+    #[inline(always)]
+    fn enter(&mut self, group: Place) -> Result<()> {
+        let start = (group.wrapping_sub(self.page) / 8) as usize;
+        let Some([link, first]) = self.words.get(start..).and_then(|words| words.first_chunk()) else {
             return Err(damage(group, "a group"));
         };
         let link = link.acquire();
-        self.group = group;
+        self.group = start;
         self.older = group::older(link);
         self.groups += 1;
         if group::is_long(link) {
-            let counts = Counts::from_word(first.get());
-            self.at = group + LONG_HEADER_BYTES as Place;
-            self.end = self.at + counts.bytes as Place;
+            self.next = start + LONG_HEADER_BYTES / 8;
+            self.end = self.next + Counts::from_word(first.get()).bytes / 8;
         } else {
             let header = EntryHeader::parse(first.get()).ok_or_else(|| damage(group, "a group"))?;
-            self.at = group + SHORT_HEADER_BYTES as Place;
-            self.end = self.at + header.entry_bytes() as Place;
+            self.next = start + SHORT_HEADER_BYTES / 8;
+            self.end = self.next + header.entry_bytes() / 8;
         }
+        if self.end > self.words.len() {
+            return Err(damage(group, "a group"));
+        }
+        self.region.note_read(group, 8 * (self.end - start));
         Ok(())
     }
 
-    /// The place of the next older group; 0 for none.
-    fn turn(&mut self, region: &Region) -> Result<bool> {
+    /// Goes to the next older group; false if there is none.
+    #[inline(always)]
+    fn turn(&mut self) -> Result<bool> {
         let older = self.older;
         if older == 0 {
             return Ok(false);
         }
-        self.level_groups = if self.bound == self.bound_at_turn { self.level_groups + 1 } else { 0 };
-        self.bound_at_turn = self.bound;
+        self.level_groups += 1;
         if self.level_groups > MOST_LEVEL_GROUPS {
             return Err(damage(older, "the links of an index"));
         }
-        if older < self.page || older >= self.head_end {
-            self.page = sealed_page_of(older);
-            self.head_end = 0;
-            self.pages += 1;
+        let is_here = self.in_head && older > self.page && older < self.page + 8 * self.words.len() as Place;
+        if !is_here {
+            self.leave(older)?;
         }
-        self.enter(region, older)?;
+        self.enter(older)?;
         Ok(true)
     }
 
+    /// Goes to the sealed page of a group.
+    #[cold]
+    fn leave(&mut self, group: Place) -> Result<()> {
+        let page = sealed_page_of(group);
+        let header = page::read_header(self.region, page)?;
+        self.words = self.region.words_unread(page, header.bytes)?;
+        self.page = page;
+        self.in_head = false;
+        self.pages += 1;
+        Ok(())
+    }
+
     /// The next entry.
-    #[inline]
-    pub(crate) fn next(&mut self, region: &Region) -> Result<Option<Found>> {
-        while self.at >= self.end {
-            if !self.turn(region)? {
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Result<Option<Found>> {
+        while self.next >= self.end {
+            if !self.turn()? {
                 return Ok(None);
             }
         }
-        let at = self.at;
-        let header = EntryHeader::parse(region.load(at)?).filter(|header| header.sequence() <= self.bound);
+        let at = self.page + 8 * self.next as Place;
+        let word = self.words.get(self.next).map_or(0, Word::get);
+        let header = EntryHeader::parse(word).filter(|header| header.sequence() <= self.bound);
         let header = header.ok_or_else(|| damage(at, "an entry of an index"))?;
-        self.bound = header.sequence();
-        self.at = at + header.entry_bytes() as Place;
-        Ok(Some(Found { header, at, place: EntryPlace::new(self.page, self.group, at) }))
+        if header.sequence() < self.bound {
+            self.bound = header.sequence();
+            self.level_groups = 0;
+        }
+        let place = EntryPlace::in_page(self.page, self.group, self.next);
+        self.next += header.entry_bytes() / 8;
+        Ok(Some(Found { header, at, place }))
+    }
+
+    /// Appends the primary key of the entry that [`next`](Self::next) gave last to `out`.
+    #[inline(always)]
+    pub(crate) fn append_primary_key(&self, found: &Found, out: &mut Vec<u8>) -> Result<()> {
+        let header = found.header;
+        let bytes = header.body_bytes();
+        if header.is_covered() || header.is_overflow() || bytes > SHORT_KEY_BYTES {
+            return append_long_key(self.region, found, out);
+        }
+        let from = self.next - bytes.div_ceil(8);
+        let words =
+            self.words.get(from..self.next).ok_or_else(|| damage(found.at, "the body of an entry"))?;
+        // By a buffer: what does not grow need not be asked for room word by word.
+        let mut key = [0; SHORT_KEY_BYTES];
+        for (room, word) in key.chunks_exact_mut(8).zip(words) {
+            room.copy_from_slice(&word.get().to_le_bytes());
+        }
+        out.extend_from_slice(key.get(..bytes).unwrap_or_default());
+        Ok(())
     }
 
     /// How many groups and pages the walk has touched.
@@ -133,24 +181,9 @@ pub(crate) fn newest_sequence(region: &Region, newest: GroupPointer) -> Result<S
     header.map(EntryHeader::sequence).ok_or_else(|| damage(group, "a group"))
 }
 
-/// Appends the primary key of an entry to `out`.
-#[inline]
-pub(crate) fn append_primary_key(region: &Region, found: &Found, out: &mut Vec<u8>) -> Result<()> {
-    let header = found.header;
-    if header.is_covered() || header.is_overflow() {
-        return append_wrapped_key(region, found, out);
-    }
-    let end = out.len() + header.body_bytes();
-    let words = region.words(found.at + HEADER_BYTES as Place, header.body_bytes())?;
-    out.reserve(8 * words.len());
-    words.iter().for_each(|word| out.extend_from_slice(&word.get().to_le_bytes()));
-    out.truncate(end);
-    Ok(())
-}
-
-/// The same for a key that does not stand alone.
-#[cold]
-fn append_wrapped_key(region: &Region, found: &Found, out: &mut Vec<u8>) -> Result<()> {
+/// Appends the primary key of an entry to `out`, where it is long or does not stand alone.
+#[inline(never)]
+fn append_long_key(region: &Region, found: &Found, out: &mut Vec<u8>) -> Result<()> {
     let mut body = Vec::new();
     out.extend_from_slice(read_body(region, found, &mut body)?.primary_key);
     Ok(())

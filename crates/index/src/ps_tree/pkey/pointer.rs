@@ -82,10 +82,12 @@ impl GroupPointer {
 pub struct EntryPlace(u64);
 
 impl EntryPlace {
+    /// The entry `at` words into the page at `page`, in the group `group` words into it.
     #[inline]
-    pub(crate) fn new(page: Place, group: Place, at: Place) -> Self {
-        let offset = |place: Place| (place.wrapping_sub(page) / 8) & OFFSET_MASK;
-        Self(link_of(at) | offset(at) << PLACE_BITS | offset(group) << (PLACE_BITS + 10))
+    pub(crate) fn in_page(page: Place, group: usize, at: usize) -> Self {
+        let offset = |words: usize| words as u64 & OFFSET_MASK;
+        let link = (page / 8 + at as u64) & PLACE_MASK;
+        Self(link | offset(at) << PLACE_BITS | offset(group) << (PLACE_BITS + 10))
     }
 
     /// The place of the entry's header.
@@ -117,7 +119,7 @@ mod tests {
         for offset in [0_u64, 16, 40, 4088] {
             let pointer = GroupPointer::new(page, page + offset);
             assert_eq!((pointer.at(), pointer.page()), (page + offset, page));
-            let place = EntryPlace::new(page, page + offset, page + 4088);
+            let place = EntryPlace::in_page(page, offset as usize / 8, 4088 / 8);
             assert_eq!((place.at(), place.page(), place.group()), (page + 4088, page, page + offset));
         }
         assert_eq!(GroupPointer::from_word(0), None);

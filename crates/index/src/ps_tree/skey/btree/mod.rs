@@ -13,7 +13,7 @@ mod verify;
 use bolide_base::Result;
 use bolide_storage::pmem::{Place, Region, RegionWriter};
 
-use self::node::{NODE_BYTES, NewNode, NodeView, NodeWriter, SLOTS, Slot, Target};
+use self::node::{Lookup, NODE_BYTES, NewNode, NodeView, NodeWriter, SLOTS, Slot, Target};
 use super::record::{self, KeyHeap};
 use super::{Direction, From, Inserted, SkeyLayer, SkeyStats};
 use crate::ps_tree::pkey::damage;
@@ -372,18 +372,12 @@ impl SkeyLayer for BTree {
         let mut node = region.root(self.slot)?;
         let mut height = MAX_LEVEL;
         loop {
-            let (at, step, record) = self.read(region, node, |view| {
-                let step = Self::step(view, Some(&target), 0)?;
-                let record = match step {
-                    Step::Here(before) => view.record_at(&target, before)?,
-                    _ => None,
-                };
-                Ok((view.level(), step, record))
-            })?;
-            match step {
-                Step::Here(_) => return Ok(record),
-                Step::Right(sibling) => node = sibling,
-                Step::Down(child) => {
+            let (at, lookup) = self.read(region, node, |view| Ok((view.level(), view.look_up(&target)?)))?;
+            match lookup {
+                Lookup::Found(record) => return Ok(Some(record)),
+                Lookup::Absent => return Ok(None),
+                Lookup::Right(sibling) => node = sibling,
+                Lookup::Down(child) => {
                     if at >= height || at == 0 {
                         return Err(damage(node, "the levels of the B+-tree"));
                     }

@@ -96,24 +96,48 @@ impl<'k> Target<'k> {
     }
 }
 
+/// The words of a node.
+type NodeWords = [Word; NODE_BYTES / 8];
+
 /// A node as a reader sees it between two looks at its version.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NodeView<'r> {
     region: &'r Region,
-    words: &'r [Word],
+    words: &'r NodeWords,
     /// A crash left it in the middle of a change.
     torn: bool,
 }
 
+/// The words of the node at `node`.
+#[inline]
+fn words_of(region: &Region, node: Place) -> Result<&NodeWords> {
+    region.words(node, NODE_BYTES)?.first_chunk().ok_or_else(|| damage(node, "a node of the B+-tree"))
+}
+
+/// Where a search for a key goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// The leaf has it, and no other: the record.
+    Found(Place),
+    /// The leaf would have it.
+    Absent,
+    /// In this child, or behind that.
+    Down(Place),
+    /// In the sibling, or behind that.
+    Right(Place),
+}
+
 /// Calls `look` with the node at `node` until no writer was inside meanwhile.
+#[inline]
 pub(super) fn read<T>(
     region: &Region,
     open_count: u64,
     node: Place,
     look: impl Fn(&NodeView<'_>) -> Result<T>,
 ) -> Result<T> {
-    let words = region.words(node, NODE_BYTES)?;
-    touch(words);
+    let words = words_of(region, node)?;
+    // All lines that the search may come to, from memory at once and not one after the other.
+    Region::prefetch_words(words);
     let mut turns = 0;
     loop {
         let version = words[VERSION].acquire();
@@ -130,15 +154,6 @@ pub(super) fn read<T>(
             return found;
         }
     }
-}
-
-/// Loads a word of every line that a search may come to. The loads do not wait for each other, so the lines
-/// come from memory at once and not one after the other, as each step of the search asks for the next.
-#[inline]
-fn touch(words: &[Word]) {
-    const LINE_WORDS: usize = 8;
-    let lines = words.iter().step_by(LINE_WORDS).fold(0, |all, word| all ^ word.get());
-    std::hint::black_box(lines);
 }
 
 impl<'r> NodeView<'r> {
@@ -224,17 +239,71 @@ impl<'r> NodeView<'r> {
             }
             return Ok(before);
         }
-        let (mut low, mut high) = (0, self.count());
-        while low < high {
-            let middle = (low + high) / 2;
-            let slot = Slot { head: self.head(middle), pointer: self.pointer(middle) };
-            if target.is_before(self.compare(slot, target)?) {
-                low = middle + 1;
-            } else {
-                high = middle;
+        let mut before = self.heads_below(target.head);
+        while before < self.count() && self.head(before) == target.head {
+            let slot = Slot { head: target.head, pointer: self.pointer(before) };
+            if !target.is_before(self.compare(slot, target)?) {
+                break;
             }
+            before += 1;
         }
-        Ok(low)
+        Ok(before)
+    }
+
+    /// How many slots of a node that is not torn have a head below `head`.
+    #[inline]
+    fn heads_below(&self, head: (u64, u64)) -> usize {
+        let wide = |(high, low): (u64, u64)| u128::from(high) << 64 | u128::from(low);
+        let head = wide(head);
+        let (mut from, mut left) = (0, self.count());
+        while left > 0 {
+            let half = left / 2;
+            let is_below = wide(self.head(from + half)) < head;
+            from = if is_below { from + half + 1 } else { from };
+            left = if is_below { left - half - 1 } else { half };
+        }
+        from
+    }
+
+    /// Where a search for the key of `target` goes on from here.
+    #[inline]
+    pub(super) fn look_up(&self, target: &Target<'_>) -> Result<Lookup> {
+        let is_leaf = self.level() == 0;
+        if self.torn {
+            return self.look_up_torn(target);
+        }
+        let (count, mut before) = (self.count(), self.heads_below(target.head));
+        while before < count && self.head(before) == target.head {
+            let slot = Slot { head: target.head, pointer: self.pointer(before) };
+            match self.compare(slot, target)? {
+                Ordering::Less => {}
+                // No node to the right has it then.
+                Ordering::Equal if is_leaf => return Ok(Lookup::Found(slot.pointer)),
+                Ordering::Equal => {}
+                Ordering::Greater => break,
+            }
+            before += 1;
+        }
+        if before == count
+            && let Some(sibling) = self.moved_right(target)?
+        {
+            return Ok(Lookup::Right(sibling));
+        }
+        Ok(if is_leaf { Lookup::Absent } else { Lookup::Down(self.child(before)) })
+    }
+
+    #[cold]
+    fn look_up_torn(&self, target: &Target<'_>) -> Result<Lookup> {
+        let before = self.slots_before(target)?;
+        if before == self.len()
+            && let Some(sibling) = self.moved_right(target)?
+        {
+            return Ok(Lookup::Right(sibling));
+        }
+        if self.level() > 0 {
+            return Ok(Lookup::Down(self.child(before)));
+        }
+        Ok(self.record_at(target, before)?.map_or(Lookup::Absent, Lookup::Found))
     }
 
     /// Slot number `slot` of those that count.
@@ -323,7 +392,7 @@ impl<'w, 'r> NodeWriter<'w, 'r> {
         open_count: u64,
         node: Place,
     ) -> Result<Self> {
-        let words = region.words(node, NODE_BYTES)?;
+        let words = words_of(region, node)?;
         if words[LEVEL].get() >> 32 != MAGIC {
             return Err(damage(node, "a node of the B+-tree"));
         }

@@ -1,0 +1,144 @@
+//! Bytes and texts that are short as a rule: they lie in their owner then, without memory of their own.
+//!
+//! A question is made, asked and dropped, often for every answer that a program shows; what it consists of, encoded values
+//! and names of fields, is a few bytes long.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+
+/// The longest that needs no memory of its own.
+const SHORT: usize = 22;
+
+/// Some bytes.
+#[derive(Clone)]
+pub(crate) struct ShortBytes(Bytes);
+
+#[derive(Clone)]
+enum Bytes {
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+impl From<&[u8]> for ShortBytes {
+    #[inline]
+    fn from(from: &[u8]) -> Self {
+        let mut bytes = [0; SHORT];
+        match bytes.get_mut(..from.len()) {
+            Some(room) => {
+                room.copy_from_slice(from);
+                Self(Bytes::Short(from.len() as u8, bytes))
+            }
+            None => Self(Bytes::Long(from.into())),
+        }
+    }
+}
+
+impl Deref for ShortBytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Short(len, bytes) => bytes.get(..usize::from(*len)).unwrap_or_default(),
+            Bytes::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for ShortBytes {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for ShortBytes {}
+
+impl PartialOrd for ShortBytes {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ShortBytes {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl Hash for ShortBytes {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl fmt::Debug for ShortBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.escape_ascii())
+    }
+}
+
+/// Some text. Texts compare and hash as their bytes do.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ShortText(ShortBytes);
+
+impl ShortText {
+    /// Its bytes: cheaper than the text, which is looked through first.
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl<T: AsRef<str>> From<T> for ShortText {
+    #[inline]
+    fn from(text: T) -> Self {
+        Self(text.as_ref().as_bytes().into())
+    }
+}
+
+impl Deref for ShortText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        // It was made of a text.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for ShortText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_every_length_come_back_and_compare_as_slices_do() {
+        let all: Vec<Vec<u8>> =
+            (0..60).map(|len| (0..len).map(|at| (at * 7 + len) as u8).collect()).collect();
+        for one in &all {
+            let short = ShortBytes::from(&one[..]);
+            assert_eq!(&short[..], &one[..]);
+            for other in &all {
+                let (other, slices) = (ShortBytes::from(&other[..]), one.cmp(other));
+                assert_eq!((short.cmp(&other), short == other), (slices, slices == Ordering::Equal));
+            }
+        }
+        assert_eq!(size_of::<ShortBytes>(), 24);
+    }
+
+    #[test]
+    fn texts_come_back() {
+        for text in ["", "a", "é ü", "a name of twenty-two b", "a name that is longer than that ü"] {
+            let short = ShortText::from(text);
+            assert_eq!((&*short, short.as_bytes()), (text, text.as_bytes()));
+            assert_eq!(format!("{short:?}"), format!("{text:?}"));
+        }
+    }
+}
