@@ -446,6 +446,38 @@ impl Collection {
         Ok(())
     }
 
+    /// Arranges the sorted runs of the records and of all indexes in another layout from now on; see
+    /// [`CollectionOptions::layout`](crate::CollectionOptions::layout()). Reads and writes go on. It is durable when it returns;
+    /// what has to be rewritten for it, at most everything once, is rewritten in the background.
+    ///
+    /// # Errors
+    /// `NotFound` if the collection was dropped; `Io` or `NoSpace` from the manifest: then some trees may have the
+    /// new layout and some the old one, which changes no answer.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Layout, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// let notes = db.create_collection("notes", Default::default())?;
+    /// notes.set_layout(Layout::Partitioned)?;
+    /// assert_eq!(db.stats().collections[0].table.layout, Layout::Partitioned);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn set_layout(&self, layout: bolide_lsm::Layout) -> Result<()> {
+        self.state.check_live()?;
+        let store = &self.handle.engine.store;
+        // The records first: trees of indexes that are made meanwhile take after them.
+        store.set_layout(self.state.tree, layout)?;
+        let set = self.state.indexes();
+        for index in set.all().iter().chain(set.key_index()) {
+            match store.set_layout(index.tree, layout) {
+                // Dropped meanwhile.
+                Err(error) if error.kind() == bolide_base::ErrorKind::NotFound => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
     /// Compares every index with the records, in both directions, and counts entries, stale ones among
     /// them; see [`Db::check`](crate::Db::check). Reads the whole collection.
     ///

@@ -313,6 +313,21 @@ impl Db {
         Ok(())
     }
 
+    /// Waits until all flushes and compactions that are due were done: after a large load, or a change of layout.
+    ///
+    /// # Errors
+    /// What the background work failed with; `Poisoned`, `ReadOnly`.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
+    /// db.wait_until_settled()?;
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn wait_until_settled(&self) -> Result<()> {
+        self.engine().store.wait_until_settled()
+    }
+
     /// Copies the database as it is now into the new directory `path`, which can then be opened as a
     /// database of its own. Sstables are hard links, so this costs no space until they change, if
     /// `path` is on the same file system. Writers go on meanwhile.

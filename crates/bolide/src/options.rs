@@ -352,7 +352,10 @@ impl CollectionOptions {
 
     /// How the sorted runs are arranged, of the records and of the indexes alike. Default:
     /// [`Layout::Leveled`]. [`Layout::Tiered`] writes each byte about half as often and makes reads
-    /// look into more runs: for loads that mostly write.
+    /// look into more runs: for loads that mostly write. [`Layout::Partitioned`] cuts the keys into partitions of a few
+    /// sstables and writes straight into them: for large collections whose writes are near each other
+    /// (REMIX §4.2). [`Layout::Fragmented`] has several levels of such partitions. It can be changed at any time:
+    /// [`Collection::set_layout`](crate::Collection::set_layout).
     ///
     /// ```
     /// use bolide::{CollectionOptions, Layout};

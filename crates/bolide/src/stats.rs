@@ -122,6 +122,8 @@ pub struct TreeFigures {
     pub memtable_entries: usize,
     /// Full memtables that wait to be flushed.
     pub immutable_memtables: usize,
+    /// Bytes of the log with entries that the last flush kept back, in the partitioned layout.
+    pub retained_bytes: u64,
     /// Bytes that the filters and block indexes of its open sstables take in memory.
     pub resident_bytes: usize,
     /// Deleted ranges that are remembered.
@@ -165,6 +167,7 @@ impl From<&TreeStats> for TreeFigures {
             memtable_bytes: tree.memtable_bytes,
             memtable_entries: tree.memtable_entries,
             immutable_memtables: tree.immutable_memtables,
+            retained_bytes: tree.retained_bytes,
             resident_bytes: tree.resident_bytes,
             range_tombstones: tree.range_tombstones,
             written_bytes: tree.written_bytes,

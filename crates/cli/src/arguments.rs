@@ -32,6 +32,7 @@ pub(crate) enum Verb {
     Stats(Stats),
     Check(Check),
     Compact(Compact),
+    Layout(ChangeLayout),
     Dump(Dump),
     Demo(Demo),
 }
@@ -67,7 +68,7 @@ Files: .ndjson, .jsonl or .csv, each also with .zst or .gz; `-` is NDJSON on sta
 In CSV the header names the fields; a cell that is a number, true or false becomes one.
 SPEC is [NAME=]ATTRIBUTE[+ATTRIBUTE...][:KIND[:OPTION=VALUE,...]], for example
   subreddit    author.name    tags[*]    recent=score:composite:maintenance=synchronous
-A collection that exists keeps its layout; indexes that are missing are added to it.
+A collection that exists keeps its layout (see `bolide layout`); indexes that are missing are added to it.
 Rows replace rows of the same key. The last line on standard output sums up, as JSON.")]
 pub(crate) struct Import {
     /// Directory of the database; made if missing
@@ -105,9 +106,9 @@ pub(crate) enum LayoutName {
     Leveled,
     /// Several runs a level: half the writing
     Tiered,
-    /// Guards within levels (not available in this version)
+    /// Partitions within levels, added to and seldom rewritten
     Fragmented,
-    /// One level of partitions (not available in this version)
+    /// One level of partitions: the least writing where writes are near each other
     Partitioned,
 }
 
@@ -500,6 +501,23 @@ pub(crate) struct Compact {
     pub(crate) collection: Option<String>,
 }
 
+/// Arrange the sorted runs of a collection and its indexes in another way
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  bolide layout ./db posts partitioned
+
+Answers stay the same. What has to be rewritten for it is rewritten before the command ends.")]
+pub(crate) struct ChangeLayout {
+    /// Directory of the database
+    pub(crate) db: PathBuf,
+    /// Collection
+    pub(crate) collection: String,
+    /// Arrangement from now on
+    #[arg(value_enum)]
+    pub(crate) layout: LayoutName,
+}
+
 /// Show what one file of a database holds
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -564,6 +582,7 @@ mod tests {
             "bolide stats db",
             "bolide check db --deep",
             "bolide compact db",
+            "bolide layout db c partitioned",
             "bolide dump file",
             "bolide demo --dir d",
         ] {

@@ -10,6 +10,7 @@
 //!
 //! operation
 //!         flags            u8    bits 0..3  kind: 0 delete, 1 put, 2 merge, 3 range delete
+//!                                bit  5     kept back by a flush and written again: only with bit 7
 //!                                bit  6     takes the next sequence number
 //!                                bit  7     an explicit sequence number follows
 //!                                neither    has the sequence number of the operation before
@@ -21,16 +22,18 @@
 //! ```
 //!
 //! Invariants: the first operation takes a sequence number or has an explicit one; an operation has
-//! bit 6 or bit 7 or neither, never both; all lengths are within [`bolide_base::limits`].
+//! bit 6 or bit 7 or neither, never both; operations that were written again are alone in their batch, and no range
+//! deletes; all lengths are within [`bolide_base::limits`].
 
 use bolide_base::coding::{self, Decoder};
 use bolide_base::limits::{MAX_BATCH_BYTES, MAX_TREE_KEY_BYTES, MAX_VALUE_BYTES};
-use bolide_base::{EntryKind, Error, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
+use bolide_base::{EntryKind, Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer, TreeId};
 
 /// Bytes before the first operation.
 const HEADER_BYTES: usize = 12;
 const KIND_MASK: u8 = 0x0f;
 const RANGE_DELETE: u8 = 3;
+const RETAINED: u8 = 1 << 5;
 const TAKES_NEXT: u8 = 1 << 6;
 const HAS_EXPLICIT: u8 = 1 << 7;
 /// Stands for "to the end of the bytes": no batch within its limit has so many operations.
@@ -66,6 +69,8 @@ pub struct PlacedOperation<'a> {
     pub sequence: SequenceNumber,
     /// True if it shares the sequence number of an operation before it, or has an explicit one.
     pub derived: bool,
+    /// True if a flush kept it back and wrote it to the log again. It counts only where the manifest says so.
+    pub retained: bool,
     /// What it does.
     pub operation: Operation<'a>,
 }
@@ -283,6 +288,22 @@ impl StoreBatch {
     /// As [`put`](Self::put).
     pub fn delete_at(&mut self, tree: TreeId, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.push(EntryKind::Delete as u8, Some(sequence), tree, key, None).map(drop)
+    }
+
+    /// Writes an entry again that a flush kept back. A batch of such has no others.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(crate) fn retain_at(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        trailer: Trailer,
+        value: &[u8],
+    ) -> Result<()> {
+        let kind = trailer.kind().ok_or_else(|| Error::internal("an entry without a kind is kept back"))?;
+        let value = (kind != EntryKind::Delete).then_some(value);
+        self.push(RETAINED | kind as u8, Some(trailer.sequence()), tree, key, value).map(drop)
     }
 
     /// Appends the operations of `other` behind its own. Patches and sequences follow.
@@ -509,7 +530,11 @@ impl<'a> BatchReader<'a> {
             (false, true) => self.decoder.u64()?,
             (false, false) => self.current?,
         };
-        if sequence > MAX_SEQUENCE || flags & !(KIND_MASK | TAKES_NEXT | HAS_EXPLICIT) != 0 {
+        if sequence > MAX_SEQUENCE || flags & !(KIND_MASK | RETAINED | TAKES_NEXT | HAS_EXPLICIT) != 0 {
+            return None;
+        }
+        let retained = flags & RETAINED != 0;
+        if retained && (!has_explicit || flags & KIND_MASK == RANGE_DELETE) {
             return None;
         }
         let tree = TreeId::try_from(self.decoder.varint()?).ok()?;
@@ -524,7 +549,7 @@ impl<'a> BatchReader<'a> {
                 }
             },
         };
-        Some(PlacedOperation { tree, sequence, derived: !takes_next, operation })
+        Some(PlacedOperation { tree, sequence, derived: !takes_next, retained, operation })
     }
 
     fn key(&mut self) -> Option<&'a [u8]> {

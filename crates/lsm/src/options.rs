@@ -3,7 +3,7 @@
 //! The settings of a tree are kept in the manifest:
 //!
 //! ```text
-//! | format u8 = 1 | layout u8: 0 leveled, 1 tiered | compression u8: 0 none, 1 lz4, 2 zstd | level u8 |
+//! | format u8 = 1 | layout u8: 0 leveled, 1 tiered, 2 fragmented, 3 partitioned | compression u8: 0 none, 1 lz4, 2 zstd | level u8 |
 //! | block bytes varint | Bloom bits per key varint | target file bytes varint |
 //! ```
 
@@ -36,15 +36,31 @@ pub enum Layout {
     Leveled,
     /// Runs of similar size are merged together: fewer bytes written, more runs to read.
     Tiered,
+    /// Levels of partitions; what leaves a level is added to the partitions of the next one, which are not
+    /// rewritten but for the last level's (PebblesDB's guards).
+    Fragmented,
+    /// One level of partitions, which full memtables go straight into: the fewest bytes written where writes are
+    /// near each other (REMIX §4.2).
+    Partitioned,
 }
 
 impl Layout {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Leveled, Self::Tiered, Self::Fragmented, Self::Partitioned];
+
     /// The name used in options and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Leveled => "leveled",
             Self::Tiered => "tiered",
+            Self::Fragmented => "fragmented",
+            Self::Partitioned => "partitioned",
         }
+    }
+
+    /// True where the last level is cut into partitions.
+    pub(crate) fn has_partitions(self) -> bool {
+        matches!(self, Self::Fragmented | Self::Partitioned)
     }
 }
 
@@ -115,7 +131,7 @@ impl StoreOptions {
 ///
 /// ```text
 /// options  format              u8      1
-///          layout              u8      0 leveled, 1 tiered
+///          layout              u8      0 leveled, 1 tiered, 2 fragmented, 3 partitioned
 ///          compression         u8      0 none, 1 lz4, 2 zstd
 ///          zstd level          u8      0 where compression is not zstd
 ///          block bytes         varint
@@ -163,6 +179,8 @@ impl TreeOptions {
         let layout = match self.layout {
             Layout::Leveled => 0,
             Layout::Tiered => 1,
+            Layout::Fragmented => 2,
+            Layout::Partitioned => 3,
         };
         let (compression, level) = match self.compression {
             Compression::None => (0, 0),
@@ -185,6 +203,8 @@ impl TreeOptions {
         let layout = match decoder.u8()? {
             0 => Layout::Leveled,
             1 => Layout::Tiered,
+            2 => Layout::Fragmented,
+            3 => Layout::Partitioned,
             _ => return None,
         };
         let compression = match (decoder.u8()?, decoder.u8()?) {
@@ -210,7 +230,7 @@ mod tests {
 
     #[test]
     fn tree_options_round_trip() {
-        for layout in [Layout::Leveled, Layout::Tiered] {
+        for layout in Layout::ALL {
             for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
                 let options = TreeOptions { layout, compression, block_bytes: 777, ..TreeOptions::default() };
                 let bytes = options.encode();

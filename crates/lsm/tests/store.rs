@@ -90,7 +90,7 @@ fn random_write(seed: &mut Seed, tree: TreeId, model: &mut Model, batch: &mut St
 #[test]
 fn random_writes_flushes_and_reopenings_agree_with_a_map() {
     for threads in [0, 2] {
-        for layout in [bolide_lsm::Layout::Leveled, bolide_lsm::Layout::Tiered] {
+        for layout in bolide_lsm::Layout::ALL {
             random_life(threads, layout);
         }
     }

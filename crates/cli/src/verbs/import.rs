@@ -1,8 +1,9 @@
 //! `import`: rows of a file into a collection.
 
-use bolide::{Collection, CollectionOptions, Db, IndexSpec, Layout, SyncMode};
+use bolide::{Collection, CollectionOptions, Db, IndexSpec, SyncMode};
 
 use super::database;
+use super::layout::layout_of;
 use super::load::{LoadOptions, Tally, load};
 use crate::arguments::{Import, LayoutName, SyncName};
 use crate::failure::Failure;
@@ -13,7 +14,7 @@ use crate::row::RowShape;
 pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     let mut options = database::json_collection();
     if let Some(layout) = arguments.layout {
-        options = options.layout(layout_of(layout)?);
+        options = options.layout(layout_of(layout));
     }
     let specs =
         arguments.indexes.iter().map(|text| database::parse_spec(text)).collect::<Result<Vec<_>, _>>()?;
@@ -49,7 +50,7 @@ fn prepare(
         return Ok(collection);
     }
     if layout.is_some() {
-        eprintln!("note: the collection `{name}` exists: it keeps its layout");
+        eprintln!("note: the collection `{name}` exists: it keeps its layout (`bolide layout` changes it)");
     }
     let existing = collection.indexes();
     for spec in specs {
@@ -65,16 +66,6 @@ fn prepare(
         }
     }
     Ok(collection)
-}
-
-fn layout_of(name: LayoutName) -> Result<Layout, Failure> {
-    let later = |name| Failure::usage(format!("the layout `{name}` is not available in this version"));
-    match name {
-        LayoutName::Leveled => Ok(Layout::Leveled),
-        LayoutName::Tiered => Ok(Layout::Tiered),
-        LayoutName::Fragmented => Err(later("fragmented")),
-        LayoutName::Partitioned => Err(later("partitioned")),
-    }
 }
 
 fn sync_of(name: SyncName) -> SyncMode {

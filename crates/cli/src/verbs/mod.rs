@@ -9,6 +9,7 @@ mod dump;
 mod find;
 mod import;
 mod index;
+mod layout;
 mod load;
 mod records;
 mod scan;
@@ -33,6 +34,7 @@ pub(crate) fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Stats(arguments) => stats::run(&arguments),
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Compact(arguments) => compact::run(&arguments),
+        Verb::Layout(arguments) => layout::run(&arguments),
         Verb::Dump(arguments) => dump::run(&arguments),
         Verb::Demo(arguments) => demo::run(&arguments),
     }

@@ -177,11 +177,17 @@ fn tree_rows(collection: &str, tree: &str, figures: &TreeFigures) -> Vec<Fields>
     for level in &figures.levels {
         let mut fields = row(level.level.into(), level.runs, level.tables, level.bytes, level.entries);
         fields.push(("tombstones".into(), level.tombstones.into()));
+        if level.partitions > 1 {
+            fields.push(("partitions".into(), level.partitions.into()));
+        }
         rows.push(fields);
     }
     let mut sum = row("all".into(), figures.runs(), figures.sstables(), figures.disk_bytes, figures.entries);
     sum.push(("resident_bytes".into(), figures.resident_bytes.into()));
     sum.push(("range_tombstones".into(), figures.range_tombstones.into()));
+    if figures.retained_bytes > 0 {
+        sum.push(("retained_bytes".into(), figures.retained_bytes.into()));
+    }
     rows.push(sum);
     rows
 }

@@ -162,8 +162,6 @@ fn inputs_that_cannot_be_read_say_so() {
 fn wrong_options_are_wrong_usage() {
     let place = Place::new();
     for (options, reason) in [
-        ("--layout fragmented", "the layout `fragmented` is not available in this version"),
-        ("--layout partitioned", "the layout `partitioned` is not available in this version"),
         ("--layout square", "possible values"),
         ("--index n:next", "not available in this version"),
         ("--index point(n,m)", "not available in this version"),

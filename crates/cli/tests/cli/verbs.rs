@@ -64,6 +64,27 @@ fn stats_name_every_tree() {
 }
 
 #[test]
+fn layouts_change_and_answers_stay() {
+    let place = Place::new();
+    let rows: String = (0..3_000).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 7)).collect();
+    place.import(&rows, "--index n:composite --layout partitioned");
+    let before = place.found("--eq n=3 --limit 50");
+    for layout in ["fragmented", "leveled", "partitioned", "tiered"] {
+        place.ok(&format!("layout db c {layout}"));
+        let stats = place.ok("stats db c").stdout;
+        assert_eq!(
+            stats.matches(&format!("\"layout\":\"{layout}\"")).count(),
+            stats.lines().count(),
+            "{stats}"
+        );
+        assert_eq!(place.found("--eq n=3 --limit 50"), before);
+        place.ok("check db --deep");
+    }
+    place.run("layout db nothing tiered").expect_status(1, "no such collection");
+    place.run("layout db c square").expect_status(2, "no such layout");
+}
+
+#[test]
 fn compaction_keeps_answers() {
     let place = Place::new();
     let rows: String = (0..2000).map(|id| format!("{{\"id\":{},\"n\":{}}}\n", id % 500, id % 7)).collect();
@@ -227,8 +248,8 @@ fn a_read_only_folder_can_be_read() {
 fn help_and_wrong_usage() {
     let place = Place::new();
     for verb in [
-        "import", "put", "delete", "get", "scan", "find", "index", "stats", "check", "compact", "dump",
-        "demo",
+        "import", "put", "delete", "get", "scan", "find", "index", "stats", "check", "compact", "layout",
+        "dump", "demo",
     ] {
         let run = place.ok(&format!("{verb} --help"));
         assert!(run.stdout.contains("Example:"), "{verb}: {}", run.stdout);

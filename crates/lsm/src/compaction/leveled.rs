@@ -14,16 +14,16 @@
 
 use std::collections::BTreeSet;
 
+use super::partitioned::is_plain;
 use super::policy::{
-    CompactionPlan, CompactionPolicy, PlanInput, RunShape, TableShape, VersionShape, all_inputs,
+    CompactionPlan, CompactionPolicy, Cut, PlanInput, RunShape, TableShape, VersionShape, all_inputs,
 };
+use crate::version::LAST_LEVEL;
 
 /// Runs in level 0 from which on they are compacted.
 pub const RUN_TRIGGER: usize = 4;
-/// The last level.
-const LAST_LEVEL: usize = 6;
 /// How many times larger each level is than the one above.
-const FANOUT: u64 = 10;
+pub(super) const FANOUT: u64 = 10;
 /// Largest size of the base level in bytes. As long as everything fits, it is the last level itself and
 /// a byte is rewritten only by compactions from level 0.
 const BASE_BYTES: u64 = 1 << 30;
@@ -38,13 +38,13 @@ pub struct Leveled {
 
 /// The level that level 0 is compacted into, and how large each level may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Targets {
-    base: usize,
+pub(super) struct Targets {
+    pub(super) base: usize,
     bytes: [u64; LAST_LEVEL + 1],
 }
 
 impl Targets {
-    fn of(shape: &VersionShape<'_>) -> Self {
+    pub(super) fn of(shape: &VersionShape<'_>) -> Self {
         let mut bytes = [u64::MAX; LAST_LEVEL + 1];
         let mut size = (1..=LAST_LEVEL).map(|level| shape.level_bytes(level)).max().unwrap_or(0);
         let mut base = LAST_LEVEL;
@@ -129,12 +129,19 @@ impl Leveled {
             is_trivial_move,
             bottom: shape.is_bottom(output_level, tables),
             target_file_bytes: self.target_file_bytes,
+            cut: Cut::Nowhere,
+            claims: Vec::new(),
         })
     }
 }
 
 impl CompactionPolicy for Leveled {
     fn pick(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan> {
+        if !is_plain(&shape.levels) {
+            // Left by a layout of partitions, whose levels have several runs.
+            let is_free = !shape.tables().any(|table| busy.contains(&table.number));
+            return self.full(shape).filter(|_| is_free);
+        }
         let targets = Targets::of(shape);
         let mut due: Vec<(f64, usize)> = Vec::new();
         if shape.runs(0).len() >= RUN_TRIGGER {
@@ -166,6 +173,8 @@ impl CompactionPolicy for Leveled {
             is_trivial_move: false,
             bottom: true,
             target_file_bytes: self.target_file_bytes,
+            cut: Cut::Nowhere,
+            claims: Vec::new(),
         })
     }
 }

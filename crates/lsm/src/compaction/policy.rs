@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::version::{SortedRun, TableHandle, Version};
+use crate::version::{LEVELS, SortedRun, TableHandle, TableMeta, Version};
 
 /// An sstable as a policy sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,17 @@ pub struct TableShape<'a> {
     pub largest_key: &'a [u8],
 }
 
-impl TableShape<'_> {
+impl<'a> TableShape<'a> {
+    /// The sstable that `meta` describes.
+    pub fn of(meta: &'a TableMeta) -> Self {
+        Self {
+            number: meta.number,
+            bytes: meta.file_bytes,
+            smallest_key: &meta.smallest_key,
+            largest_key: &meta.largest_key,
+        }
+    }
+
     /// True if the key ranges of the two touch.
     pub fn overlaps(&self, other: &TableShape<'_>) -> bool {
         self.smallest_key <= other.largest_key && other.smallest_key <= self.largest_key
@@ -46,22 +56,75 @@ impl RunShape<'_> {
 pub struct VersionShape<'a> {
     /// The levels; a deeper level holds older data.
     pub levels: Vec<Vec<RunShape<'a>>>,
+    /// The keys that each level is cut at, ascending.
+    pub boundaries: Vec<Vec<&'a [u8]>>,
+}
+
+/// A partition of a level as a policy sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionShape<'a> {
+    /// Its first key; `None` for the first partition.
+    pub start: Option<&'a [u8]>,
+    /// The first key behind it; `None` for the last partition.
+    pub end: Option<&'a [u8]>,
+    /// Its sstables with their runs, newest runs first.
+    pub tables: Vec<(u64, TableShape<'a>)>,
+}
+
+impl PartitionShape<'_> {
+    /// How many sorted runs it has.
+    pub fn runs(&self) -> usize {
+        self.tables.chunk_by(|one, other| one.0 == other.0).count()
+    }
+
+    /// True if a key from `first` to `last` may lie in it.
+    pub fn touches(&self, first: &[u8], last: &[u8]) -> bool {
+        self.start.is_none_or(|start| start <= last) && self.end.is_none_or(|end| first < end)
+    }
 }
 
 impl<'a> VersionShape<'a> {
     /// The shape of a version.
     pub fn of(version: &'a Version) -> Self {
-        let table = |table: &'a Arc<TableHandle>| TableShape {
-            number: table.meta().number,
-            bytes: table.meta().file_bytes,
-            smallest_key: &table.meta().smallest_key,
-            largest_key: &table.meta().largest_key,
-        };
+        let table = |table: &'a Arc<TableHandle>| TableShape::of(table.meta());
         let run = |run: &'a Arc<SortedRun>| RunShape {
             id: run.id(),
             tables: run.tables().iter().map(table).collect(),
         };
-        Self { levels: version.levels().iter().map(|runs| runs.iter().map(run).collect()).collect() }
+        let boundaries = |level| version.boundaries(level).iter().map(Vec::as_slice).collect();
+        Self {
+            levels: version.levels().iter().map(|runs| runs.iter().map(run).collect()).collect(),
+            boundaries: (0..LEVELS).map(boundaries).collect(),
+        }
+    }
+
+    /// All sstables.
+    pub fn tables(&self) -> impl Iterator<Item = TableShape<'a>> {
+        self.levels.iter().flatten().flat_map(|run| run.tables.iter().copied())
+    }
+
+    /// The keys that `level` is cut at.
+    pub fn boundaries(&self, level: usize) -> &[&'a [u8]] {
+        self.boundaries.get(level).map_or(&[], Vec::as_slice)
+    }
+
+    /// The partitions of `level` in key order.
+    pub fn partitions(&self, level: usize) -> Vec<PartitionShape<'a>> {
+        let mut rests: Vec<_> = self.runs(level).iter().map(|run| (run.id, run.tables.as_slice())).collect();
+        let mut partitions = Vec::new();
+        let mut start = None;
+        for end in self.boundaries(level).iter().map(|&end| Some(end)).chain([None]) {
+            let mut tables = Vec::new();
+            for (id, rest) in &mut rests {
+                let is_here = |table: &&TableShape<'_>| end.is_none_or(|end| table.smallest_key < end);
+                let (here, behind) = rest.split_at(rest.iter().take_while(is_here).count());
+                tables.extend(here.iter().map(|table| (*id, *table)));
+                *rest = behind;
+            }
+            partitions.push(PartitionShape { start, end, tables });
+            start = end;
+        }
+        partitions
     }
 
     /// The runs of `level`, newest first.
@@ -104,6 +167,19 @@ pub struct PlanInput {
     pub file_number: u64,
 }
 
+/// Where outputs end besides at their size, and what becomes of the partitions of their level.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cut {
+    /// Nowhere: the level has no partitions from then on, and the outputs join one run.
+    Nowhere,
+    /// At the level's boundaries. Each output lies as deep as it can above all that it overlaps.
+    AtBoundaries,
+    /// The same with these boundaries, ascending, in the place of the level's own. It holds no sstables.
+    At(Vec<Vec<u8>>),
+    /// Nowhere, but so many outputs make a partition each. The inputs are all of one partition, or of the tree.
+    IntoPartitions(usize),
+}
+
 /// What to merge, and where to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompactionPlan {
@@ -121,9 +197,18 @@ pub struct CompactionPlan {
     pub bottom: bool,
     /// Size at which a new output starts, in bytes.
     pub target_file_bytes: u64,
+    /// Where outputs end besides.
+    pub cut: Cut,
+    /// Sstables that are not inputs and must stay where they are meanwhile.
+    pub claims: Vec<u64>,
 }
 
 impl CompactionPlan {
+    /// The file numbers of everything that nobody else may work on.
+    pub fn busy_files(&self) -> impl Iterator<Item = u64> {
+        self.input_files().chain(self.claims.iter().copied())
+    }
+
     /// The file numbers of its inputs.
     pub fn input_files(&self) -> impl Iterator<Item = u64> {
         self.inputs.iter().map(|input| input.file_number)
@@ -206,7 +291,7 @@ pub(super) mod sketch {
                 }
                 levels.push(shapes);
             }
-            VersionShape { levels }
+            VersionShape { levels, boundaries: Vec::new() }
         }
 
         /// Carries out a plan whose keys are spread evenly: nothing is dropped.

@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::policy::{CompactionPlan, CompactionPolicy, PlanInput, RunShape, VersionShape, all_inputs};
+use super::policy::{CompactionPlan, CompactionPolicy, Cut, PlanInput, RunShape, VersionShape, all_inputs};
 
 /// Runs of one tier that are merged.
 pub const WIDTH: usize = 8;
@@ -74,12 +74,19 @@ impl Tiered {
             is_trivial_move: false,
             bottom,
             target_file_bytes: self.target_file_bytes,
+            cut: Cut::Nowhere,
+            claims: Vec::new(),
         })
     }
 }
 
 impl CompactionPolicy for Tiered {
     fn pick(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan> {
+        if shape.levels.iter().skip(1).any(|runs| !runs.is_empty()) {
+            // Left by another layout, whose levels below are older than all runs of the first.
+            let is_free = !shape.tables().any(|table| busy.contains(&table.number));
+            return self.full(shape).filter(|_| is_free);
+        }
         let all = shape.runs(0);
         let is_busy = |run: &RunShape<'_>| run.tables.iter().any(|table| busy.contains(&table.number));
         // Only runs newer than those that are being merged: their order is not in doubt.
@@ -93,6 +100,7 @@ impl CompactionPolicy for Tiered {
     }
 
     fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan> {
+        // Runs that come meanwhile are numbered by files that do not exist yet.
         let newest = shape.runs(0).first().map_or(0, |run| run.id);
         let inputs = all_inputs(shape);
         (!inputs.is_empty()).then_some(CompactionPlan {
@@ -103,6 +111,8 @@ impl CompactionPolicy for Tiered {
             is_trivial_move: false,
             bottom: true,
             target_file_bytes: self.target_file_bytes,
+            cut: Cut::Nowhere,
+            claims: Vec::new(),
         })
     }
 }

@@ -4,18 +4,19 @@
 //! new sstables. One manifest edit replaces the inputs by the outputs. If anything fails before it, the
 //! outputs are removed and the tree is as before.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bolide_base::{Error, ErrorKind, Result};
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 
 use super::StoreInner;
 use super::table_output::{Finished, TableOutput};
 use super::tree::Tree;
-use crate::compaction::{CompactionPlan, FilteredOutput, MergingRetention, Retention};
+use crate::compaction::{CompactionFilter, CompactionPlan, Cut, FilteredOutput, MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor, Source};
 use crate::drop_listener::DropCollector;
-use crate::version::{TableMeta, VersionEdit};
+use crate::version::{TableMeta, Version, VersionEdit, boundaries_between};
 
 /// How many entries are merged between two looks whether the work is still wanted.
 const LOOK_EVERY: u64 = 1024;
@@ -30,17 +31,19 @@ impl StoreInner {
         }
         if plan.is_trivial_move {
             let metas = self.input_metas(tree, plan)?;
-            edit.add_tables(tree.id, plan.output_level, plan.output_run, metas);
-            self.install(tree, edit, &[])?;
+            self.install_placed(tree, edit, &[], None, &|version, edit| {
+                place_outputs(version, plan, &metas, edit);
+            })?;
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
         let merged = self.merge_inputs(tree, plan)?;
         let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
         let written: Vec<u64> = merged.tables.iter().map(|table| table.number).collect();
-        edit.add_tables(tree.id, plan.output_level, plan.output_run, merged.tables);
         edit.note_written(tree.id, bytes_written);
-        self.install_outputs(tree, edit, &[], &written)?;
+        self.install_outputs(tree, edit, &[], &written, None, &|version, edit| {
+            place_outputs(version, plan, &merged.tables, edit);
+        })?;
         if let Some(drops) = merged.drops {
             drops.installed();
         }
@@ -62,19 +65,38 @@ impl StoreInner {
         // In this order: no range tombstone at or below the first number in use is missing then.
         let in_use = self.snapshots.in_use();
         let state = tree.state();
-        let (sources, bytes_read) = state.input_sources(plan)?;
+        let (sources, bytes_read) = state.input_sources(&plan.input_files().collect())?;
         let mut cursor: MergingCursor<Source> = MergingCursor::new(sources);
         let ranges = state.merged_range_tombstones()?;
         let filter = tree.filter.read().clone();
         let operator = tree.merge_operator.read().clone();
         let oldest = in_use.first().copied().unwrap_or(0);
         let retention = Retention::new(in_use, ranges, plan.bottom);
-        let mut retention = MergingRetention::new(retention, operator, false);
+        let retention = MergingRetention::new(retention, operator, false);
+        let cuts = match &plan.cut {
+            Cut::Nowhere | Cut::IntoPartitions(_) => Vec::new(),
+            Cut::AtBoundaries => state.version.boundaries(plan.output_level).iter().cloned().collect(),
+            Cut::At(boundaries) => boundaries.clone(),
+        };
         let output = TableOutput::new(self, tree, plan.target_file_bytes, retention.filtered_through());
+        cursor.seek_to_first()?;
+        let merge = Merge { end: None, retention, filter, oldest };
+        let (Finished { tables, drops }, dropped) = self.merge(tree, cursor, merge, output.cut_at(cuts))?;
+        Ok(Merged { tables, drops, bytes_read, dropped })
+    }
+
+    /// Merges what lies from where `cursor` stands up to the end into `output`. How many entries were dropped comes second.
+    pub(super) fn merge(
+        &self,
+        tree: &Arc<Tree>,
+        mut cursor: MergingCursor<Source>,
+        merge: Merge<'_>,
+        output: TableOutput<'_>,
+    ) -> Result<(Finished, u64)> {
+        let Merge { end, mut retention, filter, oldest } = merge;
         let mut output = FilteredOutput::new(output, filter, oldest);
         let mut entries = 0_u64;
-        cursor.seek_to_first()?;
-        while cursor.valid() {
+        while cursor.valid() && end.is_none_or(|end| cursor.key() < end) {
             if entries.is_multiple_of(LOOK_EVERY) && self.is_abandoned(tree) {
                 return Err(Error::new(ErrorKind::Closed, "the compaction is no longer wanted"));
             }
@@ -84,16 +106,56 @@ impl StoreInner {
         }
         retention.finish(&mut output)?;
         let (output, filtered) = output.finish()?;
-        let Finished { tables, drops } = output.finish()?;
-        let kept: u64 = tables.iter().map(|table| table.entries).sum();
+        let finished = output.finish()?;
+        let kept: u64 = finished.tables.iter().map(|table| table.entries).sum();
         let expected = retention.kept(entries).saturating_sub(filtered);
         if kept != expected {
             return Err(Error::internal(format!(
                 "a compaction read {entries} entries and wrote {kept} instead of {expected}"
             )));
         }
-        let dropped = entries.saturating_sub(kept);
-        Ok(Merged { tables, drops, bytes_read, dropped })
+        Ok((finished, entries.saturating_sub(kept)))
+    }
+}
+
+/// What is merged, and how.
+pub(super) struct Merge<'a> {
+    /// The first key that is not.
+    pub(super) end: Option<&'a [u8]>,
+    pub(super) retention: MergingRetention,
+    pub(super) filter: Option<Arc<dyn CompactionFilter>>,
+    /// The oldest number at which somebody reads.
+    pub(super) oldest: SequenceNumber,
+}
+
+/// Adds `outputs` of `plan` to where they belong in `version`, and cuts the level as the plan says.
+fn place_outputs(version: &Version, plan: &CompactionPlan, outputs: &[TableMeta], edit: &mut VersionEdit) {
+    let (tree, level) = (version.tree(), plan.output_level);
+    match &plan.cut {
+        Cut::Nowhere => edit.remove_boundaries(tree, level, version.boundaries(level)),
+        Cut::AtBoundaries => {}
+        Cut::At(boundaries) => {
+            edit.remove_boundaries(tree, level, version.boundaries(level));
+            boundaries.iter().for_each(|key| edit.add_boundary(tree, level, key.clone()));
+        }
+        Cut::IntoPartitions(tables) => {
+            let inputs: BTreeSet<u64> = plan.input_files().collect();
+            let mut all = version.level(level).iter().flat_map(|run| run.tables());
+            if all.all(|table| inputs.contains(&table.meta().number)) {
+                edit.remove_boundaries(tree, level, version.boundaries(level));
+            }
+            for key in boundaries_between(outputs.iter().collect(), *tables) {
+                edit.add_boundary(tree, level, key);
+            }
+        }
+    }
+    let inputs: BTreeSet<u64> = plan.input_files().collect();
+    for meta in outputs {
+        let run = match plan.cut {
+            Cut::Nowhere => plan.output_run,
+            _ => version.height_over(level, meta, &inputs),
+        };
+        edit.add_tables(tree, level, run, vec![meta.clone()]);
     }
 }
 

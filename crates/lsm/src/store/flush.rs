@@ -16,11 +16,24 @@ use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::file_name::FileName;
 use crate::memtable::Visibility;
-use crate::version::VersionEdit;
+use crate::version::{Version, VersionEdit};
 
 impl StoreInner {
-    /// Writes the full memtables of `tree` to an sstable and installs it; has its keeper make them durable, if it has
-    /// one.
+    /// Writes the full memtables of `tree` to its partitions if `into_partitions`, else to an sstable of level 0, and
+    /// installs that; has its keeper make them durable, if it has one.
+    pub(super) fn flush(&self, tree: &Arc<Tree>, into_partitions: bool) -> Result<()> {
+        let writes_all = tree.writes_all.swap(false, Ordering::AcqRel);
+        let flushed = match into_partitions && tree.keeper.get().is_none() {
+            true => self.flush_into_partitions(tree, writes_all),
+            false => self.flush_tree(tree),
+        };
+        flushed.inspect_err(|_| {
+            tree.writes_all.fetch_or(writes_all, Ordering::AcqRel);
+        })
+    }
+
+    /// Writes the full memtables of `tree` to an sstable of level 0 and installs it; has its keeper make them durable, if
+    /// it has one.
     pub(super) fn flush_tree(&self, tree: &Arc<Tree>) -> Result<()> {
         if let Some(keeper) = tree.keeper.get() {
             return self.flush_kept(tree, keeper);
@@ -34,21 +47,14 @@ impl StoreInner {
         let Finished { tables, drops } = self.write_memtables(tree, &flushed)?;
         let written: Vec<u64> = tables.iter().map(|table| table.number).collect();
         let mut edit = VersionEdit::new();
-        for logged in flushed.iter().rev() {
-            for tombstone in logged.memtable.range_tombstones() {
-                edit.add_range_tombstone(tree.id, tombstone);
-            }
-        }
         let bytes = tables.iter().map(|table| table.file_bytes).sum();
         // Runs are numbered by their first file, so that newer ones have larger numbers.
         if let Some(run) = tables.first().map(|table| table.number) {
             edit.add_tables(tree.id, 0, run, tables);
         }
         edit.note_written(tree.id, bytes);
-        let last_log = flushed.iter().map(|logged| logged.last_log()).max().unwrap_or(0);
-        edit.set_tree_log_floor(tree.id, last_log + 1);
-        edit.set_wal_floor(self.log_floor_without(tree, &flushed));
-        self.install_outputs(tree, edit, &flushed, &written)?;
+        self.note_flushed(tree, &flushed, None, &mut edit);
+        self.install_outputs(tree, edit, &flushed, &written, None, &|_, _| {})?;
         if let Some(drops) = drops {
             drops.installed();
         }
@@ -80,7 +86,7 @@ impl StoreInner {
         output.finish()
     }
 
-    /// Installs new sstables; see [`install`](Self::install). If the edit was certainly not written, the
+    /// Installs new sstables; see [`install_placed`](Self::install_placed). If the edit was certainly not written, the
     /// files are given up.
     ///
     /// What was left out of them may have been hidden by a write that is in the log alone (a deleted
@@ -92,8 +98,11 @@ impl StoreInner {
         edit: VersionEdit,
         flushed: &[Arc<LoggedMemtable>],
         written: &[u64],
+        retained: Option<Arc<LoggedMemtable>>,
+        place: &dyn Fn(&Version, &mut VersionEdit),
     ) -> Result<()> {
-        let installed = self.sync_log().and_then(|()| self.install(tree, edit, flushed));
+        let installed =
+            self.sync_log().and_then(|()| self.install_placed(tree, edit, flushed, retained, place));
         installed.inspect_err(|error| {
             let is_certain = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
             if is_certain.contains(&error.kind()) {
@@ -108,16 +117,30 @@ impl StoreInner {
     pub(super) fn install(
         &self,
         tree: &Arc<Tree>,
+        edit: VersionEdit,
+        flushed: &[Arc<LoggedMemtable>],
+    ) -> Result<()> {
+        self.install_placed(tree, edit, flushed, None, &|_, _| {})
+    }
+
+    /// The same; `place` adds to the edit what depends on the version that it is applied to, and `retained` takes the place
+    /// of `flushed`.
+    pub(super) fn install_placed(
+        &self,
+        tree: &Arc<Tree>,
         mut edit: VersionEdit,
         flushed: &[Arc<LoggedMemtable>],
+        retained: Option<Arc<LoggedMemtable>>,
+        place: &dyn Fn(&Version, &mut VersionEdit),
     ) -> Result<()> {
         let mut versions = self.versions.lock();
         let dropped = || Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id));
-        versions.current(tree.id).ok_or_else(dropped)?;
+        let before = versions.current(tree.id).ok_or_else(dropped)?;
+        place(&before, &mut edit);
         edit.set_last_sequence(self.snapshots.published());
         self.apply_edit(&mut versions, edit)?;
         let version = versions.current(tree.id).ok_or_else(dropped)?;
-        tree.replace_state(|state| state.installed(version.clone(), flushed));
+        tree.replace_state(|state| state.installed(version.clone(), flushed, retained));
         Ok(())
     }
 }

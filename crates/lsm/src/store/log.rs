@@ -174,7 +174,12 @@ impl StoreInner {
             Rotate::WorthIt | Rotate::Tree(_) => self.active_bytes() / MEMTABLE_SHARE,
         };
         for tree in self.trees.load().values() {
-            let active = &tree.state_guard().active;
+            let state = tree.state_guard();
+            if state.immutables.iter().any(|logged| logged.is_retained() && logged.last_log() <= stale_before)
+            {
+                tree.writes_all.store(true, Ordering::Release);
+            }
+            let active = &state.active;
             let Some(first) = active.first_log() else { continue };
             let is_worth_it = self
                 .is_cut_due(tree)

@@ -11,6 +11,8 @@
 //! | `components`, `newer` | the memtables and sstables of a view one by one; what is newer than one of them |
 //! | `tree_reader` | looking into a tree from a compaction filter |
 //! | `flush`, `compact` | memtables to sstables, sstables to sstables |
+//! | `partition_flush`, `retained` | memtables to partitions, and what they keep back |
+//! | `layout` | another layout for a tree in use |
 //! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
 //! | `open`, `recovery` | from files to a store |
 //! | `obsolete_files`, `spent_ranges` | which files and range tombstones may go |
@@ -29,13 +31,16 @@ mod flush;
 mod get_lite;
 mod kept;
 mod known_writes;
+mod layout;
 mod log;
 mod newer;
 mod obsolete_files;
 mod open;
+mod partition_flush;
 mod pressure;
 mod read_view;
 mod recovery;
+mod retained;
 mod scheduler;
 mod snapshots;
 mod spent_ranges;
@@ -381,7 +386,7 @@ impl Store {
         let trees = self.inner.trees.load();
         let info = |tree: &Arc<Tree>| TreeInfo {
             id: tree.id,
-            options: tree.options.clone(),
+            options: TreeOptions::clone(&tree.options()),
             descriptor: tree.descriptor.read().clone(),
         };
         trees.values().map(info).collect()

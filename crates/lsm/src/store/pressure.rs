@@ -56,7 +56,7 @@ impl StoreInner {
         let mut price = 0;
         for tree in trees.values() {
             let state = tree.state_guard();
-            if state.immutables.len() > self.options.max_immutable_memtables {
+            if state.waiting() > self.options.max_immutable_memtables {
                 price = STOP;
             }
             let runs = state.version.first_level_runs();

@@ -5,6 +5,8 @@
 //! 2. Every record at or above the log floor is read in the order in which it was written. An operation
 //!    is inserted unless its tree was flushed past its segment, or was dropped. (Each tree has a floor of
 //!    its own: replaying a flushed write into a memtable would put an old version above newer ones.)
+//!    Entries that a flush kept back are inserted where the manifest names their record, whatever the floor; see
+//!    `retained`. What it names must be there.
 //! 3. If the replayed memtables grow over their limit, they are flushed where a segment ends.
 //! 4. What was cut off as torn stays cut: the last segment is written anew through its end and sealed before the
 //!    next segment starts.
@@ -15,13 +17,13 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use bolide_base::{Error, ErrorKind, Result};
+use bolide_base::{Error, ErrorKind, Result, TreeId};
 
 use super::StoreInner;
 use crate::batch::{BatchReader, PlacedOperation};
 use crate::file_name::FileName;
 use crate::record_log::{LogReader, LogRole};
-use crate::version::VersionEdit;
+use crate::version::{RetainedLog, VersionEdit};
 use crate::wal::replay::{WalChain, replay};
 use crate::wal::{LogEnd, WalWriter};
 
@@ -46,9 +48,13 @@ impl StoreInner {
             if replayed.last() != Some(&number) {
                 self.begin_segment(&mut replayed, number)?;
             }
-            self.replay_record(number, record.payload)
+            let place = RetainedLog { segment: number, start: record.offset, end: record.end };
+            self.replay_record(place, record.payload)
                 .map_err(|error| error.context(format!("{name}: the record at byte {}", record.offset)))
         })?;
+        for tree in self.trees.load().values() {
+            self.check_retained(tree, tree.replayed_retained.load(Ordering::Relaxed))?;
+        }
         self.reset_active_bytes();
         *self.old_logs.lock() = self.segments_through(tail.last, floor)?;
         self.log.lock().tail = Some(tail);
@@ -83,7 +89,10 @@ impl StoreInner {
         }
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
-            if tree.state_guard().active.first_log().is_some() {
+            // Before what was kept back, and is older, newer writes may lie in the log.
+            let is_whole =
+                self.versions.lock().retained(tree.id).is_none_or(|retained| retained.segment < number);
+            if is_whole && tree.state_guard().active.first_log().is_some() {
                 tree.replace_state(|state| state.rotated());
                 self.flush_tree(&tree)?;
             }
@@ -91,10 +100,22 @@ impl StoreInner {
         Ok(())
     }
 
-    fn replay_record(&self, log_number: u64, payload: &[u8]) -> Result<()> {
+    /// Does the operations again that lie at `place`.
+    fn replay_record(&self, place: RetainedLog, payload: &[u8]) -> Result<()> {
         let mut operations = BatchReader::new(payload)?;
+        let mut retained = None;
         for placed in &mut operations {
-            self.replay_operation(log_number, placed?)?;
+            let placed = placed?;
+            if placed.retained {
+                retained = Some(placed.tree);
+            }
+            self.replay_operation(place, placed)?;
+        }
+        if let Some(tree) = retained
+            && self.names_retained(tree, place)
+            && let Ok(tree) = self.tree(tree)
+        {
+            tree.replayed_retained.fetch_add(place.end - place.start, Ordering::Relaxed);
         }
         let last = operations.next_sequence() - 1;
         let mut log = self.log.lock();
@@ -103,7 +124,14 @@ impl StoreInner {
         Ok(())
     }
 
-    fn replay_operation(&self, log_number: u64, placed: PlacedOperation<'_>) -> Result<()> {
+    /// True if the manifest says that entries of `tree` that were kept back lie at `place`.
+    fn names_retained(&self, tree: TreeId, place: RetainedLog) -> bool {
+        self.versions.lock().retained(tree).is_some_and(|log| {
+            log.segment == place.segment && log.start <= place.start && place.end <= log.end
+        })
+    }
+
+    fn replay_operation(&self, place: RetainedLog, placed: PlacedOperation<'_>) -> Result<()> {
         let trees = self.trees.load();
         let Some(tree) = trees.get(&placed.tree) else {
             // Numbers of trees are never reused: one that was handed out and is not there was dropped.
@@ -116,11 +144,15 @@ impl StoreInner {
                 ))
             };
         };
-        if log_number < self.versions.lock().tree_log_floor(placed.tree) {
+        let counts = match placed.retained {
+            true => self.names_retained(placed.tree, place),
+            false => place.segment >= self.versions.lock().tree_log_floor(placed.tree),
+        };
+        if !counts {
             return Ok(());
         }
         let state = tree.state_guard();
-        state.active.note_log(log_number, 0);
+        state.active.note_log(place.segment, 0);
         placed.operation.insert_into(&state.active.memtable, placed.sequence);
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! What work waits, who does it, and when it is done.
 //!
 //! Flushes go before compactions: they free memory and log. Several trees may be flushed at once, one
-//! tree by one thread only, so that its runs are added in the order of their age. Compactions of one
-//! tree run side by side where their inputs do not touch.
+//! tree by one thread only, so that its runs are added in the order of their age; a flush into partitions has
+//! tasks that idle threads share. Compactions of one tree run side by side where their inputs do not touch, and not
+//! beside a flush into its partitions.
 //!
 //! With no background threads the same work is done by whoever caused it, in a fixed order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,9 +17,12 @@ use std::time::Duration;
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 use bolide_storage::JoinHandle;
 
-use super::tree::Tree;
+use super::partition_flush::Round;
+use super::tree::{LoggedMemtable, Tree};
 use super::{Store, StoreInner, poison};
 use crate::compaction::{CompactionPlan, VersionShape, policy_for};
+use crate::options::Layout;
+use crate::version::LAST_LEVEL;
 
 /// After a background failure that may pass, work rests for so long.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -29,6 +34,10 @@ pub(super) struct Work {
     /// Until the store is started nothing is picked.
     paused: bool,
     flushing: BTreeSet<TreeId>,
+    /// Those of them whose flush goes into partitions.
+    flushing_partitions: BTreeSet<TreeId>,
+    /// Flushes into partitions with tasks for whoever has time.
+    pub(super) rounds: Vec<Arc<Round>>,
     /// Files that running compactions read, by tree.
     busy_files: BTreeMap<TreeId, BTreeSet<u64>>,
     running_compactions: BTreeMap<TreeId, usize>,
@@ -54,9 +63,16 @@ impl Work {
     }
 }
 
+impl fmt::Debug for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Round").finish_non_exhaustive()
+    }
+}
+
 /// One piece of work.
 enum Job {
-    Flush(Arc<Tree>),
+    Flush { tree: Arc<Tree>, into_partitions: bool },
+    Help(Arc<Round>),
     Compact(Arc<Tree>, CompactionPlan),
 }
 
@@ -147,27 +163,65 @@ impl StoreInner {
         if rests || self.check_writable().is_err() {
             return None;
         }
+        if let Some(round) = work.rounds.iter().find(|round| round.has_tasks()) {
+            return Some(Job::Help(round.clone()));
+        }
         let job = self.pick_flush(work).or_else(|| self.pick_compaction(work))?;
         match &job {
-            Job::Flush(tree) => {
+            Job::Flush { tree, into_partitions } => {
                 work.flushing.insert(tree.id);
+                if *into_partitions {
+                    work.flushing_partitions.insert(tree.id);
+                }
             }
+            Job::Help(_) => {}
             Job::Compact(tree, plan) => {
-                work.busy_files.entry(tree.id).or_default().extend(plan.input_files());
+                work.busy_files.entry(tree.id).or_default().extend(plan.busy_files());
                 *work.running_compactions.entry(tree.id).or_insert(0) += 1;
             }
         }
         Some(job)
     }
 
-    /// The tree with the most full memtables.
+    /// The tree with the most full memtables, of those whose flush need not wait for a compaction.
     fn pick_flush(&self, work: &Work) -> Option<Job> {
         let trees = self.trees.load();
-        let waiting = trees.values().filter(|tree| !work.flushing.contains(&tree.id));
-        let (count, tree) = waiting
-            .map(|tree| (tree.state_guard().immutables.len(), tree))
-            .max_by_key(|(count, _)| *count)?;
-        (count > 0).then(|| Job::Flush(tree.clone()))
+        let mut waiting: Vec<_> = trees
+            .values()
+            .filter(|tree| !work.flushing.contains(&tree.id))
+            .map(|tree| (flushes_due(tree), tree))
+            .filter(|(count, _)| *count > 0)
+            .collect();
+        waiting.sort_by_key(|(count, tree)| (std::cmp::Reverse(*count), tree.id));
+        waiting.into_iter().find_map(|(count, tree)| {
+            let into_partitions = self.goes_into_partitions(work, tree, count)?;
+            Some(Job::Flush { tree: tree.clone(), into_partitions })
+        })
+    }
+
+    /// Whether the full memtables of `tree` go into partitions, or to level 0; `None` while they had better wait for a
+    /// compaction after which they can go into partitions.
+    fn goes_into_partitions(&self, work: &Work, tree: &Arc<Tree>, waiting: usize) -> Option<bool> {
+        if tree.options().layout != Layout::Partitioned || tree.keeper.get().is_some() {
+            return Some(false);
+        }
+        if work.reserved.contains(&tree.id) {
+            return Some(false);
+        }
+        let is_alone = !work.running_compactions.contains_key(&tree.id);
+        let state = tree.state_guard();
+        let is_clear = state.version.runs().first().is_none_or(|run| run.level() == LAST_LEVEL);
+        match is_alone && is_clear {
+            true => Some(true),
+            // Nobody else compacts, and by now the runs of level 0 are many: writers would wait for good.
+            false if waiting >= self.options.max_immutable_memtables.max(1) => Some(false),
+            false => None,
+        }
+    }
+
+    /// True if a memtable waits to be flushed, whether that can begin or not.
+    fn has_flushes_due(&self) -> bool {
+        self.trees.load().values().any(|tree| flushes_due(tree) > 0)
     }
 
     /// The most urgent compaction of all trees.
@@ -175,12 +229,16 @@ impl StoreInner {
         let none = BTreeSet::new();
         let trees = self.trees.load();
         let mut best: Option<(f64, Job)> = None;
-        let is_free = |tree: &&Arc<Tree>| !work.reserved.contains(&tree.id) && tree.keeper.get().is_none();
+        let is_free = |tree: &&Arc<Tree>| {
+            !work.reserved.contains(&tree.id)
+                && !work.flushing_partitions.contains(&tree.id)
+                && tree.keeper.get().is_none()
+        };
         for tree in trees.values().filter(is_free) {
             let state = tree.state_guard();
             let shape = VersionShape::of(&state.version);
             let busy = work.busy_files.get(&tree.id).unwrap_or(&none);
-            let policy = policy_for(&tree.options);
+            let policy = policy_for(&tree.options());
             if let Some(plan) = policy.pick(&shape, busy)
                 && best.as_ref().is_none_or(|(score, _)| plan.score > *score)
             {
@@ -193,7 +251,12 @@ impl StoreInner {
     /// Runs one piece of work and notes how it went. A panic poisons the store.
     fn run_job(&self, job: Job) {
         let outcome = catch_unwind(AssertUnwindSafe(|| match &job {
-            Job::Flush(tree) => self.flush_tree(tree),
+            Job::Flush { tree, into_partitions } => self.flush(tree, *into_partitions),
+            // What goes wrong with a task is told to the thread whose flush it is.
+            Job::Help(round) => {
+                round.work(self);
+                Ok(())
+            }
             Job::Compact(tree, plan) => self.compact_tree(tree, plan),
         }));
         let result = outcome.unwrap_or_else(|_| {
@@ -203,9 +266,11 @@ impl StoreInner {
         });
         let mut work = self.work.lock();
         match &job {
-            Job::Flush(tree) => {
+            Job::Flush { tree, .. } => {
                 work.flushing.remove(&tree.id);
+                work.flushing_partitions.remove(&tree.id);
             }
+            Job::Help(_) => return,
             Job::Compact(tree, plan) => work.forget_compaction(tree.id, plan),
         }
         match result {
@@ -240,7 +305,7 @@ impl StoreInner {
             if let Some(error) = work.take_failure() {
                 return Err(error);
             }
-            let waiting = self.pick_flush(&work).is_some() || self.pick_compaction(&work).is_some();
+            let waiting = self.has_flushes_due() || self.pick_compaction(&work).is_some();
             if work.is_idle() && !waiting {
                 return Ok(());
             }
@@ -257,7 +322,7 @@ impl StoreInner {
             if let Some(error) = work.take_failure() {
                 return Err(error);
             }
-            if work.flushing.is_empty() && self.pick_flush(&work).is_none() {
+            if work.flushing.is_empty() && !self.has_flushes_due() {
                 return Ok(());
             }
             self.work_signal.wait_for(&mut work, RETRY_AFTER);
@@ -270,7 +335,7 @@ impl StoreInner {
         while !work.reserved.insert(tree) {
             self.work_signal.wait(&mut work);
         }
-        while work.running_compactions.contains_key(&tree) {
+        while work.running_compactions.contains_key(&tree) || work.flushing_partitions.contains(&tree) {
             self.work_signal.wait(&mut work);
         }
         drop(work);
@@ -284,7 +349,7 @@ impl StoreInner {
 impl Work {
     fn forget_compaction(&mut self, tree: TreeId, plan: &CompactionPlan) {
         if let Some(busy) = self.busy_files.get_mut(&tree) {
-            for file in plan.input_files() {
+            for file in plan.busy_files() {
                 busy.remove(&file);
             }
         }
@@ -336,7 +401,7 @@ impl Store {
         inner.with_reserved(tree.id, || {
             let state = tree.state();
             let shape = VersionShape::of(&state.version);
-            match policy_for(&tree.options).full(&shape) {
+            match policy_for(&tree.options()).full(&shape) {
                 Some(plan) => inner.compact_tree(&tree, &plan),
                 None => Ok(()),
             }
@@ -353,6 +418,15 @@ impl Store {
     pub fn wait_until_settled(&self) -> Result<()> {
         self.inner.check_writable()?;
         self.inner.settle()
+    }
+}
+
+/// Full memtables of `tree` that are to be flushed now.
+fn flushes_due(tree: &Tree) -> usize {
+    let state = tree.state_guard();
+    match tree.writes_all.load(Ordering::Acquire) {
+        true => state.immutables.len(),
+        false => state.waiting(),
     }
 }
 
@@ -395,7 +469,13 @@ impl Store {
 impl StoreInner {
     fn rotate_all(&self) -> Result<()> {
         let mut log = self.log.lock();
+        for tree in self.trees.load().values() {
+            // Also what was kept back is to be flushed, and nothing kept back.
+            let is_empty = |logged: &Arc<LoggedMemtable>| logged.first_log().is_none();
+            tree.writes_all.store(!tree.state_guard().memtables().all(is_empty), Ordering::Release);
+        }
         if self.trees.load().values().all(|tree| tree.state_guard().active.first_log().is_none()) {
+            self.work_arrived();
             return Ok(());
         }
         self.rotate(&mut log, super::log::Rotate::Everything)

@@ -20,9 +20,19 @@ pub(super) struct Counters {
     pub(super) log_bytes: AtomicU64,
     pub(super) batch_bytes: AtomicU64,
     pub(super) throttled_nanos: AtomicU64,
+    pub(super) retained_bytes: AtomicU64,
+    pub(super) aborts: AtomicU64,
+    pub(super) minor_compactions: AtomicU64,
+    pub(super) major_compactions: AtomicU64,
+    pub(super) splits: AtomicU64,
 }
 
 impl Counters {
+    /// Counts what a flush wrote to one of several partitions.
+    pub(super) fn flushed_into(&self, bytes: u64) {
+        self.table_bytes_flushed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub(super) fn flushed(&self, bytes: u64) {
         self.table_bytes_flushed.fetch_add(bytes, Ordering::Relaxed);
         self.flushes.fetch_add(1, Ordering::Relaxed);
@@ -60,6 +70,16 @@ pub struct WriteCounters {
     pub entries_dropped: u64,
     /// Time that writers were made to wait, in microseconds.
     pub throttled_micros: u64,
+    /// Log records with entries that flushes kept back; part of [`log_bytes`](Self::log_bytes).
+    pub retained_bytes: u64,
+    /// Partitions whose new entries a flush kept back (REMIX §4.2, as the next three).
+    pub aborts: u64,
+    /// Partitions that a flush added sstables to.
+    pub minor_compactions: u64,
+    /// Partitions of which a flush rewrote the newest runs.
+    pub major_compactions: u64,
+    /// Partitions that a flush divided.
+    pub splits: u64,
 }
 
 impl WriteCounters {
@@ -81,6 +101,8 @@ pub struct LevelStats {
     pub level: usize,
     /// Sorted runs.
     pub runs: usize,
+    /// Partitions; 1 where the level has no boundaries.
+    pub partitions: usize,
     /// Sstables.
     pub tables: usize,
     /// Bytes on disk.
@@ -105,6 +127,8 @@ pub struct TreeStats {
     pub memtable_entries: usize,
     /// Full memtables that wait to be flushed.
     pub immutable_memtables: usize,
+    /// Bytes of the log with entries that the last flush kept back.
+    pub retained_bytes: u64,
     /// Levels that hold something.
     pub levels: Vec<LevelStats>,
     /// Bytes that filters and indexes of its open sstables take in memory, and what the layer above keeps
@@ -183,6 +207,11 @@ impl StoreInner {
             trivial_moves: read(&counters.trivial_moves),
             entries_dropped: read(&counters.entries_dropped),
             throttled_micros: read(&counters.throttled_nanos) / 1_000,
+            retained_bytes: read(&counters.retained_bytes),
+            aborts: read(&counters.aborts),
+            minor_compactions: read(&counters.minor_compactions),
+            major_compactions: read(&counters.major_compactions),
+            splits: read(&counters.splits),
         }
     }
 
@@ -194,7 +223,8 @@ impl StoreInner {
             state.memtables().map(|logged| logged.attachments.memory_bytes()).sum();
         resident_bytes += state.version.attachments().memory_bytes();
         for (level, runs) in state.version.levels().iter().enumerate().filter(|(_, runs)| !runs.is_empty()) {
-            let mut stats = LevelStats { level, runs: runs.len(), ..LevelStats::default() };
+            let partitions = state.version.boundaries(level).len() + 1;
+            let mut stats = LevelStats { level, runs: runs.len(), partitions, ..LevelStats::default() };
             for table in runs.iter().flat_map(|run| run.tables()) {
                 stats.tables += 1;
                 stats.bytes += table.meta().file_bytes;
@@ -211,10 +241,11 @@ impl StoreInner {
         }
         Ok(TreeStats {
             tree: id,
-            layout: tree.options.layout,
+            layout: tree.options().layout,
             memtable_bytes: state.memtables().map(|logged| logged.memtable.memory_bytes()).sum(),
             memtable_entries: state.memtables().map(|logged| logged.memtable.entries()).sum(),
-            immutable_memtables: state.immutables.len(),
+            immutable_memtables: state.waiting(),
+            retained_bytes: state.retained_bytes(),
             levels,
             resident_bytes,
             range_tombstones: state.version.range_tombstones().len(),

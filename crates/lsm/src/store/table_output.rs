@@ -21,6 +21,8 @@ pub(super) struct TableOutput<'a> {
     options: TableOptions,
     /// Size from which on the next key starts a new file.
     target_bytes: u64,
+    /// Keys that start a new file besides, descending.
+    cuts: Vec<Vec<u8>>,
     /// Recorded in each file: range tombstones up to here were applied to its entries.
     filtered_through: u64,
     /// Makes the collectors of each file, if there are any.
@@ -50,8 +52,9 @@ impl<'a> TableOutput<'a> {
     ) -> Self {
         Self {
             store,
-            options: tree.options.table_options(),
+            options: tree.options().table_options(),
             target_bytes,
+            cuts: Vec::new(),
             filtered_through,
             collectors: tree.collectors.read().clone(),
             drops: tree.drop_listener.read().as_ref().map(|listener| listener.begin()),
@@ -60,6 +63,13 @@ impl<'a> TableOutput<'a> {
             finished: Vec::new(),
             started: Vec::new(),
         }
+    }
+
+    /// Has no file reach across one of `keys`, which ascend.
+    pub(super) fn cut_at(mut self, mut keys: Vec<Vec<u8>>) -> Self {
+        keys.reverse();
+        self.cuts = keys;
+        self
     }
 
     /// Finishes the last file and makes all names durable. The files belong to the caller from now on, who tells the
@@ -97,7 +107,12 @@ impl EntrySink for TableOutput<'_> {
     fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
         let full =
             self.current.as_ref().is_some_and(|(_, builder)| builder.estimated_bytes() >= self.target_bytes);
-        if full && key != self.last_key {
+        let mut crosses = false;
+        while self.cuts.last().is_some_and(|cut| cut.as_slice() <= key) {
+            self.cuts.pop();
+            crosses = true;
+        }
+        if crosses || (full && key != self.last_key) {
             self.finish_current()?;
         }
         if self.current.is_none() {

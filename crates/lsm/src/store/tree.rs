@@ -18,20 +18,20 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::attachments::Attachments;
 use crate::collectors::CollectorFactory;
-use crate::compaction::{CompactionFilter, CompactionPlan, MergeOperator};
+use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::cursor::{Bounds, RunCursor, Source};
 use crate::drop_listener::DropListener;
 use crate::keeper::TreeKeeper;
 use crate::memtable::{Memtable, Visibility};
 use crate::options::TreeOptions;
 use crate::range_tombstones::RangeTombstones;
-use crate::version::{SortedRun, TableHandle, Version};
+use crate::version::{RetainedLog, SortedRun, TableHandle, Version};
 
 /// A tree while its store is open.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) id: TreeId,
-    pub(super) options: TreeOptions,
+    options: ArcSwap<TreeOptions>,
     /// What the layer above keeps with the tree.
     pub(super) descriptor: RwLock<Arc<[u8]>>,
     state: ArcSwap<TreeState>,
@@ -53,6 +53,10 @@ pub(super) struct Tree {
     pub(super) dropped: AtomicBool,
     /// Bytes of sstables that flushes and compactions wrote for it since it was made.
     pub(super) written_bytes: AtomicU64,
+    /// Set while all full memtables are to be flushed, also those of entries that were kept back: nothing is kept back then.
+    pub(super) writes_all: AtomicBool,
+    /// Bytes of the log with entries that were kept back, as replay finds them.
+    pub(super) replayed_retained: AtomicU64,
 }
 
 impl Tree {
@@ -65,7 +69,7 @@ impl Tree {
         let state = TreeState { active: Arc::default(), immutables: Vec::new(), version };
         Self {
             id,
-            options,
+            options: ArcSwap::from_pointee(options),
             descriptor: RwLock::new(descriptor),
             state: ArcSwap::from_pointee(state),
             replacing: Mutex::new(()),
@@ -77,7 +81,19 @@ impl Tree {
             dependents: RwLock::default(),
             dropped: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),
+            writes_all: AtomicBool::new(false),
+            replayed_retained: AtomicU64::new(0),
         }
+    }
+
+    /// Its settings.
+    pub(super) fn options(&self) -> arc_swap::Guard<Arc<TreeOptions>> {
+        self.options.load()
+    }
+
+    /// Goes on with other settings.
+    pub(super) fn set_options(&self, options: TreeOptions) {
+        self.options.store(Arc::new(options));
     }
 
     /// The current state, to keep.
@@ -112,9 +128,28 @@ pub(super) struct LoggedMemtable {
     logged_before: AtomicU64,
     /// What the layer above made of its entries.
     pub(super) attachments: Attachments,
+    /// Bytes of log with its entries, if a flush kept them back.
+    retained: Option<u64>,
 }
 
 impl LoggedMemtable {
+    /// An empty one for entries that a flush keeps back.
+    pub(super) fn retained() -> Self {
+        Self { retained: Some(0), ..Self::default() }
+    }
+
+    /// Notes where its entries are, all of which were kept back.
+    pub(super) fn note_retained(&mut self, log: RetainedLog) {
+        self.retained = Some(log.end - log.start);
+        self.first_log.store(log.segment, Ordering::Release);
+        self.last_log.store(log.segment, Ordering::Release);
+    }
+
+    /// True if its entries were kept back by a flush.
+    pub(super) fn is_retained(&self) -> bool {
+        self.retained.is_some()
+    }
+
     /// Notes that entries of segment `number` are about to be inserted, after `logged` bytes that the store has
     /// written to the log. Only the leader calls this.
     #[inline]
@@ -176,14 +211,30 @@ impl TreeState {
         Self { active: Arc::new(active), immutables: Vec::new(), version: self.version.clone() }
     }
 
-    /// The same with another version and without the full memtables in `flushed`.
-    pub(super) fn installed(&self, version: Arc<Version>, flushed: &[Arc<LoggedMemtable>]) -> Self {
+    /// The same with another version and without the full memtables in `flushed`, which are the oldest; `retained` takes
+    /// their place.
+    pub(super) fn installed(
+        &self,
+        version: Arc<Version>,
+        flushed: &[Arc<LoggedMemtable>],
+        retained: Option<Arc<LoggedMemtable>>,
+    ) -> Self {
         let waits = |memtable: &&Arc<LoggedMemtable>| !flushed.iter().any(|done| Arc::ptr_eq(done, memtable));
         Self {
             active: self.active.clone(),
-            immutables: self.immutables.iter().filter(waits).cloned().collect(),
+            immutables: self.immutables.iter().filter(waits).cloned().chain(retained).collect(),
             version,
         }
+    }
+
+    /// Full memtables that wait to be flushed; one of entries that were kept back does not wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.immutables.iter().filter(|logged| !logged.is_retained()).count()
+    }
+
+    /// Bytes of log with entries that were kept back.
+    pub(super) fn retained_bytes(&self) -> u64 {
+        self.immutables.iter().filter_map(|logged| logged.retained).sum()
     }
 
     /// True where a range tombstone may cover something.
@@ -269,10 +320,9 @@ impl TreeState {
         sources
     }
 
-    /// Cursors over the inputs of a compaction, and how many bytes they will read. Blocks are not put
+    /// Cursors over the sstables `wanted`, the inputs of a compaction, and how many bytes they will read. Blocks are not put
     /// into the cache: each is read once.
-    pub(super) fn input_sources(&self, plan: &CompactionPlan) -> Result<(Vec<Source>, u64)> {
-        let wanted: BTreeSet<u64> = plan.input_files().collect();
+    pub(super) fn input_sources(&self, wanted: &BTreeSet<u64>) -> Result<(Vec<Source>, u64)> {
         let (mut sources, mut bytes, mut found) = (Vec::new(), 0, 0);
         for run in self.version.runs() {
             let is_input = |table: &&Arc<TableHandle>| wanted.contains(&table.meta().number);

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use bolide_base::{SequenceNumber, TreeId};
 
+use super::LEVELS;
+use super::boundaries::Boundaries;
+use super::retained_log::RetainedLog;
 use super::table_handle::{TableFiles, TableHandle};
 use super::table_meta::TableMeta;
 use super::version_edit::{EditOperation, VersionEdit};
@@ -35,6 +38,10 @@ pub(super) struct TreeEntry {
     pub(super) kept: Option<Arc<KeptRoot>>,
     /// Bytes that were written to its files since it was made.
     pub(super) written_bytes: u64,
+    /// What each level is cut at.
+    pub(super) boundaries: [Arc<Boundaries>; LEVELS],
+    /// Where in the log the entries are that its last flush kept back.
+    pub(super) retained: Option<RetainedLog>,
 }
 
 /// The state of all trees. A clone is cheap: trees are shared until they change.
@@ -159,6 +166,7 @@ impl Catalogue {
             EditOperation::TreeLogFloor { tree, number } => {
                 let entry = self.tree(*tree)?;
                 entry.log_floor = entry.log_floor.max(*number);
+                entry.retained = entry.retained.filter(|retained| retained.segment >= entry.log_floor);
             }
             EditOperation::NoteWritten { tree, bytes } => {
                 let entry = self.tree(*tree)?;
@@ -170,6 +178,21 @@ impl Catalogue {
                 ledger.add(tombstone.clone()).map_err(|error| error.to_string())?;
                 return Ok(Some(*tree));
             }
+            EditOperation::AddBoundary { tree, level, key } => {
+                let boundaries = self.boundaries(*tree, *level)?;
+                if !boundaries.insert(key.clone()) {
+                    return Err(format!("tree {tree} is given a boundary of level {level} twice"));
+                }
+                return Ok(Some(*tree));
+            }
+            EditOperation::RemoveBoundary { tree, level, key } => {
+                let boundaries = self.boundaries(*tree, *level)?;
+                if !boundaries.remove(key) {
+                    return Err(format!("tree {tree} lacks a boundary of level {level} that is removed"));
+                }
+                return Ok(Some(*tree));
+            }
+            EditOperation::SetRetained { tree, retained } => self.tree(*tree)?.retained = *retained,
             // Done by the caller.
             EditOperation::AddTable { .. }
             | EditOperation::RemoveRangeTombstone { .. }
@@ -178,6 +201,11 @@ impl Catalogue {
             | EditOperation::DropTree { .. } => {}
         }
         Ok(None)
+    }
+
+    fn boundaries(&mut self, tree: TreeId, level: usize) -> Result<&mut Boundaries, String> {
+        let boundaries = self.tree(tree)?.boundaries.get_mut(level);
+        boundaries.map(Arc::make_mut).ok_or_else(|| format!("tree {tree} has no level {level}"))
     }
 
     /// Removes all of `spent` from the ledger of `tree` at once: one by one each would cost as much.
@@ -226,6 +254,8 @@ impl Catalogue {
             range_tombstones: Arc::default(),
             kept: None,
             written_bytes: 0,
+            boundaries: Default::default(),
+            retained: None,
         };
         if self.trees.insert(tree, Arc::new(entry)).is_some() {
             return Err(format!("tree {tree} is created twice"));
@@ -283,6 +313,15 @@ impl Catalogue {
                 let (level, run, meta) = (placed.level, placed.run, placed.handle.meta().clone());
                 let len = meta.smallest_key.len() + meta.largest_key.len() + meta.attachment.len();
                 writer.push(EditOperation::AddTable { tree, level, run, meta }, len);
+            }
+            for (level, boundaries) in entry.boundaries.iter().enumerate() {
+                for key in &**boundaries {
+                    let len = key.len();
+                    writer.push(EditOperation::AddBoundary { tree, level, key: key.clone() }, len);
+                }
+            }
+            if entry.retained.is_some() {
+                writer.push(EditOperation::SetRetained { tree, retained: entry.retained }, 0);
             }
             for tombstone in entry.range_tombstones.iter() {
                 let len = tombstone.start.len() + tombstone.end.len();

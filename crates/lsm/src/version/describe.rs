@@ -126,6 +126,19 @@ impl fmt::Display for Shown<'_> {
                 let (start, end) = (Key(&tombstone.start), Key(&tombstone.end));
                 write!(f, "tree {tree}: forget the deletion of {start}..{end} at {}", tombstone.sequence)
             }
+            EditOperation::AddBoundary { tree, level, key } => {
+                write!(f, "tree {tree}: boundary of level {level} at {}", Key(key))
+            }
+            EditOperation::RemoveBoundary { tree, level, key } => {
+                write!(f, "tree {tree}: no boundary of level {level} at {} any more", Key(key))
+            }
+            EditOperation::SetRetained { tree, retained: Some(log) } => {
+                let (segment, start, end) = (log.segment, log.start, log.end);
+                write!(f, "tree {tree}: kept back in WAL {segment}, bytes {start}..{end}")
+            }
+            EditOperation::SetRetained { tree, retained: None } => {
+                write!(f, "tree {tree}: nothing kept back")
+            }
         }
     }
 }

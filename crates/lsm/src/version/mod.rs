@@ -6,16 +6,21 @@
 //! | `table_handle` | an sstable shared by versions, opened when first read, deleted when last let go |
 //! | `sorted_run` | sstables with disjoint key ranges, searched as one |
 //! | `version` | the immutable runs of one tree |
+//! | `boundaries`, `partitions` | what levels are cut at, and the same by partition |
+//! | `retained_log` | where in the log the entries are that a flush kept back |
 //! | `version_edit` | a change of all this, and its codec |
 //! | `catalogue` | the state that edits lead to |
 //! | `manifest`, `current_file` | the log of edits on disk, and the file that names it |
 //! | `version_set` | the one owner: applies edits durably, recovers, switches manifests |
 //! | `version_set_copy` | its state at one moment, to be written elsewhere |
 
+mod boundaries;
 mod catalogue;
 mod current_file;
 mod describe;
 mod manifest;
+mod partitions;
+mod retained_log;
 mod sorted_run;
 mod table_handle;
 mod table_meta;
@@ -26,7 +31,10 @@ mod version_set;
 mod version_set_copy;
 
 pub use crate::range_tombstones::{RangeTombstone, RangeTombstones};
+pub use boundaries::{Boundaries, boundaries_between};
 pub use describe::{describe_current, describe_manifest, owner_of_table};
+pub use partitions::Partition;
+pub use retained_log::RetainedLog;
 pub use sorted_run::SortedRun;
 pub use table_handle::{ObsoleteFiles, TableFiles, TableHandle};
 pub use table_meta::{MAX_ATTACHMENT_BYTES, TableMeta};
@@ -37,6 +45,8 @@ pub use version_set_copy::VersionSetCopy;
 
 /// How many levels a version may have. Level 0 takes the flushes.
 pub const LEVELS: usize = 7;
+/// The last level: it holds the oldest data.
+pub const LAST_LEVEL: usize = LEVELS - 1;
 
 #[cfg(test)]
 mod tests;

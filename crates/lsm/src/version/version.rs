@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bolide_base::{SequenceNumber, TreeId};
 
 use super::LEVELS;
+use super::boundaries::{self, Boundaries};
 use super::catalogue::TreeEntry;
 use super::sorted_run::SortedRun;
 use super::table_handle::TableHandle;
@@ -20,7 +21,7 @@ use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 /// # Invariants
 /// * Runs are ordered by age, newest first: levels ascending, within a level ids descending. For one
 ///   key, every version in an earlier run is newer than every version in a later one.
-/// * Only level 0 may hold several runs.
+/// * No sstable reaches across a boundary of its level.
 /// * A file number occurs once.
 #[derive(Debug)]
 pub struct Version {
@@ -29,6 +30,7 @@ pub struct Version {
     range_tombstones: Arc<RangeTombstones>,
     /// What the layer above made of its sstables together.
     attachments: Attachments,
+    boundaries: [Arc<Boundaries>; LEVELS],
 }
 
 impl Version {
@@ -57,7 +59,8 @@ impl Version {
             runs.push(run);
         }
         let range_tombstones = Arc::clone(&entry.range_tombstones);
-        let version = Self { tree, runs, range_tombstones, attachments: Attachments::default() };
+        let (attachments, boundaries) = (Attachments::default(), entry.boundaries.clone());
+        let version = Self { tree, runs, range_tombstones, attachments, boundaries };
         version.check_runs()?;
         Ok(version)
     }
@@ -66,8 +69,8 @@ impl Version {
     #[cfg(test)]
     pub(crate) fn of_runs(tree: TreeId, runs: Vec<SortedRun>) -> Result<Self, String> {
         let runs = runs.into_iter().map(Arc::new).collect();
-        let (range_tombstones, attachments) = Default::default();
-        let version = Self { tree, runs, range_tombstones, attachments };
+        let (range_tombstones, attachments, boundaries) = Default::default();
+        let version = Self { tree, runs, range_tombstones, attachments, boundaries };
         version.check()?;
         Ok(version)
     }
@@ -87,11 +90,16 @@ impl Version {
         let tree = self.tree;
         for pair in self.runs.windows(2) {
             let [newer, older] = pair else { continue };
-            if newer.level() == older.level() && newer.level() > 0 {
-                return Err(format!("tree {tree} has several runs in level {}", newer.level()));
-            }
             if (newer.level(), Reverse(newer.id())) >= (older.level(), Reverse(older.id())) {
                 return Err(format!("the runs of tree {tree} are out of order"));
+            }
+        }
+        for run in &self.runs {
+            let keys = self.boundaries(run.level());
+            let mut metas = run.tables().iter().map(|table| table.meta());
+            if let Some(meta) = metas.find(|meta| boundaries::crossed(keys, meta).is_some()) {
+                let (number, level) = (meta.number, run.level());
+                return Err(format!("sstable {number} reaches across a boundary of level {level}"));
             }
         }
         Ok(())
@@ -137,6 +145,12 @@ impl Version {
         let rest = self.runs.get(start..).unwrap_or_default();
         let count = rest.partition_point(|run| run.level() == level);
         rest.get(..count).unwrap_or_default()
+    }
+
+    /// The keys that `level` is cut at; see [`partitions`](Self::partitions).
+    pub fn boundaries(&self, level: usize) -> &Boundaries {
+        static NONE: Boundaries = Boundaries::new();
+        self.boundaries.get(level).map_or(&NONE, |boundaries| boundaries)
     }
 
     /// All levels, the first on disk first, each with its runs, newest first.

@@ -20,6 +20,9 @@
 //!   15 add sstable             tree, level, run, meta, attachment bytes (at least one, at most 64 KiB)
 //!   16 set kept root           tree, count, numbers of files ascending, root bytes (at most 64 KiB)
 //!   17 note written            tree, bytes written to its files, beyond those noted before
+//!   18 add boundary            tree, level, key bytes
+//!   19 remove boundary         the same
+//!   20 set retained            tree, segment, start, end: 0, 0, 0 for none
 //! ```
 //!
 //! Numbers, sequences, trees, levels, runs and lengths are varints; `bytes` is a length as a varint, then
@@ -34,6 +37,7 @@ use bolide_base::limits::MAX_TREE_KEY_BYTES;
 use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 
 use super::LEVELS;
+use super::retained_log::RetainedLog;
 use super::table_meta::{MAX_ATTACHMENT_BYTES, TableMeta, decode_key};
 use crate::keeper::KeptRoot;
 use crate::range_tombstones::RangeTombstone;
@@ -144,6 +148,31 @@ pub enum EditOperation {
         /// The range and its sequence number.
         tombstone: RangeTombstone,
     },
+    /// No sstable of the level reaches across this key.
+    AddBoundary {
+        /// The tree.
+        tree: TreeId,
+        /// The level.
+        level: usize,
+        /// The first key behind the boundary.
+        key: Vec<u8>,
+    },
+    /// Two partitions become one.
+    RemoveBoundary {
+        /// The tree.
+        tree: TreeId,
+        /// The level.
+        level: usize,
+        /// The first key behind the boundary.
+        key: Vec<u8>,
+    },
+    /// Says where the entries are that the last flush of a tree kept back, instead of what was said before.
+    SetRetained {
+        /// The tree.
+        tree: TreeId,
+        /// Where they are; `None` if there are none.
+        retained: Option<RetainedLog>,
+    },
 }
 
 impl EditOperation {
@@ -186,6 +215,12 @@ impl EditOperation {
             Self::RemoveTable { tree, number } => put_numbers(out, 12, &[u64::from(*tree), *number]),
             Self::AddRangeTombstone { tree, tombstone } => put_tombstone(out, 13, *tree, tombstone),
             Self::RemoveRangeTombstone { tree, tombstone } => put_tombstone(out, 14, *tree, tombstone),
+            Self::AddBoundary { tree, level, key } => put_boundary(out, 18, *tree, *level, key),
+            Self::RemoveBoundary { tree, level, key } => put_boundary(out, 19, *tree, *level, key),
+            Self::SetRetained { tree, retained } => {
+                put_numbers(out, 20, &[u64::from(*tree)]);
+                RetainedLog::encode(*retained, out);
+            }
         }
     }
 
@@ -197,7 +232,7 @@ impl EditOperation {
             3 => Self::LastSequence(decode_sequence(decoder)?),
             4 => Self::WalFloor(decoder.varint()?),
             5 => Self::SealWal { number: decoder.varint()?, len: decoder.varint()? },
-            6..=17 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
+            6..=20 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
             _ => return None,
         })
     }
@@ -227,6 +262,14 @@ impl EditOperation {
             14 => Self::RemoveRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
             16 => Self::SetKeptRoot { tree, kept: decode_kept_root(decoder)? },
             17 => Self::NoteWritten { tree, bytes: decoder.varint()? },
+            18 | 19 => {
+                let (level, key) = (decoder.length(LEVELS - 1)?, decode_key(decoder)?);
+                match tag {
+                    18 => Self::AddBoundary { tree, level, key },
+                    _ => Self::RemoveBoundary { tree, level, key },
+                }
+            }
+            20 => Self::SetRetained { tree, retained: RetainedLog::decode(decoder)? },
             _ => return None,
         })
     }
@@ -252,6 +295,9 @@ impl EditOperation {
                 let len = kept.root.len().max(kept.files.len());
                 (len, MAX_KEPT_ROOT, "the root of a kept tree is over 64 KiB, or in over 65,536 files")
             }
+            Self::AddBoundary { key, .. } => {
+                (key.len(), MAX_TREE_KEY_BYTES, "a boundary between partitions is too long")
+            }
             _ => return None,
         };
         (len > limit).then_some(what)
@@ -269,6 +315,11 @@ fn put_tombstone(out: &mut Vec<u8>, tag: u8, tree: TreeId, tombstone: &RangeTomb
     put_numbers(out, tag, &[u64::from(tree), tombstone.sequence]);
     put_bytes(out, &tombstone.start);
     put_bytes(out, &tombstone.end);
+}
+
+fn put_boundary(out: &mut Vec<u8>, tag: u8, tree: TreeId, level: usize, key: &[u8]) {
+    put_numbers(out, tag, &[u64::from(tree), level as u64]);
+    put_bytes(out, key);
 }
 
 fn decode_tree(decoder: &mut Decoder<'_>) -> Option<TreeId> {
@@ -334,6 +385,11 @@ impl VersionEdit {
         self.push(EditOperation::SetDescriptor { tree, descriptor });
     }
 
+    /// Changes the settings of `tree`, at most 1 MiB.
+    pub fn set_options(&mut self, tree: TreeId, options: Vec<u8>) {
+        self.push(EditOperation::SetOptions { tree, options });
+    }
+
     /// Says that every durable write has the sequence number `sequence` or a smaller one. The log must
     /// be synced through it.
     pub fn set_last_sequence(&mut self, sequence: SequenceNumber) {
@@ -388,6 +444,28 @@ impl VersionEdit {
     /// Removes a deleted range that hides nothing any more.
     pub fn remove_range_tombstone(&mut self, tree: TreeId, tombstone: RangeTombstone) {
         self.push(EditOperation::RemoveRangeTombstone { tree, tombstone });
+    }
+
+    /// Cuts `level` of `tree` at `key`.
+    pub fn add_boundary(&mut self, tree: TreeId, level: usize, key: Vec<u8>) {
+        self.push(EditOperation::AddBoundary { tree, level, key });
+    }
+
+    /// Takes back all boundaries of `level` that `boundaries` has.
+    pub fn remove_boundaries<'k>(
+        &mut self,
+        tree: TreeId,
+        level: usize,
+        boundaries: impl IntoIterator<Item = &'k Vec<u8>>,
+    ) {
+        for key in boundaries {
+            self.push(EditOperation::RemoveBoundary { tree, level, key: key.clone() });
+        }
+    }
+
+    /// Says where in the log the entries of `tree` are that its flush keeps back.
+    pub fn set_retained(&mut self, tree: TreeId, retained: Option<RetainedLog>) {
+        self.push(EditOperation::SetRetained { tree, retained });
     }
 
     /// Appends one step.
@@ -457,6 +535,10 @@ mod tests {
         edit.note_written(1, 1 << 50);
         edit.add_range_tombstone(1, tombstone());
         edit.remove_range_tombstone(1, tombstone());
+        edit.add_boundary(1, 6, b"m".to_vec());
+        edit.remove_boundaries(1, 6, [&b"m".to_vec()]);
+        edit.set_retained(1, Some(RetainedLog { segment: 9, start: 64, end: 300 }));
+        edit.set_retained(1, None);
         edit
     }
 
@@ -494,6 +576,9 @@ mod tests {
             &[7, 0xff, 0xff, 0xff, 0xff, 0x7f],
             &[3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
             &[8, 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 1],
+            &[18, 1, 7, 1, b'a'],
+            &[20, 1, 9, 5, 5],
+            &[20, 1, 0, 5, 6],
         ] {
             assert_eq!(VersionEdit::decode(bytes), None, "{bytes:?}");
         }

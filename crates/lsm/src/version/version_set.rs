@@ -24,6 +24,7 @@ use bolide_table::{BlockCache, FilePool};
 use super::catalogue::{Catalogue, TreeEntry};
 use super::current_file::CurrentFile;
 use super::manifest::{self, Manifest};
+use super::retained_log::RetainedLog;
 use super::table_handle::TableFiles;
 use super::version::Version;
 use super::version_edit::{EditOperation, VersionEdit};
@@ -334,6 +335,11 @@ impl VersionSet {
     /// WAL segments below this number hold nothing that `tree` lacks on disk; 0 for an unknown tree.
     pub fn tree_log_floor(&self, tree: TreeId) -> u64 {
         self.catalogue.trees.get(&tree).map_or(0, |entry| entry.log_floor)
+    }
+
+    /// Where in the log the entries are that the last flush of `tree` kept back.
+    pub fn retained(&self, tree: TreeId) -> Option<RetainedLog> {
+        self.catalogue.trees.get(&tree)?.retained
     }
 
     /// What the keeper of `tree` holds durably; `None` where it has never held anything.

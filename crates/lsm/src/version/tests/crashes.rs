@@ -19,7 +19,7 @@ impl History {
         edit.set_last_sequence(1_000 + self.steps);
         let trees = set.trees();
         let tree = self.rng.pick(&trees).map(|tree| tree.id);
-        match (tree, self.rng.below(9)) {
+        match (tree, self.rng.below(11)) {
             (None, _) | (_, 0) => {
                 let descriptor = vec![7; self.rng.below(20) as usize];
                 edit.create_tree(set.next_tree_id(), vec![1, 2], descriptor);
@@ -33,6 +33,18 @@ impl History {
                 edit.set_tree_log_floor(tree, self.steps);
             }
             (Some(tree), 5) => self.range_tombstones(set, tree, &mut edit),
+            (Some(tree), 6) => {
+                let segment = self.steps + self.rng.below(3);
+                edit.set_retained(tree, Some(RetainedLog { segment, start: 64, end: 65 + self.steps }));
+            }
+            (Some(tree), 7) => {
+                // No sstable of these histories lies behind `m`.
+                let key = format!("n{}", self.steps).into_bytes();
+                match set.current(tree).unwrap().boundaries(5).first().filter(|_| self.rng.one_in(2)) {
+                    Some(old) => edit.remove_boundaries(tree, 5, [old]),
+                    None => edit.add_boundary(tree, 5, key),
+                }
+            }
             (Some(tree), _) => {
                 let number = set.new_file_number();
                 write_table(vfs, number)?;

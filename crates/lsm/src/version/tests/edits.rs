@@ -23,7 +23,7 @@ fn an_edit_that_does_not_fit_changes_nothing() {
     let (vfs, _, after) = small_database(false);
     let mut set = open(&vfs, OpenMode::Existing).unwrap();
     let overlapping = set.trees()[0].version.tables().next().unwrap().meta().clone();
-    let edits: [&dyn Fn(&mut VersionEdit); 8] = [
+    let edits: [&dyn Fn(&mut VersionEdit); 11] = [
         &|edit| edit.drop_tree(9),
         &|edit| edit.create_tree(1, vec![], vec![]),
         &|edit| edit.remove_table(1, 999),
@@ -31,8 +31,14 @@ fn an_edit_that_does_not_fit_changes_nothing() {
         &|edit| edit.add_tables(1, 3, 0, vec![meta(90, "a", "c"), meta(91, "c", "d")]),
         &|edit| {
             edit.add_tables(1, 3, 0, vec![meta(90, "a", "c")]);
-            edit.add_tables(1, 3, 1, vec![meta(91, "x", "z")]);
+            edit.add_boundary(1, 3, b"b".to_vec());
         },
+        &|edit| {
+            edit.add_boundary(1, 3, b"b".to_vec());
+            edit.add_boundary(1, 3, b"b".to_vec());
+        },
+        &|edit| edit.remove_boundaries(1, 3, [&b"b".to_vec()]),
+        &|edit| edit.add_boundary(1, LEVELS, b"b".to_vec()),
         &|edit| edit.add_tables(1, LEVELS, 0, vec![meta(90, "a", "c")]),
         &|edit| {
             let tombstone = RangeTombstone { start: b"x".to_vec(), end: b"y".to_vec(), sequence: 1 };
@@ -50,6 +56,64 @@ fn an_edit_that_does_not_fit_changes_nothing() {
     edit.set_descriptor(1, vec![0; (1 << 20) + 1]);
     assert_eq!(set.apply(edit).unwrap_err().kind(), ErrorKind::LimitExceeded);
     assert!(!set.is_poisoned());
+}
+
+#[test]
+fn a_level_is_seen_by_partition_and_by_run() {
+    let (vfs, ..) = small_database(false);
+    let mut set = open(&vfs, OpenMode::Existing).unwrap();
+    let mut edit = VersionEdit::new();
+    edit.add_boundary(2, 6, b"h".to_vec());
+    edit.add_boundary(2, 6, b"q".to_vec());
+    edit.add_tables(2, 6, 0, vec![meta(90, "a", "c"), meta(91, "h", "p"), meta(92, "q", "z")]);
+    edit.add_tables(2, 6, 1, vec![meta(94, "b", "g"), meta(95, "i", "k")]);
+    set.apply(edit).unwrap();
+    drop(set);
+    for number in [90, 91, 92, 94, 95] {
+        write_table(&vfs, number).unwrap();
+    }
+    let set = open(&vfs, OpenMode::Existing).unwrap();
+    let version = set.current(2).unwrap();
+    version.check().unwrap();
+    let partitions = version.partitions(6);
+    let numbers = |partition: &Partition<'_>| -> Vec<_> {
+        partition.tables().iter().map(|(run, table)| (*run, table.meta().number)).collect()
+    };
+    let all: Vec<_> = partitions.iter().map(numbers).collect();
+    assert_eq!(all, [vec![(1, 94), (0, 90)], vec![(1, 95), (0, 91)], vec![(0, 92)]]);
+    assert_eq!(partitions[1].start().zip(partitions[1].end()), Some((&b"h"[..], &b"q"[..])));
+    assert_eq!((partitions[0].start(), partitions[2].end()), (None, None));
+    assert_eq!(partitions.iter().map(Partition::runs).collect::<Vec<_>>(), [2, 2, 1]);
+    // The metas of these tests have numbers from their own to five more.
+    assert!(!partitions[0].is_strictly_divided() && !partitions[1].is_strictly_divided());
+    assert!(partitions[2].is_strictly_divided());
+    let over = |smallest, largest| version.height_over(6, &meta(99, smallest, largest), &BTreeSet::new());
+    assert_eq!(
+        [over("d", "f"), over("m", "o"), over("d", "d"), over("x", "y"), over("c", "m")],
+        [2, 1, 2, 1, 2]
+    );
+    assert_eq!(version.height_over(6, &meta(99, "b", "c"), &BTreeSet::from([94])), 1);
+    assert_eq!(version.height_over(5, &meta(99, "a", "z"), &BTreeSet::new()), 0);
+}
+
+#[test]
+fn what_was_kept_back_is_forgotten_once_the_log_of_the_tree_begins_behind_it() {
+    let (vfs, ..) = small_database(false);
+    let mut set = open(&vfs, OpenMode::Existing).unwrap();
+    let log = RetainedLog { segment: 40, start: 64, end: 90 };
+    let mut edit = VersionEdit::new();
+    edit.set_tree_log_floor(1, 38);
+    edit.set_retained(1, Some(log));
+    set.apply(edit).unwrap();
+    drop(set);
+    let mut set = open(&vfs, OpenMode::Existing).unwrap();
+    assert_eq!((set.retained(1), set.retained(2)), (Some(log), None));
+    for (floor, expected) in [(40, Some(log)), (41, None)] {
+        let mut edit = VersionEdit::new();
+        edit.set_tree_log_floor(1, floor);
+        set.apply(edit).unwrap();
+        assert_eq!(set.retained(1), expected);
+    }
 }
 
 #[test]

@@ -65,6 +65,8 @@ fn state_of(set: &VersionSet) -> String {
         let mut tombstones: Vec<_> = version.range_tombstones().iter().collect();
         tombstones.sort();
         writeln!(out, "  {tombstones:?}").unwrap();
+        let boundaries: Vec<_> = (0..LEVELS).map(|level| version.boundaries(level)).collect();
+        writeln!(out, "  {boundaries:?} {:?}", set.retained(id)).unwrap();
     }
     out
 }

@@ -1,0 +1,106 @@
+//! The fragmented layout: levels of partitions, the guards of PebblesDB.
+//!
+//! # Shape
+//! Level 0 takes the flushes, each a run of its own. All of it goes to the base level together, cut at the boundaries of
+//! its partitions, and is put on top of what is there: nothing of that level is rewritten. A partition with
+//! [`MOST_RUNS`] runs is merged and goes to the partitions of the level below in the same way. In the last
+//! level such a partition is merged in itself, and split where it has become large. So a byte is written once a level, and now and then
+//! once more in the last.
+//!
+//! Which levels there are is as in the leveled layout: the last, and above it as many as its size asks for. A level that is empty
+//! takes every so many-th boundary of the last one.
+//!
+//! Runs of a partition are divided by age: all of level 0, or all of a partition, moves at once, so what comes later is newer.
+
+use std::collections::BTreeSet;
+
+use super::leveled::{FANOUT, RUN_TRIGGER, Targets};
+use super::partitioned::{append, full_partitions, merge_tallest};
+use super::policy::{CompactionPlan, CompactionPolicy, Cut, PlanInput, VersionShape};
+use crate::version::LAST_LEVEL;
+
+/// Runs of a partition from which on they are merged.
+pub const MOST_RUNS: usize = 4;
+
+/// The policy of the fragmented layout.
+#[derive(Debug, Clone, Copy)]
+pub struct Fragmented {
+    target_file_bytes: u64,
+}
+
+impl Fragmented {
+    /// The policy that cuts outputs at `target_file_bytes`.
+    pub fn new(target_file_bytes: u64) -> Self {
+        Self { target_file_bytes }
+    }
+
+    /// Moves the runs of level 0, whose score is `score`, to the highest level that holds something, or to `base`.
+    fn pick_first_level(
+        &self,
+        shape: &VersionShape<'_>,
+        base: usize,
+        score: f64,
+        busy: &BTreeSet<u64>,
+    ) -> Option<CompactionPlan> {
+        let output_level = (1..base).find(|&level| !shape.runs(level).is_empty()).unwrap_or(base);
+        let inputs = shape.runs(0).iter().flat_map(|run| {
+            run.tables.iter().map(|table| PlanInput { level: 0, run: run.id, file_number: table.number })
+        });
+        let plan = append(shape, inputs.collect(), output_level, self.target_file_bytes, busy)?;
+        let is_fresh = output_level < LAST_LEVEL && shape.runs(output_level).is_empty() && busy.is_empty();
+        let cut = if is_fresh { Cut::At(boundaries_of(shape, output_level)) } else { plan.cut };
+        let is_trivial_move = plan.is_trivial_move && cut == Cut::AtBoundaries;
+        Some(CompactionPlan { score, cut, is_trivial_move, ..plan })
+    }
+
+    /// Moves the partition of `level` with the most runs down, if these are at least `runs`.
+    fn pick_partition(
+        &self,
+        shape: &VersionShape<'_>,
+        level: usize,
+        runs: usize,
+        busy: &BTreeSet<u64>,
+    ) -> Option<CompactionPlan> {
+        let mut partitions = shape.partitions(level);
+        partitions.retain(|partition| partition.runs() >= runs);
+        partitions.sort_by_key(|partition| std::cmp::Reverse(partition.runs()));
+        partitions.iter().find_map(|partition| {
+            let inputs = partition.tables.iter();
+            let inputs = inputs.map(|(run, table)| PlanInput { level, run: *run, file_number: table.number });
+            let plan = append(shape, inputs.collect(), level + 1, self.target_file_bytes, busy)?;
+            Some(CompactionPlan { score: partition.runs() as f64 / runs as f64, ..plan })
+        })
+    }
+}
+
+/// Boundaries for `level`, which is empty: those of the last level, thinned out by the fanout for each level between.
+fn boundaries_of(shape: &VersionShape<'_>, level: usize) -> Vec<Vec<u8>> {
+    let step = (level..LAST_LEVEL).fold(1, |step, _| step * FANOUT as usize);
+    shape.boundaries(LAST_LEVEL).iter().step_by(step).map(|key| key.to_vec()).collect()
+}
+
+impl CompactionPolicy for Fragmented {
+    fn pick(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan> {
+        let base = Targets::of(shape).base;
+        let runs = shape.runs(0).len();
+        if runs >= RUN_TRIGGER {
+            // While it cannot, nothing below begins that it would have to wait for again.
+            return self.pick_first_level(shape, base, runs as f64 / RUN_TRIGGER as f64, busy);
+        }
+        // A level above the base that still holds something, from a time when there was more, empties.
+        (1..base)
+            .find_map(|level| self.pick_partition(shape, level, 1, busy))
+            .or_else(|| {
+                (base..LAST_LEVEL).find_map(|level| self.pick_partition(shape, level, MOST_RUNS, busy))
+            })
+            .or_else(|| merge_tallest(shape, MOST_RUNS, self.target_file_bytes, busy))
+    }
+
+    fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan> {
+        full_partitions(shape, self.target_file_bytes)
+    }
+}
+
+#[cfg(test)]
+#[path = "fragmented_tests.rs"]
+mod tests;

@@ -1,0 +1,311 @@
+//! The partitioned layout: one level of partitions that full memtables go straight into (REMIX §4.2).
+//!
+//! # What a flush does with a partition
+//! * **Abort**: its new entries stay in memory and in the log until the next flush, if what they would cost now is
+//!   high for what they are.
+//! * **Minor**: new sstables beside those that are there, as long as these are at most [`MOST_TABLES`] then.
+//! * **Major**: new entries are merged with the newest runs, as many as give the best ratio of sstables that go to
+//!   sstables that come.
+//! * **Split**: where that ratio is low, since the sstables are large, everything that overlaps is merged, and the partition
+//!   becomes several of [`TABLES_PER_PARTITION`] sstables.
+//!
+//! # What it costs
+//! Bytes read and written: of new entries, of sstables that are rewritten, and of the sorted view of the partition, which
+//! is read and written again whenever an sstable is added (§3.4, §4.3), whether the partition has one or not: its
+//! size stands for what another sstable costs all readers.
+//!
+//! # What is left to compactions
+//! Level 0 holds what could not go to partitions; it is moved on as a whole. A partition with more runs than sstables are
+//! allowed, after a change of layout for one, is merged and split.
+
+use std::collections::BTreeSet;
+
+use super::policy::{
+    CompactionPlan, CompactionPolicy, Cut, PlanInput, RunShape, TableShape, VersionShape, all_inputs,
+};
+use crate::version::LAST_LEVEL;
+
+/// Most sstables of a partition after a minor compaction: T in REMIX §4.2.
+pub const MOST_TABLES: usize = 10;
+/// Sstables that a split puts into each new partition: M in REMIX §4.2.
+pub const TABLES_PER_PARTITION: usize = 2;
+/// Percent of the memory for memtables that aborts may keep back.
+pub const MOST_KEPT_BACK_PERCENT: usize = 15;
+/// Bytes of a sorted view for each entry, with segments of 32 and ten runs (§3.4).
+const VIEW_BYTES_PER_ENTRY: u64 = 3;
+/// Fewer sstables that go for one that comes: the partition is split instead.
+const LEAST_RATIO: f64 = 1.5;
+/// Bytes read and written for a new byte below which nothing is aborted.
+const ABORT_FROM: f64 = 4.0;
+
+/// An sstable of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackedTable<'a> {
+    /// Its run: what overlaps is newer where this is larger.
+    pub run: u64,
+    /// What else is known of it.
+    pub table: TableShape<'a>,
+    /// Its entries.
+    pub entries: u64,
+}
+
+/// What a partition is to get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewEntries<'a> {
+    /// Keys and values as a log record would have them.
+    pub bytes: u64,
+    /// How many.
+    pub entries: u64,
+    /// The first key.
+    pub smallest_key: &'a [u8],
+    /// The last key.
+    pub largest_key: &'a [u8],
+}
+
+/// A partition and what it is to get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionLoad<'a> {
+    /// Its sstables, newest runs first.
+    pub tables: Vec<StackedTable<'a>>,
+    /// What it is to get; `None` for nothing.
+    pub new: Option<NewEntries<'a>>,
+}
+
+/// What a flush does with a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing: there is nothing new.
+    Rest,
+    /// The new entries stay in memory and in the log.
+    Abort,
+    /// The new entries are written to sstables of their own.
+    Minor,
+    /// They are merged with these sstables: all of the newest runs.
+    Major {
+        /// The numbers of their files, newest first.
+        inputs: Vec<u64>,
+    },
+    /// They are merged with these sstables, and the partition is divided. No other sstable of the partition
+    /// overlaps these, the new entries or another one.
+    Split {
+        /// The numbers of their files, newest first.
+        inputs: Vec<u64>,
+    },
+}
+
+/// What is done with each of `loads`, in their order. At most `may_keep_bytes` of new entries are kept back.
+pub fn plan(loads: &[PartitionLoad<'_>], target_file_bytes: u64, may_keep_bytes: u64) -> Vec<Action> {
+    let mut actions = Vec::with_capacity(loads.len());
+    let mut costly = Vec::new();
+    for (position, load) in loads.iter().enumerate() {
+        let Some(new) = load.new else {
+            actions.push(Action::Rest);
+            continue;
+        };
+        let action = load.act(&new, target_file_bytes.max(1));
+        let ratio = load.cost(&new, &action) as f64 / new.bytes.max(1) as f64;
+        if ratio >= ABORT_FROM {
+            costly.push((ratio, position, new.bytes));
+        }
+        actions.push(action);
+    }
+    costly.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
+    let mut left = may_keep_bytes;
+    for (_, position, bytes) in costly {
+        if bytes <= left
+            && let Some(action) = actions.get_mut(position)
+        {
+            left -= bytes;
+            *action = Action::Abort;
+        }
+    }
+    actions
+}
+
+impl PartitionLoad<'_> {
+    /// What is done with it if it is not aborted.
+    fn act(&self, new: &NewEntries<'_>, target_file_bytes: u64) -> Action {
+        let outputs = |bytes: u64| bytes.div_ceil(target_file_bytes).max(1) as usize;
+        if self.tables.len() + outputs(new.bytes) <= MOST_TABLES {
+            return Action::Minor;
+        }
+        let (mut best, mut best_ratio) = (0, 0.0);
+        let (mut count, mut bytes) = (0, new.bytes);
+        for run in self.tables.chunk_by(|one, other| one.run == other.run) {
+            count += run.len();
+            bytes += run.iter().map(|table| table.table.bytes).sum::<u64>();
+            let ratio = count as f64 / outputs(bytes) as f64;
+            if ratio > best_ratio {
+                (best, best_ratio) = (count, ratio);
+            }
+        }
+        if best_ratio >= LEAST_RATIO {
+            let inputs = self.tables.iter().take(best).map(|table| table.table.number).collect();
+            return Action::Major { inputs };
+        }
+        Action::Split { inputs: self.overlapping(new, target_file_bytes) }
+    }
+
+    /// The sstables that overlap another one or the new entries, and those that are too small to be left alone.
+    fn overlapping(&self, new: &NewEntries<'_>, target_file_bytes: u64) -> Vec<u64> {
+        let overlaps_new = |table: &TableShape<'_>| {
+            table.smallest_key <= new.largest_key && new.smallest_key <= table.largest_key
+        };
+        let is_input = |one: &&StackedTable<'_>| {
+            let mut others = self.tables.iter().filter(|other| other.table.number != one.table.number);
+            one.table.bytes < target_file_bytes / 2
+                || overlaps_new(&one.table)
+                || others.any(|other| other.table.overlaps(&one.table))
+        };
+        self.tables.iter().filter(is_input).map(|table| table.table.number).collect()
+    }
+
+    /// Bytes that are read and written for `action`.
+    fn cost(&self, new: &NewEntries<'_>, action: &Action) -> u64 {
+        let inputs: &[u64] = match action {
+            Action::Rest | Action::Abort => return 0,
+            Action::Minor => &[],
+            Action::Major { inputs } | Action::Split { inputs } => inputs,
+        };
+        let rewritten = self.tables.iter().filter(|table| inputs.contains(&table.table.number));
+        let rewritten: u64 = rewritten.map(|table| table.table.bytes).sum();
+        let entries: u64 = self.tables.iter().map(|table| table.entries).sum();
+        let view = VIEW_BYTES_PER_ENTRY * (2 * entries + new.entries);
+        new.bytes + 2 * rewritten + view
+    }
+}
+
+/// The policy of the partitioned layout, for what flushes do not do.
+#[derive(Debug, Clone, Copy)]
+pub struct Partitioned {
+    target_file_bytes: u64,
+}
+
+impl Partitioned {
+    /// The policy that cuts outputs at `target_file_bytes`.
+    pub fn new(target_file_bytes: u64) -> Self {
+        Self { target_file_bytes }
+    }
+
+    /// Moves everything above the partitions to them.
+    fn pick_above(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan> {
+        let mut inputs = all_inputs(shape);
+        inputs.retain(|input| input.level < LAST_LEVEL);
+        append(shape, inputs, LAST_LEVEL, self.target_file_bytes, busy)
+    }
+}
+
+impl CompactionPolicy for Partitioned {
+    fn pick(&self, shape: &VersionShape<'_>, busy: &BTreeSet<u64>) -> Option<CompactionPlan> {
+        if (0..LAST_LEVEL).any(|level| !shape.runs(level).is_empty()) {
+            return self.pick_above(shape, busy);
+        }
+        merge_tallest(shape, MOST_TABLES + 1, self.target_file_bytes, busy)
+    }
+
+    fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan> {
+        full_partitions(shape, self.target_file_bytes)
+    }
+}
+
+/// A plan that puts `inputs`, all newer than `output_level`, on the stacks of its partitions; `None` without inputs, or where
+/// one of them or an sstable of those partitions is busy.
+pub(super) fn append(
+    shape: &VersionShape<'_>,
+    inputs: Vec<PlanInput>,
+    output_level: usize,
+    target_file_bytes: u64,
+    busy: &BTreeSet<u64>,
+) -> Option<CompactionPlan> {
+    let numbers: BTreeSet<u64> = inputs.iter().map(|input| input.file_number).collect();
+    let tables: Vec<TableShape<'_>> =
+        shape.tables().filter(|table| numbers.contains(&table.number)).collect();
+    let (first, last) = (
+        tables.iter().map(|table| table.smallest_key).min()?,
+        tables.iter().map(|table| table.largest_key).max()?,
+    );
+    let claims: Vec<u64> = shape
+        .partitions(output_level)
+        .iter()
+        .filter(|partition| partition.touches(first, last))
+        .flat_map(|partition| partition.tables.iter().map(|(_, table)| table.number))
+        .collect();
+    if numbers.iter().chain(&claims).any(|number| busy.contains(number)) {
+        return None;
+    }
+    let overlaps_nothing = shape.overlapping(output_level, &tables).is_empty();
+    let mut sorted = tables.clone();
+    sorted.sort_by_key(|table| table.smallest_key);
+    let crosses = |table: &TableShape<'_>| {
+        let mut boundaries = shape.boundaries(output_level).iter();
+        boundaries.any(|boundary| table.smallest_key < *boundary && *boundary <= table.largest_key)
+    };
+    let is_trivial_move =
+        sorted.windows(2).all(|pair| !pair[0].overlaps(&pair[1])) && !sorted.iter().any(crosses);
+    Some(CompactionPlan {
+        score: 1.0,
+        inputs,
+        output_level,
+        output_run: 0,
+        is_trivial_move,
+        bottom: overlaps_nothing && shape.is_bottom(output_level, &tables),
+        target_file_bytes,
+        cut: Cut::AtBoundaries,
+        claims,
+    })
+}
+
+/// The merge in itself of the partition of the last level with the most runs, if these are at least `runs`.
+pub(super) fn merge_tallest(
+    shape: &VersionShape<'_>,
+    runs: usize,
+    target_file_bytes: u64,
+    busy: &BTreeSet<u64>,
+) -> Option<CompactionPlan> {
+    let partitions = shape.partitions(LAST_LEVEL);
+    let is_free = |table: &(u64, TableShape<'_>)| !busy.contains(&table.1.number);
+    let due = partitions.iter().filter(|partition| partition.runs() >= runs);
+    let tallest =
+        due.filter(|partition| partition.tables.iter().all(is_free)).max_by_key(|one| one.runs())?;
+    let input = |(run, table): &(u64, TableShape<'_>)| PlanInput {
+        level: LAST_LEVEL,
+        run: *run,
+        file_number: table.number,
+    };
+    Some(CompactionPlan {
+        score: tallest.runs() as f64 / runs as f64,
+        inputs: tallest.tables.iter().map(input).collect(),
+        output_level: LAST_LEVEL,
+        output_run: 0,
+        is_trivial_move: false,
+        bottom: true,
+        target_file_bytes,
+        cut: Cut::IntoPartitions(TABLES_PER_PARTITION),
+        claims: Vec::new(),
+    })
+}
+
+/// The compaction of everything into partitions of one run.
+pub(super) fn full_partitions(shape: &VersionShape<'_>, target_file_bytes: u64) -> Option<CompactionPlan> {
+    let inputs = all_inputs(shape);
+    (!inputs.is_empty()).then_some(CompactionPlan {
+        score: 1.0,
+        inputs,
+        output_level: LAST_LEVEL,
+        output_run: 0,
+        is_trivial_move: false,
+        bottom: true,
+        target_file_bytes,
+        cut: Cut::IntoPartitions(TABLES_PER_PARTITION),
+        claims: Vec::new(),
+    })
+}
+
+/// True if the runs of levels below the first are as a layout without partitions leaves them: one each, number 0.
+pub(super) fn is_plain(levels: &[Vec<RunShape<'_>>]) -> bool {
+    levels.iter().skip(1).all(|runs| runs.iter().all(|run| run.id == 0))
+}
+
+#[cfg(test)]
+#[path = "partitioned_tests.rs"]
+mod tests;

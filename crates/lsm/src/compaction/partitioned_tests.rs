@@ -1,0 +1,224 @@
+use super::super::policy::sketch::Sketch;
+use super::*;
+
+const TARGET: u64 = 64;
+
+/// Sstables of a load, numbered from 1: `"2[a-c:10 d-f:20] 1[a-z:64]"` are two runs, newest first.
+fn load<'a>(sketch: &'a Sketch, new: Option<(u64, &'a [u8], &'a [u8])>) -> PartitionLoad<'a> {
+    let shape = sketch.shape();
+    let runs = shape.runs(0).iter();
+    let tables = runs.flat_map(|run| {
+        let table =
+            |table: &TableShape<'a>| StackedTable { run: run.id, table: *table, entries: table.bytes / 10 };
+        run.tables.iter().map(table).collect::<Vec<_>>()
+    });
+    let new = new.map(|(bytes, smallest_key, largest_key)| NewEntries {
+        bytes,
+        entries: bytes / 10,
+        smallest_key,
+        largest_key,
+    });
+    PartitionLoad { tables: tables.collect(), new }
+}
+
+fn act(runs: &str, new: (u64, &str, &str)) -> Action {
+    let sketch = Sketch::parse(&format!("0: {runs}"));
+    let load = load(&sketch, Some((new.0, new.1.as_bytes(), new.2.as_bytes())));
+    plan(&[load], TARGET, 0).remove(0)
+}
+
+#[test]
+fn few_sstables_are_added_to() {
+    assert_eq!(act("2[a-z:64] 1[a-z:64]", (60, "a", "z")), Action::Minor);
+    let nine = (1..=9).rev().map(|run| format!("{run}[a-z:64]")).collect::<Vec<_>>().join(" ");
+    assert_eq!(act(&nine, (64, "a", "z")), Action::Minor);
+    assert_ne!(act(&nine, (65, "a", "z")), Action::Minor, "two new ones make eleven");
+}
+
+#[test]
+fn a_major_compaction_takes_as_many_runs_as_give_the_best_ratio() {
+    // The example of REMIX §4.2, with more sstables: three small new ones and large old ones.
+    let runs =
+        "10[a-z:9] 9[a-z:9] 8[a-z:9] 7[a-z:64] 6[a-z:64] 5[a-z:64] 4[a-z:64] 3[a-z:64] 2[a-z:64] 1[a-z:64]";
+    assert_eq!(act(runs, (30, "a", "z")), Action::Major { inputs: vec![1, 2, 3] });
+    // All of a run or nothing of it: sstables of one run are new alike.
+    let runs = "3[a-b:5 c-d:5 e-f:5 g-h:5 i-j:5] 2[a-b:5 c-d:5 e-f:5 g-h:5] 1[a-z:64]";
+    let Action::Major { inputs } = act(runs, (9, "a", "z")) else { panic!() };
+    assert_eq!(inputs, (1..=9).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_partition_of_large_sstables_is_split() {
+    let runs = (1..=10).rev().map(|run| format!("{run}[a-z:64]")).collect::<Vec<_>>().join(" ");
+    assert_eq!(act(&runs, (64, "a", "z")), Action::Split { inputs: (1..=10).collect() });
+}
+
+#[test]
+fn a_split_leaves_large_sstables_alone_that_overlap_nothing() {
+    let runs = "1[a-b:64 c-d:64 e-f:64 g-h:64 i-j:64 k-l:64 m-n:64 o-p:64 q-r:64 s-t:64]";
+    assert_eq!(act(runs, (64, "u", "z")), Action::Split { inputs: vec![] });
+    assert_eq!(act(runs, (64, "t", "z")), Action::Split { inputs: vec![10] });
+    let runs = "2[c-e:64] 1[a-b:64 c-d:64 e-f:64 g-h:64 i-j:64 k-l:64 m-n:64 o-p:30 q-r:64]";
+    let Action::Split { mut inputs } = act(runs, (64, "u", "z")) else { panic!() };
+    inputs.sort_unstable();
+    assert_eq!(inputs, [1, 3, 4, 9], "what overlaps each other, and what is small");
+}
+
+/// Bytes, first and last key of new entries.
+type New = (u64, Vec<u8>, Vec<u8>);
+
+/// Random partitions that hold to the rules of stacks: sstables of a run are disjoint.
+fn random_sketch(random: &mut impl FnMut(u64) -> u64) -> (Sketch, Option<New>) {
+    let mut runs = Vec::new();
+    for run in (1..=random(13)).rev() {
+        let mut tables = Vec::new();
+        let mut from = random(8);
+        while from < 26 && tables.len() < 4 {
+            let to = (from + random(6)).min(25);
+            let letter = |place: u64| char::from(b'a' + place as u8);
+            tables.push(format!("{}-{}:{}", letter(from), letter(to), 1 + random(TARGET)));
+            from = to + 1 + random(5);
+        }
+        if !tables.is_empty() {
+            runs.push(format!("{run}[{}]", tables.join(" ")));
+        }
+    }
+    let new = (random(8) > 0).then(|| {
+        let from = random(26);
+        let key = |place: u64| vec![b'a' + place.min(25) as u8];
+        (1 + random(3 * TARGET), key(from), key(from + random(9)))
+    });
+    (Sketch::parse(&format!("0: {}", runs.join(" "))), new)
+}
+
+#[test]
+fn plans_of_random_partitions_keep_the_rules() {
+    for seed in 0..3_000_u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let sketches: Vec<_> = (0..1 + random(6)).map(|_| random_sketch(&mut random)).collect();
+        let loads: Vec<_> = sketches
+            .iter()
+            .map(|(sketch, new)| {
+                load(sketch, new.as_ref().map(|(bytes, from, to)| (*bytes, from.as_slice(), to.as_slice())))
+            })
+            .collect();
+        let may_keep = random(4 * TARGET);
+        let actions = plan(&loads, TARGET, may_keep);
+        assert_eq!(actions.len(), loads.len());
+        let unbounded = plan(&loads, TARGET, u64::MAX);
+        let mut kept = 0;
+        for ((load, action), unbounded) in loads.iter().zip(&actions).zip(&unbounded) {
+            check_action(seed, load, action);
+            match (action, load.new) {
+                (Action::Abort, Some(new)) => kept += new.bytes,
+                (Action::Rest, new) => assert!(new.is_none(), "seed {seed}"),
+                _ => {}
+            }
+            assert!(*action != Action::Abort || *unbounded == Action::Abort, "seed {seed}");
+        }
+        assert!(kept <= may_keep, "seed {seed}: {kept} bytes of {may_keep} are kept back");
+        check_costliest_first(seed, &loads, &actions, &unbounded, may_keep);
+    }
+}
+
+fn check_action(seed: u64, load: &PartitionLoad<'_>, action: &Action) {
+    let Some(new) = load.new else {
+        assert_eq!(*action, Action::Rest, "seed {seed}");
+        return;
+    };
+    match action {
+        Action::Rest => panic!("seed {seed}: new entries are left lying"),
+        Action::Abort => {}
+        Action::Minor => {
+            assert!(load.tables.len() + new.bytes.div_ceil(TARGET) as usize <= MOST_TABLES, "seed {seed}");
+        }
+        Action::Major { inputs } => {
+            // The newest runs, whole.
+            let newest: Vec<_> = load.tables.iter().take(inputs.len()).collect();
+            assert!(newest.iter().map(|table| table.table.number).eq(inputs.iter().copied()), "seed {seed}");
+            let (last, next) = (newest.last(), load.tables.get(inputs.len()));
+            assert!(last.zip(next).is_none_or(|(last, next)| last.run != next.run), "seed {seed}");
+            let bytes: u64 = newest.iter().map(|table| table.table.bytes).sum();
+            let outputs = (bytes + new.bytes).div_ceil(TARGET);
+            assert!(inputs.len() as f64 >= LEAST_RATIO * outputs as f64, "seed {seed}");
+        }
+        Action::Split { inputs } => {
+            for kept in load.tables.iter().filter(|table| !inputs.contains(&table.table.number)) {
+                let others = load.tables.iter().filter(|other| other.table.number != kept.table.number);
+                assert!(others.into_iter().all(|other| !other.table.overlaps(&kept.table)), "seed {seed}");
+                let is_clear =
+                    kept.table.largest_key < new.smallest_key || new.largest_key < kept.table.smallest_key;
+                assert!(is_clear, "seed {seed}: a split passes by what is older than new entries");
+            }
+        }
+    }
+}
+
+/// What is not aborted though it is costly did not fit behind all that is costlier.
+fn check_costliest_first(
+    seed: u64,
+    loads: &[PartitionLoad<'_>],
+    actions: &[Action],
+    unbounded: &[Action],
+    may_keep: u64,
+) {
+    let bytes = |position: usize| loads[position].new.unwrap().bytes;
+    let ratio = |position: usize| {
+        let (load, new) = (&loads[position], loads[position].new.unwrap());
+        load.cost(&new, &load.act(&new, TARGET)) as f64 / new.bytes as f64
+    };
+    let is_aborted = |actions: &[Action], position: usize| actions[position] == Action::Abort;
+    for position in (0..loads.len()).filter(|&position| is_aborted(unbounded, position)) {
+        assert!(ratio(position) >= ABORT_FROM, "seed {seed}");
+        if is_aborted(actions, position) {
+            continue;
+        }
+        let is_before = |other: &usize| (-ratio(*other), *other) < (-ratio(position), position);
+        let before = (0..loads.len()).filter(|&other| is_aborted(actions, other)).filter(is_before);
+        let before: u64 = before.map(bytes).sum();
+        assert!(before + bytes(position) > may_keep, "seed {seed}: partition {position} fitted");
+    }
+}
+
+#[test]
+fn level_0_is_moved_on_before_anything_else() {
+    let sketch = Sketch::parse("0: 9[a-m:10] 8[c-z:10]\n6: 1[b-d:64] 0[a-f:64 g-z:64]");
+    let shape = sketch.shape();
+    let policy = Partitioned::new(TARGET);
+    let due = policy.pick(&shape, &BTreeSet::new()).unwrap();
+    assert_eq!((due.inputs.len(), due.output_level, due.bottom), (2, LAST_LEVEL, false));
+    assert_eq!((due.cut, due.claims.len(), due.is_trivial_move), (Cut::AtBoundaries, 3, false));
+    let claimed = BTreeSet::from([shape.levels[LAST_LEVEL][0].tables[0].number]);
+    assert_eq!(policy.pick(&shape, &claimed), None, "the partition is being rewritten");
+}
+
+#[test]
+fn only_the_partitions_in_its_range_are_claimed() {
+    let sketch = Sketch::parse("0: 9[a-d:10]\n6: 0[b-d:64 g-k:64 n-z:64]");
+    let mut shape = sketch.shape();
+    shape.boundaries = vec![Vec::new(); 7];
+    shape.boundaries[LAST_LEVEL] = vec![b"g", b"n"];
+    let due = Partitioned::new(TARGET).pick(&shape, &BTreeSet::new()).unwrap();
+    assert_eq!(due.claims, [2]);
+    assert!(due.is_trivial_move, "one sstable, which crosses no boundary");
+    assert_eq!(
+        shape.partitions(LAST_LEVEL).iter().map(|one| one.tables.len()).collect::<Vec<_>>(),
+        [1, 1, 1]
+    );
+}
+
+#[test]
+fn partitions_in_order_are_left_alone_and_tall_ones_merged() {
+    let runs =
+        |count: u64| (0..count).rev().map(|run| format!("{run}[a-z:64]")).collect::<Vec<_>>().join(" ");
+    let policy = Partitioned::new(TARGET);
+    let sketch = Sketch::parse(&format!("6: {}", runs(10)));
+    assert_eq!(policy.pick(&sketch.shape(), &BTreeSet::new()), None);
+    let sketch = Sketch::parse(&format!("6: {}", runs(11)));
+    let due = policy.pick(&sketch.shape(), &BTreeSet::new()).unwrap();
+    assert_eq!((due.inputs.len(), due.bottom, due.cut), (11, true, Cut::IntoPartitions(2)));
+}

@@ -1,0 +1,344 @@
+//! Layouts of partitions: random histories against a map, power cuts, changes of layout, and what is written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::TreeId;
+use bolide_lsm::store::{StoreStats, WriteCounters};
+use bolide_lsm::{
+    Bounds, Layout, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions,
+};
+use bolide_storage::{CrashMode, RecordImages, SimRng, SimRuntime, SimVfs, SystemRuntime, Vfs};
+use bolide_table::{BlockCache, Compression};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const MEMTABLE_BYTES: usize = 24 << 10;
+const KEYS: u64 = 4_000;
+
+fn new_disk(seed: u64) -> SimVfs {
+    SimVfs::new(seed)
+}
+
+fn open(vfs: &SimVfs, threads: usize, memtable_bytes: usize) -> bolide_base::Result<Store> {
+    let mut options = StoreOptions::new(Path::new("db"));
+    options.memtable_bytes = memtable_bytes;
+    options.background_threads = threads;
+    let vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
+    let cache = BlockCache::new(1 << 20);
+    Store::open(
+        options,
+        match threads {
+            0 => StoreComponents { vfs, runtime: Arc::new(SimRuntime::new(1)), cache },
+            _ => StoreComponents { vfs, runtime: Arc::new(SystemRuntime::default()), cache },
+        },
+    )
+}
+
+fn tree_options(layout: Layout, target_file_bytes: u64) -> TreeOptions {
+    let mut options = TreeOptions::default();
+    options.layout = layout;
+    options.target_file_bytes = target_file_bytes;
+    options.block_bytes = 512;
+    options.compression = Compression::None;
+    options
+}
+
+fn entries(view: &ReadView, tree: TreeId, backwards: bool) -> Model {
+    let mut cursor = view.cursor(tree, Bounds::all()).unwrap();
+    let mut entries = Model::new();
+    if backwards {
+        cursor.seek_to_last().unwrap()
+    } else {
+        cursor.seek_to_first().unwrap()
+    }
+    while cursor.valid() {
+        entries.insert(cursor.key().to_vec(), cursor.value().to_vec());
+        if backwards { cursor.prev().unwrap() } else { cursor.next().unwrap() }
+    }
+    entries
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+/// Most writes go to a part of the keys that moves, so that other partitions get little.
+struct Writes {
+    rng: SimRng,
+    hot: u64,
+}
+
+impl Writes {
+    fn new(seed: u64) -> Self {
+        Self { rng: SimRng::new(seed), hot: 0 }
+    }
+
+    fn key(&mut self) -> u64 {
+        if self.rng.one_in(300) {
+            self.hot = self.rng.below(KEYS);
+        }
+        match self.rng.below(12) {
+            0 => self.rng.below(KEYS),
+            _ => (self.hot + self.rng.below(KEYS / 10)) % KEYS,
+        }
+    }
+
+    fn write(&mut self, tree: TreeId, model: &mut Model, batch: &mut StoreBatch) {
+        let number = self.key();
+        let key = key(number);
+        match self.rng.below(200) {
+            0..=149 => {
+                let value = vec![self.rng.below(256) as u8; self.rng.below(120) as usize];
+                batch.put(tree, &key, &value).unwrap();
+                model.insert(key, value);
+            }
+            150..=198 => {
+                batch.delete(tree, &key).unwrap();
+                model.remove(&key);
+            }
+            _ => {
+                let end = self::key(number + self.rng.below(40));
+                if key < end {
+                    batch.delete_range(tree, &key, &end).unwrap();
+                    model.retain(|other, _| !(key <= *other && *other < end));
+                }
+            }
+        }
+    }
+}
+
+/// What is kept back is within its bound, and so is the log.
+fn check_bounds(stats: &StoreStats) {
+    let kept: u64 = stats.trees.iter().map(|tree| tree.retained_bytes).sum();
+    assert!(kept <= (MEMTABLE_BYTES * 15 / 100) as u64 + 4_096, "{kept} bytes are kept back");
+    assert!(stats.old_log_segments <= 12, "{} segments", stats.old_log_segments);
+}
+
+fn random_life(seed: u64, threads: usize, layouts: &[Layout]) -> WriteCounters {
+    let vfs = new_disk(seed);
+    let mut writes = Writes::new(seed);
+    let mut store = open(&vfs, threads, MEMTABLE_BYTES).unwrap();
+    let trees = [0, 1].map(|_| store.create_tree(tree_options(layouts[0], 4 << 10), b"").unwrap());
+    let mut models = [Model::new(), Model::new()];
+    let mut views: Vec<(ReadView, [Model; 2])> = Vec::new();
+    let mut sum = WriteCounters::default();
+    let note = |store: &Store, sum: &mut WriteCounters| {
+        let counters = store.stats().writes;
+        sum.aborts += counters.aborts;
+        sum.minor_compactions += counters.minor_compactions;
+        sum.major_compactions += counters.major_compactions;
+        sum.splits += counters.splits;
+        sum.trivial_moves += counters.trivial_moves;
+        sum.compactions += counters.compactions;
+    };
+    for round in 0..5_000 {
+        let context = || format!("seed {seed}, {threads} threads, {layouts:?}, round {round}");
+        let mut batch = StoreBatch::new();
+        for _ in 0..1 + writes.rng.below(3) {
+            let which = usize::from(writes.rng.one_in(4));
+            writes.write(trees[which], &mut models[which], &mut batch);
+        }
+        if !batch.is_empty() {
+            store.commit(batch, None, SyncMode::Batch).unwrap();
+        }
+        match writes.rng.below(1_500) {
+            0 => store.flush().unwrap(),
+            1 => store.compact(trees[0]).unwrap(),
+            2 => {
+                views.clear();
+                note(&store, &mut sum);
+                store.close().unwrap();
+                store = open(&vfs, threads, MEMTABLE_BYTES).unwrap();
+            }
+            3 => {
+                // The process is killed: its locks are gone, the disk has what was written.
+                views.clear();
+                note(&store, &mut sum);
+                let copy = vfs.clone_disk();
+                let again = open(&copy, 0, MEMTABLE_BYTES).unwrap();
+                for (tree, model) in trees.iter().zip(&models) {
+                    assert_eq!(&entries(&again.read_view(), *tree, false), model, "{}", context());
+                }
+            }
+            4 | 5 => views.push((store.read_view(), models.clone())),
+            6 => views.clear(),
+            7 => {
+                let layout = layouts[writes.rng.below(layouts.len() as u64) as usize];
+                store.set_layout(trees[writes.rng.below(2) as usize], layout).unwrap();
+            }
+            _ => {}
+        }
+        if round % 1_000 == 999 {
+            views.push((store.read_view(), models.clone()));
+            for (view, models) in &views {
+                for (tree, model) in trees.iter().zip(models) {
+                    for backwards in [false, true] {
+                        assert_eq!(&entries(view, *tree, backwards), model, "{}", context());
+                    }
+                    for _ in 0..200 {
+                        let key = key(writes.rng.below(KEYS));
+                        let found = view.get(*tree, &key).unwrap().map(|(_, value)| value.to_vec());
+                        assert_eq!(found.as_ref(), model.get(&key), "{}", context());
+                    }
+                }
+            }
+            check_bounds(&store.stats());
+        }
+    }
+    note(&store, &mut sum);
+    let mut damaged = Vec::new();
+    store.verify(|_, error| damaged.push(error));
+    assert!(damaged.is_empty(), "{damaged:?}");
+    for tree in trees {
+        store.compact(tree).unwrap();
+    }
+    let stats = store.stats();
+    assert!(stats.trees.iter().all(|tree| tree.retained_bytes == 0 && tree.levels.len() <= 1));
+    for (tree, model) in trees.iter().zip(&models) {
+        assert_eq!(&entries(&store.read_view(), *tree, false), model, "seed {seed}");
+    }
+    sum
+}
+
+#[test]
+fn random_lives_in_partitions_agree_with_a_map() {
+    for threads in [0, 3] {
+        for seed in 0..2 {
+            let sum = random_life(seed, threads, &[Layout::Partitioned]);
+            let all = [sum.aborts, sum.minor_compactions, sum.major_compactions, sum.splits];
+            assert!(all.iter().all(|&count| count > 3), "seed {seed}, {threads} threads: {sum:?}");
+        }
+    }
+}
+
+#[test]
+fn random_lives_in_fragments_agree_with_a_map() {
+    for threads in [0, 3] {
+        for seed in 0..2 {
+            let sum = random_life(seed, threads, &[Layout::Fragmented]);
+            assert!(sum.compactions > 20, "seed {seed}, {threads} threads: {sum:?}");
+        }
+    }
+}
+
+#[test]
+fn a_tree_goes_from_layout_to_layout_while_it_is_written() {
+    for threads in [0, 3] {
+        for seed in 10..12 {
+            random_life(seed, threads, &Layout::ALL);
+        }
+    }
+}
+
+/// Each write is synced before it is acknowledged, so of a power cut amid step n the state is that before or after step n.
+fn power_cuts(seed: u64, layouts: &[Layout]) -> u64 {
+    let vfs = new_disk(seed);
+    let mut writes = Writes::new(seed);
+    let store = open(&vfs, 0, 8 << 10).unwrap();
+    let tree = store.create_tree(tree_options(layouts[0], 2 << 10), b"").unwrap();
+    let mut model = Model::new();
+    vfs.record_images(RecordImages::SyncPoints);
+    let mut checked = 0;
+    for step in 0..600 {
+        let before = model.clone();
+        let mut batch = StoreBatch::new();
+        for _ in 0..1 + writes.rng.below(4) {
+            writes.write(tree, &mut model, &mut batch);
+        }
+        if !batch.is_empty() {
+            store.commit(batch, None, SyncMode::Always).unwrap();
+        }
+        if writes.rng.one_in(150) {
+            store.set_layout(tree, layouts[writes.rng.below(layouts.len() as u64) as usize]).unwrap();
+        }
+        let images = vfs.take_images();
+        // Commits alone have one sync; a flush has more.
+        if images.len() == 1 && step % 100 > 0 {
+            continue;
+        }
+        for image in images {
+            let mode = CrashMode::EACH[writes.rng.below(3) as usize];
+            {
+                let disk = image.vfs.crash(mode);
+                // A second cut amid the recovery.
+                let second = disk.clone_disk();
+                second.power_off_after_syncs(writes.rng.below(6));
+                drop(open(&second, 0, 8 << 10));
+                for disk in [disk, second.crash(mode)] {
+                    let store = open(&disk, 0, 8 << 10).unwrap();
+                    let found = entries(&store.read_view(), tree, false);
+                    assert!(found == before || found == model, "seed {seed}, step {step}, {mode:?}");
+                    checked += 1;
+                }
+            }
+        }
+    }
+    let writes = store.stats().writes;
+    if layouts == [Layout::Partitioned] {
+        assert!(writes.aborts > 0 && writes.splits > 0 && writes.major_compactions > 0, "{writes:?}");
+    }
+    checked
+}
+
+#[test]
+fn no_power_cut_loses_a_synced_write_of_a_tree_in_partitions() {
+    let checked: u64 = (0..1).map(|seed| power_cuts(seed, &[Layout::Partitioned])).sum();
+    assert!(checked > 300, "{checked}");
+}
+
+#[test]
+fn no_power_cut_loses_a_synced_write_while_the_layout_changes() {
+    let checked: u64 = (5..6).map(|seed| power_cuts(seed, &Layout::ALL)).sum();
+    assert!(checked > 300, "{checked}");
+}
+
+/// Bytes of sstables written for each byte of keys and values.
+fn amplification(layout: Layout, keys: impl Iterator<Item = u64>) -> (f64, StoreStats) {
+    let vfs = new_disk(0);
+    let store = open(&vfs, 0, 1 << 20).unwrap();
+    let tree = store.create_tree(tree_options(layout, 1 << 20), b"").unwrap();
+    let mut rng = SimRng::new(1);
+    let (mut batch, mut bytes) = (StoreBatch::new(), 0);
+    for number in keys {
+        let value: Vec<u8> = (0..120).map(|_| rng.below(256) as u8).collect();
+        let key = format!("{number:016x}");
+        bytes += (key.len() + value.len()) as u64;
+        batch.put(tree, key.as_bytes(), &value).unwrap();
+        if batch.len() == 50 {
+            store.commit(std::mem::take(&mut batch), None, SyncMode::None).unwrap();
+        }
+    }
+    store.flush().unwrap();
+    store.wait_until_settled().unwrap();
+    let stats = store.stats();
+    (stats.trees[0].written_bytes as f64 / bytes as f64, stats)
+}
+
+/// The proportions of 5 M records of 136 bytes, memtables and sstables of 64 MiB.
+const RECORDS: u64 = 80_000;
+
+#[test]
+fn loads_in_key_order_are_written_once() {
+    for layout in [Layout::Partitioned, Layout::Fragmented] {
+        let (written, stats) = amplification(layout, 0..RECORDS);
+        assert!(written < 1.15, "{layout:?}: {written}, {stats:?}");
+        assert!(stats.trees[0].levels.iter().map(|level| level.runs).sum::<usize>() <= 4, "{stats:?}");
+    }
+}
+
+#[test]
+fn loads_nearly_in_key_order_are_written_less_than_twice() {
+    let mut rng = SimRng::new(2);
+    let keys = (0..RECORDS).map(|number| (number * 64).saturating_sub(rng.below(64 * 2_000)));
+    let (written, stats) = amplification(Layout::Partitioned, keys);
+    assert!(written < 1.8, "{written}, {stats:?}");
+}
+
+#[test]
+fn loads_in_any_order_are_written_at_most_twice() {
+    let mut rng = SimRng::new(3);
+    let (written, stats) = amplification(Layout::Partitioned, (0..RECORDS).map(|_| rng.below(1 << 60)));
+    assert!(written <= 2.0, "{written}, {stats:?}");
+}
