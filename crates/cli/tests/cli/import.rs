@@ -163,7 +163,6 @@ fn wrong_options_are_wrong_usage() {
     let place = Place::new();
     for (options, reason) in [
         ("--layout square", "possible values"),
-        ("--index n:next", "not available in this version"),
         ("--index point(n,m)", "not available in this version"),
         ("--index n:bush", "there is no index kind `bush`"),
         ("--index a..b", "a field name is empty"),
