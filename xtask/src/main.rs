@@ -51,8 +51,10 @@ fn run_tidy(root: PathBuf) -> ExitCode {
     }
 }
 
-/// The folder above this crate.
+/// The folder above this crate. Cargo tells when it runs the program: what it told the compiler is where another clone lies, if
+/// the two share a target folder.
 fn workspace_root() -> PathBuf {
-    let crate_dir = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     crate_dir.parent().map_or_else(|| crate_dir.clone(), PathBuf::from)
 }

@@ -132,7 +132,9 @@ fn place_of(record: &Value) -> Vec<[f64; 4]> {
 /// The lines of a sample of real data, if it is there.
 #[allow(clippy::disallowed_methods)] // The data are files of the machine, not of the database.
 fn sample(name: &str) -> Option<Vec<String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/sample").join(name);
+    // Where the crate is now, not where it was when a shared target folder was filled.
+    let package = std::env::var_os("CARGO_MANIFEST_DIR")?;
+    let path = Path::new(&package).join("../../../shared/data/sample").join(name);
     match std::fs::read_to_string(&path) {
         Ok(text) => Some(text.lines().map(str::to_owned).collect()),
         Err(error) => {

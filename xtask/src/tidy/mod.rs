@@ -28,8 +28,7 @@ mod tests {
 
     #[test]
     fn this_workspace_has_the_crates_the_layers_name() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let workspace = Workspace::load(root).unwrap();
+        let workspace = Workspace::load(&crate::workspace_root()).unwrap();
         for layer in layers::LAYERS {
             let manifest = format!("crates/{}/Cargo.toml", layer.folder);
             assert!(workspace.manifest(&manifest).is_some(), "{manifest} is missing");
