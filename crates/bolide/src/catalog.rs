@@ -127,8 +127,8 @@ pub enum IndexState {
     Building,
     /// Complete: queries use it.
     Ready,
-    /// A record could not be indexed, so it was given up. Writes maintain it still; queries do not use
-    /// it. Mend the record and rebuild the index, or drop it.
+    /// A record could not be indexed, so it was given up; or its files were found damaged when the database was opened.
+    /// Writes maintain it still; queries do not use it. Mend the record and rebuild the index, or drop it.
     Failed,
 }
 

@@ -85,11 +85,14 @@ pub(crate) fn run(engine: &Engine, deep: bool) -> Result<CheckReport> {
     let mut problems = Vec::new();
     report.files = engine.store.verify(|_, error| problems.push(error.to_string()));
     report.problems = problems;
+    let collections: Vec<Arc<CollectionState>> = engine.schema.read().values().cloned().collect();
+    for collection in &collections {
+        let indexes = collection.indexes();
+        let damage = indexes.all().iter().filter_map(|index| index.progress.damage());
+        report.problems.extend(damage.map(|damage| damage.to_string()));
+    }
     if deep {
-        let collections: Vec<Arc<CollectionState>> = engine.schema.read().values().cloned().collect();
-        for collection in collections {
-            check_indexes(engine, &collection, &mut report)?;
-        }
+        collections.iter().try_for_each(|collection| check_indexes(engine, collection, &mut report))?;
     }
     Ok(report)
 }

@@ -555,6 +555,9 @@ fn check_forced_index(set: &IndexSet, query: &Query, sequence: SequenceNumber) -
     if index.progress.serves(sequence) {
         return Ok(());
     }
+    if let Some(damage) = index.progress.damage() {
+        return Err(damage);
+    }
     Err(match index.progress.state() {
         IndexState::Building => {
             Error::new(ErrorKind::Conflict, format!("the index {name:?} is still being built"))

@@ -8,6 +8,10 @@
 //!   replace another of its name is dropped or takes its place, as its descriptor says.
 //! * A key index that no index uses is dropped.
 //!
+//! # What an open does without
+//! An index whose region is damaged or not to be had is *set aside*: writers maintain it and queries go without it until
+//! it is rebuilt, or until an open finds its region. Everything else opens as ever.
+//!
 //! A read-only open leaves all that as it is and does not show it.
 
 use std::collections::BTreeMap;
@@ -16,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bolide_base::limits::{MAX_COLLECTIONS, MAX_INDEXES_PER_COLLECTION};
-use bolide_base::{Error, Result, TreeId};
+use bolide_base::{Error, ErrorKind, Result, TreeId};
 use bolide_index::perseid::Kept;
 use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::{Store, StoreComponents, StoreOptions, TreeInfo};
@@ -66,7 +70,8 @@ pub(crate) fn open(
             install_upkeep(&store, collection.tree, index)?;
             // One that is being built has its entries in its tree still, unless it was all but ready.
             if index.progress.state() == IndexState::Ready || store.kept_root(index.tree).is_some() {
-                kept_index::keep(&store, &components, path, dax_dir, collection.tree, index)?;
+                let kept = kept_index::keep(&store, &components, path, dax_dir, collection.tree, index);
+                set_aside_or(kept, &collection.name, index)?;
             }
         }
         collection.indexes_guard().install_collectors(&store, collection.tree, &repairs)?;
@@ -99,6 +104,22 @@ pub(crate) fn open(
         index_build::resume(&handle, unfinished, options.background_threads > 0)?;
     }
     Ok(handle)
+}
+
+/// Sets an index aside whose region cannot be taken over. What has nothing to do with the region fails the open.
+fn set_aside_or(kept: Result<()>, collection: &str, index: &Index) -> Result<()> {
+    let of_region = [ErrorKind::Corruption, ErrorKind::NotFound, ErrorKind::Unsupported];
+    match kept {
+        Err(error) if of_region.contains(&error.kind()) => {
+            let name = &index.name;
+            index.progress.set_aside(error.context(format_args!(
+                "the index {name:?} of {collection:?} is set aside: put its file back and open the database again, or \
+                 rebuild the index from the records (`bolide index rebuild`, `Collection::rebuild_index`)"
+            )));
+            Ok(())
+        }
+        kept => kept,
+    }
 }
 
 /// Frees what a crash left in the regions of indexes without a way to it: beside everything else, if there are threads

@@ -35,8 +35,10 @@ struct Attempt {
     ended_micros: Option<u64>,
     /// Why it failed.
     problem: Option<Error>,
-    /// The problem is one of the records: trying again would not help.
+    /// The problem is one of the records, or of the index's own files: trying again would not help.
     given_up: bool,
+    /// The problem is one of its files.
+    set_aside: bool,
 }
 
 impl Progress {
@@ -149,6 +151,21 @@ impl Progress {
         attempt.given_up |= attempt.problem.as_ref().is_some_and(is_about_records);
         drop(attempt);
         self.ended.notify_all();
+    }
+
+    /// Has nobody use the index while the database is open: its files are damaged, or not to be had.
+    pub(crate) fn set_aside(&self, problem: Error) {
+        let mut attempt = self.attempt.lock();
+        attempt.problem = Some(problem);
+        attempt.given_up = true;
+        attempt.set_aside = true;
+        self.complete_since.store(u64::MAX, Ordering::Release);
+    }
+
+    /// Why it was set aside, if it was.
+    pub(crate) fn damage(&self) -> Option<Error> {
+        let attempt = self.attempt.lock();
+        attempt.problem.clone().filter(|_| attempt.set_aside)
     }
 
     /// Notes why an attempt on another index that was to replace this one failed.

@@ -16,6 +16,9 @@ Exit status: 0 done, 1 the operation failed, 2 wrong usage.
 
 Start with:  bolide demo")]
 pub(crate) struct Arguments {
+    /// Directory of indexes with region=dax, an absolute path [default: the database's, or where each was made]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) dax_dir: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -580,7 +583,7 @@ mod tests {
             "bolide index rebuild db c a --records-per-second 1000",
             "bolide index list db",
             "bolide stats db",
-            "bolide check db --deep",
+            "bolide check db --deep --dax-dir /mnt/pmem",
             "bolide compact db",
             "bolide layout db c partitioned",
             "bolide dump file",
@@ -588,8 +591,7 @@ mod tests {
         ] {
             Arguments::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
-        for line in
-            ["bolide", "bolide find db c", "bolide import db c f.csv", "bolide get db c", "bolide frob"]
+        for line in ["bolide", "bolide find db c", "bolide import db c f.csv", "bolide get db c", "bolide x"]
         {
             let error = Arguments::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

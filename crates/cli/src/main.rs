@@ -24,7 +24,7 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    match verbs::run(arguments.verb) {
+    match verbs::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if failure.has_message() {

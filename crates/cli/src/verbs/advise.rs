@@ -43,8 +43,8 @@ fn share(percent: f64) -> f64 {
 /// The figures, for people.
 fn measured(profile: &AttributeProfile) -> String {
     format!(
-        "measured: {} records, {} with the attribute, {} values, about {:.0} distinct; a value recurs {:.1} \
-         times; correlation with the order of writes {:.2}; {:.1} % of the blocks may hold a value\n",
+        "measured: {} records, {} with the attribute, {} values, about {:.0} distinct; a value recurs about \
+         {:.1} times; correlation with the order of writes about {:.2}; about {:.1} % of the blocks may hold a value\n",
         profile.records,
         profile.with_attribute,
         profile.values,

@@ -1,6 +1,7 @@
 //! Opening databases and collections for a verb.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use bolide::key::{KeyFormat, PrimaryKey};
 use bolide::{Collection, CollectionOptions, Db, ErrorKind, IndexSpec, Options, RecordKind};
@@ -9,12 +10,35 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::output::Line;
 
+/// The directory of persistent memory, for whatever database the program opens.
+static DAX_DIR: OnceLock<PathBuf> = OnceLock::new();
+
+/// Sets the directory of persistent memory: once, before a database is opened.
+///
+/// # Errors
+/// A relative path is wrong usage: the database remembers where it made the region of an index.
+pub(crate) fn set_dax_dir(dir: Option<PathBuf>) -> Result<(), Failure> {
+    let Some(dir) = dir else { return Ok(()) };
+    if !dir.is_absolute() {
+        return Err(Failure::usage(format!("--dax-dir {}: it is to be an absolute path", dir.display())));
+    }
+    DAX_DIR.get_or_init(|| dir);
+    Ok(())
+}
+
+fn options() -> Options {
+    match DAX_DIR.get() {
+        Some(dir) => Options::default().dax_dir(dir),
+        None => Options::default(),
+    }
+}
+
 /// Opens a database to read it; no byte of it changes.
 ///
 /// # Errors
 /// Those of the store; a missing database says where it was looked for.
 pub(crate) fn open_to_read(path: &Path) -> Result<Db, Failure> {
-    Db::open_read_only(path, Options::default()).map_err(|error| missing_database(path, error))
+    Db::open_read_only(path, options()).map_err(|error| missing_database(path, error))
 }
 
 /// Opens a database that exists, to change it.
@@ -22,8 +46,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Db, Failure> {
 /// # Errors
 /// As [`open_to_read`], and where another process has it open.
 pub(crate) fn open_to_write(path: &Path) -> Result<Db, Failure> {
-    let options = Options::default().create_if_missing(false);
-    Db::open(path, options).map_err(|error| missing_database(path, error))
+    Db::open(path, options().create_if_missing(false)).map_err(|error| missing_database(path, error))
 }
 
 /// Opens a database to change it, and makes it where there is none.
@@ -31,7 +54,7 @@ pub(crate) fn open_to_write(path: &Path) -> Result<Db, Failure> {
 /// # Errors
 /// Those of the store.
 pub(crate) fn open_or_create(path: &Path) -> Result<Db, Failure> {
-    Ok(Db::open(path, Options::default())?)
+    Ok(Db::open(path, options())?)
 }
 
 fn missing_database(path: &Path, error: bolide::Error) -> Failure {

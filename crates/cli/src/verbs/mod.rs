@@ -15,15 +15,16 @@ mod records;
 mod scan;
 mod stats;
 
-use crate::arguments::Verb;
+use crate::arguments::{Arguments, Verb};
 use crate::failure::Failure;
 
 /// Runs one verb.
 ///
 /// # Errors
 /// What ended it early.
-pub(crate) fn run(verb: Verb) -> Result<(), Failure> {
-    match verb {
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    database::set_dax_dir(arguments.dax_dir)?;
+    match arguments.verb {
         Verb::Import(arguments) => import::run(&arguments),
         Verb::Put(arguments) => records::put(&arguments),
         Verb::Delete(arguments) => records::delete(&arguments),

@@ -5,6 +5,11 @@
 //! lookups rare among many writes? Then the embedded index. Else a stand-alone one: posting lists appended to
 //! (lazy) where only the newest few answers are wanted, composite keys where all are. Eager lists never.
 //!
+//! What is counted and what is estimated: records and values are counted; distinct values are estimated from the smallest
+//! of their hashes, the correlation with the order of writes from a sample, sizes from the lengths of keys and values,
+//! shares of blocks from runs of as many bytes of records. Nothing is measured of costs. Reasons say *about* where a figure is an
+//! estimate.
+//!
 //! Two branches end elsewhere here. The paper has no index in memory: where entries fit there, `ps-tree` is advised in the place of
 //! every stand-alone kind, as its lookups touch no file, its entries are validated in memory, and its writes are blind too. Where they do
 //! not fit it is `composite`, for the newest few as well: composite keys of this store come newest first within a
@@ -94,8 +99,8 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
     let rarely_asked = workload.lookups < FEW_LOOKUPS && workload.writes > MANY_WRITES;
     if follows_time {
         reasons.push(format!(
-            "the attribute follows time: its rank correlation with the order of writes is {:.2}, and a value \
-             lies within the bounds of {:.1} % of the blocks, so zone maps skip the others",
+            "the attribute follows time: its rank correlation with the order of writes is about {:.2}, and a value \
+             lies within the bounds of about {:.1} % of the blocks, so zone maps skip the others",
             profile.order_correlation,
             profile.zone_share * 100.0
         ));
@@ -119,8 +124,8 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
     let embedded = !reasons.is_empty();
     if !embedded {
         reasons.push(format!(
-            "a value has about {:.0} records among {}, spread over blocks of which {:.0} % may hold it: entries \
-             lead to them without a search",
+            "a value has about {:.0} records among {}, spread over blocks of which about {:.0} % may hold it: \
+             entries lead to them without a search",
             profile.records_per_value(),
             profile.records,
             profile.zone_share * 100.0
@@ -175,7 +180,7 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
 fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> Vec<(IndexKind, String)> {
     let why = |other: IndexKind| match other {
         IndexKind::Embedded => format!(
-            "zone maps would leave {:.0} % of the blocks to the Bloom filters, and ranges would read them",
+            "zone maps would leave about {:.0} % of the blocks to the Bloom filters, and ranges would read them",
             profile.zone_share * 100.0
         ),
         IndexKind::Eager => format!(
@@ -190,7 +195,7 @@ fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> V
         }
         IndexKind::Lazy => "composite keys stop as early and need no merging of lists".to_owned(),
         IndexKind::PsTree => format!(
-            "it would keep all its entries in memory, about {} MB, {:.0} % of the records' bytes",
+            "it would keep all its entries in memory, about {} MB, about {:.0} % of the records' bytes",
             (profile.entry_bytes() / f64::from(1 << 20)).ceil(),
             profile.entry_share() * 100.0
         ),
@@ -218,6 +223,7 @@ impl fmt::Display for Advice {
         for (kind, reason) in &self.others {
             writeln!(f, "  not {}: {reason}", kind.name())?;
         }
+        writeln!(f, "  where it says about, it is an estimate; costs were not measured")?;
         if self.paper != self.kind {
             writeln!(f, "  the decision tree of LevelDB++ says {}", self.paper.name())?;
         }
@@ -278,7 +284,18 @@ mod tests {
             let path: AttributePath = path.parse().unwrap();
             let advice = advise(&path, &profile(scattered), &Workload::default());
             assert_eq!(advice.spec.parse::<crate::IndexSpec>().unwrap().attributes(), [path]);
-            assert!(advice.to_string().contains("because"), "{advice}");
+            let text = advice.to_string();
+            assert!(text.contains("because") && text.contains("estimate"), "{advice}");
+            // Shares and sizes are estimates, but for the workload's own.
+            let of_workload = ["reads", "operations", "writes"];
+            for (at, _) in text.match_indices(" %").chain(text.match_indices(" MB")) {
+                let is_given =
+                    of_workload.iter().any(|word| text[at..].split('\n').next().unwrap_or("").contains(word));
+                assert!(
+                    is_given || text[..at].rsplit([',', ':', '\n']).next().unwrap_or("").contains("about"),
+                    "{text}"
+                );
+            }
         }
     }
 }
