@@ -50,7 +50,7 @@ impl Run {
         let components = components(seed);
         let db = Db::open_with("db", tiny(), components.clone()).unwrap();
         let mut options: CollectionOptions = tiny_collection();
-        options = options.layout(if rng.one_in(2) { Layout::Tiered } else { Layout::Leveled });
+        options = options.layout(*rng.pick(&Layout::ALL).unwrap());
         options = options.compression(if rng.one_in(2) { Compression::None } else { Compression::Lz4 });
         for spec in SPECS.iter().take(rng.below(3) as usize) {
             options = options.index(spec.parse().unwrap());
@@ -74,6 +74,10 @@ impl Run {
             70..74 => self.db().flush().unwrap(),
             74..76 => self.db().compact().unwrap(),
             76..79 => self.reopen(),
+            79 if self.rng.one_in(2) => {
+                let layout = *self.rng.pick(&Layout::ALL).unwrap();
+                self.collection().set_layout(layout).unwrap();
+            }
             79..84 => self.toggle_index(),
             84..89 => self.toggle_snapshot(),
             _ => self.ask(),

@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use bolide::Layout;
 use bolide_storage::{CrashMode, DiskImage, RecordImages, SimRng, SimVfs, Vfs};
 
 use crate::history::{Durability, HistoryOptions, Step, history};
@@ -35,11 +36,13 @@ pub struct CrashOptions {
     pub planted: Option<Planted>,
     /// The kinds of its indexes.
     pub kinds: KindChoice,
+    /// The layout of its collections; `None` for one by the seed.
+    pub layout: Option<Layout>,
 }
 
 impl Default for CrashOptions {
     fn default() -> Self {
-        Self { steps: 60, nested_one_in: 25, planted: None, kinds: KindChoice::default() }
+        Self { steps: 60, nested_one_in: 25, planted: None, kinds: KindChoice::default(), layout: None }
     }
 }
 
@@ -52,7 +55,7 @@ pub fn steps(seed: u64, steps: usize, kinds: KindChoice) -> Vec<Step> {
 /// Runs the history of `seed` and crashes it at every sync point.
 pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
-    let setup = Setup::random(&mut rng);
+    let setup = Setup::random(&mut rng).with_layout(options.layout);
     let vfs = SimVfs::new(seed);
     // Every seventh history is cut off before every write, not only before syncs.
     vfs.record_images(if seed % 7 == 3 { RecordImages::Writes } else { RecordImages::SyncPoints });

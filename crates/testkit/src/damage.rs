@@ -44,11 +44,13 @@ pub struct DamageOptions {
     pub every_bit: bool,
     /// The kinds of its indexes.
     pub kinds: KindChoice,
+    /// The layout of its collections; `None` for one by the seed.
+    pub layout: Option<Layout>,
 }
 
 impl Default for DamageOptions {
     fn default() -> Self {
-        Self { records: 12, stride: 1, every_bit: true, kinds: KindChoice::default() }
+        Self { records: 12, stride: 1, every_bit: true, kinds: KindChoice::default(), layout: None }
     }
 }
 
@@ -125,7 +127,7 @@ impl Sample {
     fn build(seed: u64, options: DamageOptions) -> Outcome<Self> {
         let mut rng = SimRng::new(seed);
         let setup = Setup {
-            layout: if seed % 4 < 2 { Layout::Leveled } else { Layout::Tiered },
+            layout: options.layout.unwrap_or(Layout::ALL[(seed / 2 % 4) as usize]),
             compression: [Compression::Lz4, Compression::None, Compression::Zstd(1)][(seed % 3) as usize],
             block_bytes: 256,
             bloom_bits_per_key: 10,

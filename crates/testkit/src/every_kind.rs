@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use bolide::Layout;
 use bolide_storage::SimRng;
 
 use crate::history::{HistoryOptions, Step, history};
 use crate::kinds::{KindChoice, available, is_available};
-use crate::metamorphic::{all_setups, transcript};
+use crate::metamorphic::{setups_of, transcript};
 use crate::seeds::{Counts, Outcome};
 
 /// The index of `spec` in another kind; in its own if `kind` cannot have its attributes.
@@ -33,11 +34,13 @@ pub fn with_kind(steps: &[Step], kind: &str) -> Vec<Step> {
 pub struct KindsOptions {
     /// Steps of the history.
     pub steps: usize,
+    /// The layout of all setups; `None` for any.
+    pub layout: Option<Layout>,
 }
 
 impl Default for KindsOptions {
     fn default() -> Self {
-        Self { steps: 150 }
+        Self { steps: 150, layout: None }
     }
 }
 
@@ -56,7 +59,7 @@ pub fn check(seed: u64, options: KindsOptions) -> Outcome<Counts> {
             kinds: KindChoice::default(),
         },
     );
-    let setups = all_setups();
+    let setups = setups_of(options.layout);
     let mut counts = Counts::default();
     let mut wanted = None;
     let kinds = std::iter::once(None).chain(available().iter().map(Some));

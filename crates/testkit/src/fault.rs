@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use bolide::ErrorKind;
+use bolide::{ErrorKind, Layout};
 use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimVfs};
 
 use crate::failure::StepFailure;
@@ -31,18 +31,20 @@ pub struct FaultOptions {
     pub stride: u64,
     /// The kinds of its indexes.
     pub kinds: KindChoice,
+    /// The layout of its collections; `None` for one by the seed.
+    pub layout: Option<Layout>,
 }
 
 impl Default for FaultOptions {
     fn default() -> Self {
-        Self { steps: 30, stride: 1, kinds: KindChoice::default() }
+        Self { steps: 30, stride: 1, kinds: KindChoice::default(), layout: None }
     }
 }
 
 /// Runs the history of `seed` with each fault at each call.
 pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
-    let setup = Setup::random(&mut rng);
+    let setup = Setup::random(&mut rng).with_layout(options.layout);
     let FaultOptions { steps, kinds, .. } = options;
     let steps = history(seed, HistoryOptions { steps, keys: 30, reads: true, reopens: true, kinds });
     let clean = SimVfs::new(seed);

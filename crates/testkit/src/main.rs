@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use bolide::Layout;
 use bolide_testkit::concurrent::{self, ConcurrentOptions};
 use bolide_testkit::conformance;
 use bolide_testkit::crash::{self, CrashOptions};
@@ -31,6 +32,7 @@ pauses       puts while an index is built         --directory PATH (/tmp)  --rec
 steps        prints the steps of a crash history  --steps N (60)
 
 crashes, faults, flips and steps know --kind NAME: indexes of this kind alone, with all its options.
+crashes, faults, flips, metamorphic, kinds and conformance know --layout NAME: all collections in this layout.
 The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
 fn main() -> ExitCode {
@@ -69,28 +71,30 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
     let run = options.seed_run(check);
     match check {
         "crashes" => {
-            options.knows(&["steps", "nested", "kind"])?;
+            options.knows(&["steps", "nested", "kind", "layout"])?;
             let defaults = CrashOptions::default();
             let crash = CrashOptions {
                 steps: options.number("steps", defaults.steps as u64)? as usize,
                 nested_one_in: options.number("nested", defaults.nested_one_in)?,
                 planted: None,
                 kinds: options.kinds()?,
+                layout: options.layout()?,
             };
             Some(run.run(|seed| crash::check(seed, crash)))
         }
         "faults" => {
-            options.knows(&["steps", "stride", "kind"])?;
+            options.knows(&["steps", "stride", "kind", "layout"])?;
             let defaults = FaultOptions::default();
             let fault = FaultOptions {
                 steps: options.number("steps", defaults.steps as u64)? as usize,
                 stride: options.number("stride", defaults.stride)?,
                 kinds: options.kinds()?,
+                layout: options.layout()?,
             };
             Some(run.run(|seed| fault::check(seed, fault)))
         }
         "flips" => {
-            options.knows(&["records", "stride", "bits", "kind"])?;
+            options.knows(&["records", "stride", "bits", "kind", "layout"])?;
             let defaults = DamageOptions::default();
             let damage = DamageOptions {
                 records: options.number("records", defaults.records as u64)? as usize,
@@ -101,11 +105,12 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
                     Some(_) => return None,
                 },
                 kinds: options.kinds()?,
+                layout: options.layout()?,
             };
             Some(run.run(|seed| damage::check(seed, damage)))
         }
         "metamorphic" => {
-            options.knows(&["steps", "setups"])?;
+            options.knows(&["steps", "setups", "layout"])?;
             let defaults = MetamorphicOptions::default();
             let metamorphic = MetamorphicOptions {
                 steps: options.number("steps", defaults.steps as u64)? as usize,
@@ -114,20 +119,23 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
                     Some("all") => None,
                     Some(count) => Some(count.parse().ok()?),
                 },
+                layout: options.layout()?,
             };
             Some(run.run(|seed| metamorphic::check(seed, metamorphic)))
         }
         "conformance" => {
-            options.knows(&["kind"])?;
+            options.knows(&["kind", "layout"])?;
+            let layout = options.layout()?;
             Some(match options.text("kind") {
-                Some(kind) => conformance::check(kind),
-                None => check_all_kinds(),
+                Some(kind) => check_kind(kind, layout),
+                None => check_all_kinds(layout),
             })
         }
         "kinds" => {
-            options.knows(&["steps"])?;
+            options.knows(&["steps", "layout"])?;
+            let layout = options.layout()?;
             let steps = options.number("steps", KindsOptions::default().steps as u64)? as usize;
-            Some(run.run(|seed| every_kind::check(seed, KindsOptions { steps })))
+            Some(run.run(|seed| every_kind::check(seed, KindsOptions { steps, layout })))
         }
         "pauses" => {
             options.knows(&["directory", "records", "rate", "seconds"])?;
@@ -167,12 +175,17 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
     }
 }
 
+/// The conformance suite with one kind.
+fn check_kind(kind: &str, layout: Option<Layout>) -> Outcome<Counts> {
+    layout.map_or_else(|| conformance::check(kind), |layout| conformance::check_in(kind, layout))
+}
+
 /// The conformance suite with every kind that there is, or is to be.
-fn check_all_kinds() -> Outcome<Counts> {
+fn check_all_kinds(layout: Option<Layout>) -> Outcome<Counts> {
     let mut counts = Counts::default();
     for kind in kinds::BUILT.into_iter().chain(kinds::ANNOUNCED) {
         let started = Instant::now();
-        let these = conformance::check(kind)?;
+        let these = check_kind(kind, layout)?;
         println!("{kind}: {these}, {:.1} s", started.elapsed().as_secs_f64());
         counts.merge(&these);
     }
@@ -224,6 +237,14 @@ impl Options {
             seeds: self.seeds.clone(),
             threads: self.threads,
             progress: true,
+        }
+    }
+
+    /// The layout of all collections, if one is wanted; `None` for a wrong name.
+    fn layout(&self) -> Option<Option<Layout>> {
+        match self.text("layout") {
+            None => Some(None),
+            Some(name) => Layout::ALL.into_iter().find(|layout| layout.name() == name).map(Some),
         }
     }
 

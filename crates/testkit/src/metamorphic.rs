@@ -23,19 +23,21 @@ pub struct MetamorphicOptions {
     pub steps: usize,
     /// How many setups are tried for a history; `None` for all of [`all_setups`].
     pub setups: Option<usize>,
+    /// The layout of all setups; `None` for each in turn.
+    pub layout: Option<Layout>,
 }
 
 impl Default for MetamorphicOptions {
     fn default() -> Self {
-        Self { steps: 250, setups: Some(12) }
+        Self { steps: 250, setups: Some(12), layout: None }
     }
 }
 
-/// {leveled, tiered} x {none, lz4, zstd} x block sizes x memtable sizes x cache sizes x threads; the ways to fetch records take
+/// Layouts x {none, lz4, zstd} x block sizes x memtable sizes x cache sizes x threads; the ways to fetch records take
 /// turns.
 pub fn all_setups() -> Vec<Setup> {
     let mut setups = Vec::new();
-    for layout in [Layout::Leveled, Layout::Tiered] {
+    for layout in Layout::ALL {
         for compression in [Compression::None, Compression::Lz4, Compression::Zstd(1)] {
             for block_bytes in [128, 4096] {
                 for memtable_bytes in [2 << 10, 32 << 10, 8 << 20] {
@@ -68,6 +70,13 @@ pub fn all_setups() -> Vec<Setup> {
     setups
 }
 
+/// Those with `layout`, or all.
+pub fn setups_of(layout: Option<Layout>) -> Vec<Setup> {
+    let mut setups = all_setups();
+    setups.retain(|setup| layout.is_none_or(|layout| setup.layout == layout));
+    setups
+}
+
 /// Runs the history of `seed` under each setup and compares the answers.
 pub fn check(seed: u64, options: MetamorphicOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
@@ -83,7 +92,7 @@ pub fn check(seed: u64, options: MetamorphicOptions) -> Outcome<Counts> {
         },
     );
     steps.iter_mut().for_each(leave_out_repairs);
-    let mut setups = all_setups();
+    let mut setups = setups_of(options.layout);
     if let Some(count) = options.setups {
         shuffle(&mut setups, &mut rng);
         setups.truncate(count);

@@ -48,7 +48,7 @@ impl Setup {
     pub fn random(rng: &mut SimRng) -> Self {
         let pick = |rng: &mut SimRng, choices: &[u64]| rng.pick(choices).copied().unwrap_or_default();
         Self {
-            layout: if rng.one_in(2) { Layout::Leveled } else { Layout::Tiered },
+            layout: rng.pick(&Layout::ALL).copied().unwrap_or_default(),
             compression: match rng.below(4) {
                 0 => Compression::None,
                 1 => Compression::Zstd(1),
@@ -66,6 +66,12 @@ impl Setup {
             fetch_threads: 1,
             fetch_by_sequence: rng.below(4) > 0,
         }
+    }
+
+    /// The same with `layout`, if one is given.
+    #[must_use]
+    pub fn with_layout(self, layout: Option<Layout>) -> Self {
+        Self { layout: layout.unwrap_or(self.layout), ..self }
     }
 
     /// How indexes are built.

@@ -52,11 +52,11 @@ fn indexes_in_regions_survive_as_well() {
     let counts =
         passed(run.run(|seed| crash::check(seed, CrashOptions { kinds, ..CrashOptions::default() })));
     assert!(counts.get("crashes") >= 100, "{counts}");
-    let faults = FaultOptions { steps: 20, stride: 17, kinds };
+    let faults = FaultOptions { steps: 20, stride: 17, kinds, layout: None };
     let run = SeedRun::of_test("faults --steps 20 --stride 17 --kind ps-tree", 0..2);
     let counts = passed(run.run(|seed| fault::check(seed, faults)));
     assert!(counts.get("failed steps") >= 20, "{counts}");
-    let flips = DamageOptions { records: 8, stride: 97, every_bit: false, kinds };
+    let flips = DamageOptions { records: 8, stride: 97, every_bit: false, kinds, layout: None };
     let run = SeedRun::of_test("flips --records 8 --stride 97 --bits one --kind ps-tree", 0..2);
     let counts = passed(run.run(|seed| damage::check(seed, flips)));
     assert!(counts.get("flips") >= 500 && counts.get("refused") > 0, "{counts}");
@@ -64,7 +64,7 @@ fn indexes_in_regions_survive_as_well() {
 
 #[test]
 fn settings_change_no_answer() {
-    let options = MetamorphicOptions { steps: 120, setups: Some(5) };
+    let options = MetamorphicOptions { steps: 120, setups: Some(5), layout: None };
     let run = SeedRun::of_test("metamorphic --steps 120 --setups 5", 0..4);
     passed(run.run(|seed| metamorphic::check(seed, options)));
 }
@@ -72,7 +72,7 @@ fn settings_change_no_answer() {
 #[test]
 fn kinds_change_no_answer() {
     let run = SeedRun::of_test("kinds --steps 120", 0..20);
-    let counts = passed(run.run(|seed| every_kind::check(seed, KindsOptions { steps: 120 })));
+    let counts = passed(run.run(|seed| every_kind::check(seed, KindsOptions { steps: 120, layout: None })));
     assert!(counts.get("answers") > 0, "{counts}");
 }
 

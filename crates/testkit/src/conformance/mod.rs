@@ -66,13 +66,12 @@ struct Way {
 }
 
 impl Way {
-    /// All ways; the layouts take turns, beginning with either, and so do the ways to fetch records.
-    fn all(turn: usize) -> Vec<Self> {
+    /// All ways; the layouts take turns, beginning with any, unless one is given, and so do the ways to fetch records.
+    fn all(turn: usize, layout: Option<Layout>) -> Vec<Self> {
         let mut ways = Vec::new();
         for made in [Made::Before, Made::Midway, Made::After] {
             for between in [Between::Nothing, Between::Flush, Between::Compaction, Between::Reopen] {
-                let leveled = (turn + ways.len() + ways.len() / 4).is_multiple_of(2);
-                let layout = if leveled { Layout::Leveled } else { Layout::Tiered };
+                let layout = layout.unwrap_or(Layout::ALL[(turn + ways.len() + ways.len() / 4) % 4]);
                 let fetch = (turn / 2 + ways.len()) % 4;
                 ways.push(Self {
                     made,
@@ -122,11 +121,20 @@ impl fmt::Display for Way {
 /// Runs the whole suite with indexes of `kind`. Counts `refused` alone where the library says that it is not
 /// available in this version.
 pub fn check(kind: &str) -> Outcome<Counts> {
-    check_flawed(kind, None)
+    check_with(kind, None, None)
+}
+
+/// The same with all collections in `layout`.
+pub fn check_in(kind: &str, layout: Layout) -> Outcome<Counts> {
+    check_with(kind, None, Some(layout))
 }
 
 /// Runs the suite, until it fails, with indexes of `kind` that have this flaw.
 pub fn check_flawed(kind: &str, flaw: Option<Flaw>) -> Outcome<Counts> {
+    check_with(kind, flaw, None)
+}
+
+fn check_with(kind: &str, flaw: Option<Flaw>, layout: Option<Layout>) -> Outcome<Counts> {
     let mut counts = Counts::default();
     if !is_available(&format!("i=v:{kind}")) {
         counts.add("refused");
@@ -136,7 +144,7 @@ pub fn check_flawed(kind: &str, flaw: Option<Flaw>) -> Outcome<Counts> {
     // Where a flaw is sought, its likely place comes first.
     cases.sort_by_key(|(_, case)| flaw.is_some_and(|flaw| flaw.likely_case() != Some(case.name)));
     for (turn, case) in &cases {
-        for way in Way::all(*turn) {
+        for way in Way::all(*turn, layout) {
             let told = |what| format!("{kind}: {} ({way}): {what}", case.name);
             counts.merge(&run(kind, case, way, flaw).map_err(told)?);
         }
