@@ -4,6 +4,7 @@
 //! cargo run --release -p bolide-bench -- store [--n 5000000] [--peers] [--threads 1,2]
 //! cargo run --release -p bolide-bench -- index [--n 1000000] [--updates 250000] [--peers]
 //! cargo run --release -p bolide-bench -- kinds [--n 300000] [--updates 75000]
+//! cargo run --release -p bolide-bench -- sorted-view [--runs 1,2,4,8,16] [--strong]
 //! cargo run --release -p bolide-bench -- figure list
 //! cargo run --release -p bolide-bench -- figure leveldbpp-8 [--records 100000] [--out figures]
 //! cargo run --release -p bolide-bench -- figure perseid-all
@@ -37,6 +38,7 @@ use error::Result;
 use workloads::index::IndexPlan;
 use workloads::kinds::{KindsPlan, SUBJECTS};
 use workloads::rows::Row;
+use workloads::sorted_view::SortedViewPlan;
 use workloads::store::StorePlan;
 
 #[derive(Parser)]
@@ -83,6 +85,30 @@ enum Command {
         updates: u64,
         #[command(flatten)]
         common: Common,
+    },
+    /// Sorted views against merging iterators, on sstables alone
+    SortedView {
+        /// Numbers of sorted runs
+        #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16")]
+        runs: Vec<usize>,
+        /// MiB of keys and values in each run
+        #[arg(long, default_value_t = 64)]
+        mib: u64,
+        /// Operations of each row
+        #[arg(long, default_value_t = 200_000)]
+        operations: u64,
+        /// Entries of a segment: 16, 32 or 64
+        #[arg(long, default_value_t = 32)]
+        segment: usize,
+        /// 64 neighbouring keys in one run instead of one
+        #[arg(long)]
+        strong: bool,
+        /// Measurements to take the median of
+        #[arg(long, default_value_t = 3)]
+        repeats: usize,
+        /// Rows to measure (default: all)
+        #[arg(long, value_delimiter = ',')]
+        rows: Vec<String>,
     },
     /// Repeats figures and tables of the papers and checks their shapes
     ///
@@ -152,6 +178,14 @@ fn run(command: Command) -> Result<()> {
         Command::Store { n, threads, rows, common } => store(n, &threads, rows, &common),
         Command::Index { n, updates, common } => index(n, updates, &common),
         Command::Kinds { n, updates, common } => kinds(n, updates, &common),
+        Command::SortedView { runs, mib, operations, segment, strong, repeats, rows } => {
+            if mib == 0 || operations == 0 || runs.contains(&0) {
+                return Err("--runs, --mib and --operations must be at least 1".into());
+            }
+            let (run_mib, segment_entries) = (mib, segment);
+            let plan = SortedViewPlan { runs, run_mib, operations, segment_entries, strong, repeats, rows };
+            workloads::sorted_view::run(&plan, tempfile::tempdir()?.path())
+        }
         Command::Figure { names, .. } if names == ["list"] => {
             figures::list();
             Ok(())

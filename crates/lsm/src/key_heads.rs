@@ -1,14 +1,20 @@
 //! Binary search over sorted keys that touches few cache lines.
 //!
 //! The first eight bytes of each key after the prefix that all of them share, as big-endian numbers, stand side
-//! by side: the search compares numbers, and looks at whole keys only where heads are equal.
+//! by side: the search compares numbers, and looks at whole keys only where heads are equal. Every sixteenth of them
+//! stands in a second, denser array, which is searched first: of a long list little else is in the processor's cache.
 
 /// The heads of a sorted list of keys; the keys themselves stay elsewhere.
 #[derive(Debug)]
 pub(crate) struct KeyHeads {
     shared: Box<[u8]>,
     heads: Box<[u64]>,
+    /// Every [`SAMPLED`]th of `heads`, from the first on.
+    sample: Box<[u64]>,
 }
+
+/// Heads for each one in the sample: two cache lines.
+const SAMPLED: usize = 16;
 
 impl KeyHeads {
     /// The heads of `keys`, which ascend. Equal keys are allowed.
@@ -17,7 +23,9 @@ impl KeyHeads {
             (keys.clone().next().unwrap_or_default(), keys.clone().next_back().unwrap_or_default());
         let len = first.iter().zip(last).take_while(|(left, right)| left == right).count();
         let shared = first.get(..len).unwrap_or_default();
-        Self { shared: shared.into(), heads: keys.map(|key| head(key, len)).collect() }
+        let heads: Box<[u64]> = keys.map(|key| head(key, len)).collect();
+        let sample = heads.iter().copied().step_by(SAMPLED).collect();
+        Self { shared: shared.into(), heads, sample }
     }
 
     /// How many of the keys come before `key`. `is_before` says it of the key at a position, by the same
@@ -29,7 +37,12 @@ impl KeyHeads {
             return if key < &*self.shared { 0 } else { self.heads.len() };
         }
         let wanted = head(key, self.shared.len());
-        let mut low = self.heads.partition_point(|&head| head < wanted);
+        // The first head that is not smaller lies behind the last smaller one of the sample, and at the next at most.
+        let sampled = self.sample.partition_point(|&head| head < wanted);
+        let start = sampled.saturating_sub(1) * SAMPLED;
+        let end = (sampled * SAMPLED).min(self.heads.len());
+        let window = self.heads.get(start..end).unwrap_or_default();
+        let mut low = start + window.partition_point(|&head| head < wanted);
         let rest = self.heads.get(low..).unwrap_or_default();
         // Ties are rare: no second search over all of the rest for their end.
         let mut high = match rest {
@@ -79,7 +92,7 @@ mod tests {
                 key.extend((0..rng.below(3)).map(|_| rng.below(2) as u8));
                 key
             };
-            let mut keys: Vec<_> = (0..seed % 40).map(|_| random_key()).collect();
+            let mut keys: Vec<_> = (0..seed % 90).map(|_| random_key()).collect();
             keys.sort();
             let heads = KeyHeads::new(keys.iter().map(Vec::as_slice));
             for probe in (0..50).map(|_| random_key()).chain(keys.iter().cloned()) {

@@ -500,12 +500,18 @@ impl TableBlocks {
     /// Asks the processor for the tables at the start of block `number`, if it is in the cache.
     #[inline]
     pub(crate) fn prefetch_block(&self, number: u64) {
+        self.glance(number, Block::prefetch);
+    }
+
+    /// Lets `ask` see data block `number`, if it is in the cache and nobody else looks at it just now.
+    #[inline]
+    pub(crate) fn glance(&self, number: u64, ask: impl FnOnce(&Block)) {
         if let Some(slot) = self.slot(number)
             && slot.key.load(Ordering::Relaxed) == self.key | number
             && let Some(block) = slot.block.try_lock()
             && let Some(CachedBlock::Data(block)) = &*block
         {
-            block.prefetch();
+            ask(block);
         }
     }
 

@@ -81,10 +81,18 @@ impl TableReader {
         self.prefetch_slot(block);
     }
 
-    /// Asks the processor for the start of block number `block`, if it is in the cache.
+    /// Asks the processor for what a comparison with entry number `index` of block number `block` reads, if the
+    /// block is in the cache.
     #[inline]
-    pub fn prefetch_block_start(&self, block: u64) {
-        self.prefetch_block(block);
+    pub fn prefetch_block_entry(&self, block: u64, index: usize) {
+        self.glance(block, |cached| cached.prefetch_listed(index));
+    }
+
+    /// Asks the processor for entry number `index` of block number `block`, value and all, if the block is in the
+    /// cache.
+    #[inline]
+    pub fn prefetch_block_content(&self, block: u64, index: usize) {
+        self.glance(block, |cached| cached.prefetch_entry(index, true));
     }
 
     /// The error for data block number `block` that contradicts itself or what is known of it.

@@ -350,6 +350,12 @@ impl TableReader {
         self.blocks.prefetch_block(number);
     }
 
+    /// Lets `ask` see data block number `ordinal`, if it is in the cache and nobody else looks at it just now.
+    #[inline]
+    pub(crate) fn glance(&self, ordinal: u64, ask: impl FnOnce(&Block)) {
+        self.blocks.glance(ordinal, ask);
+    }
+
     /// As [`cached_data_block`](Self::cached_data_block), without marking it as used.
     pub(crate) fn peek_data_block(&self, ordinal: u64) -> Option<Block> {
         match self.blocks.peek(ordinal) {

@@ -9,5 +9,6 @@ pub mod index;
 pub mod kinds;
 pub mod meter;
 pub mod rows;
+pub mod sorted_view;
 pub mod store;
 mod worker;

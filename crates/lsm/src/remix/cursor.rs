@@ -13,7 +13,7 @@ use bolide_table::{InternalCursor, TableCursor, ValueRef};
 use super::contradiction;
 use super::run::{Position, ViewRun};
 use super::search::{Place, Probe};
-use super::selectors::{OLD, TOMBSTONE};
+use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 use super::view::SortedView;
 
 /// A cursor over all entries of a [`SortedView`], old versions and tombstones included.
@@ -31,7 +31,13 @@ pub struct SortedViewCursor {
     /// The run of the current entry; `None` while the cursor is invalid.
     current: Option<usize>,
     fill_cache: bool,
+    /// Steps forward since the last seek, as far as that can count.
+    steps: u8,
 }
+
+/// The entries whose runs the first step after a seek asks for. Who takes [`FIRST_STEPS`] will take more.
+const FIRST_ASKED: usize = 9;
+const FIRST_STEPS: u8 = 4;
 
 /// Where the cursor stands in one run.
 #[derive(Default)]
@@ -110,6 +116,7 @@ impl SortedView {
             entries: 0,
             current: None,
             fill_cache,
+            steps: 0,
         }
     }
 }
@@ -160,6 +167,7 @@ impl SortedViewCursor {
     }
 
     fn set_place(&mut self, place: Place) {
+        self.steps = 0;
         self.place = place;
         self.entries = self.view.remix().segments.get(place.segment).entries();
         self.known = 0;
@@ -176,7 +184,7 @@ impl SortedViewCursor {
         if !self.has_place() {
             return;
         }
-        let run = usize::from(self.selector() & super::selectors::RUN_BITS);
+        let run = usize::from(self.selector() & RUN_BITS);
         if self.known >> run & 1 == 1
             && let (Some(place), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
         {
@@ -200,7 +208,7 @@ impl SortedViewCursor {
             self.place = Place { segment, index: self.entries };
         }
         self.place.index -= 1;
-        let run = usize::from(self.selector() & super::selectors::RUN_BITS);
+        let run = usize::from(self.selector() & RUN_BITS);
         if self.known >> run & 1 == 1
             && let (Some(place), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
         {
@@ -234,12 +242,71 @@ impl SortedViewCursor {
         Ok(())
     }
 
+    /// Asks the processor for the next entry of the run that was just left. As the run comes up again only after
+    /// others, it will be there by then.
+    #[inline]
+    fn ask_for_next_of(&self, number: usize) {
+        let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) else { return };
+        match &run.cursor {
+            Some(cursor) if run.block == Some(run.position.block) => {
+                cursor.prefetch_entry(run.position.entry as usize);
+            }
+            _ => source.prefetch_slot(run.position.block),
+        }
+    }
+
+    /// Finds the runs of the next `entries` entries of the segment that the cursor has not met yet, and asks the
+    /// processor for their entries, those of all runs together. No I/O.
+    fn ask_for_runs(&mut self, entries: usize) {
+        let segment = self.view.remix().segments.get(self.place.segment);
+        let selectors = segment.selectors();
+        let end = (self.place.index + entries).min(self.entries);
+        let coming = selectors.get(self.place.index..end).unwrap_or_default();
+        let unmet = coming.iter().fold(0, |runs, selector| runs | 1 << (selector & RUN_BITS)) & !self.known;
+        self.known |= unmet;
+        let each = |visit: &mut dyn FnMut(&mut RunPlace, &Arc<ViewRun>, usize)| {
+            let mut left: u64 = unmet;
+            while left != 0 {
+                let number = left.trailing_zeros() as usize;
+                left &= left - 1;
+                if let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) {
+                    visit(run, source, number);
+                }
+            }
+        };
+        let mut each = each;
+        let index = self.place.index;
+        each(&mut |run, source, number| {
+            run.position = segment.position(source, number, index);
+            source.prefetch_slot(run.position.block);
+        });
+        each(&mut |run, source, _| source.prefetch_entry(run.position));
+        each(&mut |run, source, _| source.prefetch_content(run.position));
+    }
+
+    /// Goes one place on as a step of a scan.
+    #[inline]
+    fn step(&mut self) {
+        match self.steps {
+            0 => self.ask_for_runs(FIRST_ASKED),
+            FIRST_STEPS => self.ask_for_runs(usize::MAX / 2),
+            _ => {}
+        }
+        self.steps = self.steps.saturating_add(1);
+        let (left, segment) = (usize::from(self.selector() & RUN_BITS), self.place.segment);
+        self.advance();
+        self.ask_for_next_of(left);
+        if self.place.segment != segment && self.steps > FIRST_STEPS {
+            self.ask_for_runs(usize::MAX / 2);
+        }
+    }
+
     /// Goes to the newest version of the next key. `pass_deleted`: of the next key whose newest version is no
     /// tombstone. What is passed over is not read.
     #[inline]
     pub(super) fn advance_key(&mut self, pass_deleted: bool) {
         let passed = if pass_deleted { OLD | TOMBSTONE } else { OLD };
-        self.advance();
+        self.step();
         while self.has_place() && self.selector() & passed != 0 {
             self.advance();
         }
@@ -319,7 +386,7 @@ impl InternalCursor for SortedViewCursor {
         if self.current.is_none() {
             return Ok(());
         }
-        self.advance();
+        self.step();
         self.shown()
     }
 

@@ -156,6 +156,33 @@ impl ViewRun {
         pinned.ok_or_else(|| self.damaged(block))
     }
 
+    /// Asks the processor for the place in the cache where block number `block` is found.
+    #[inline]
+    pub(crate) fn prefetch_slot(&self, block: u32) {
+        let (table, number) = self.table_of(block);
+        if let Some(reader) = self.reader(table) {
+            reader.prefetch_block_slot(number);
+        }
+    }
+
+    /// Asks the processor for what a comparison with the entry at `at` reads, if its block is in the cache.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, at: Position) {
+        let (table, number) = self.table_of(at.block);
+        if let Some(reader) = self.reader(table) {
+            reader.prefetch_block_entry(number, at.entry as usize);
+        }
+    }
+
+    /// Asks the processor for the entry at `at`, if its block is in the cache.
+    #[inline]
+    pub(crate) fn prefetch_content(&self, at: Position) {
+        let (table, number) = self.table_of(at.block);
+        if let Some(reader) = self.reader(table) {
+            reader.prefetch_block_content(number, at.entry as usize);
+        }
+    }
+
     /// The key and the trailer of the entry at `position`; a block is read for it if it is not cached.
     pub(crate) fn key_at(&self, position: Position) -> Result<(Vec<u8>, Trailer)> {
         let pinned = self.pinned_block(position.block, true)?;

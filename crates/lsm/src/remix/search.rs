@@ -4,6 +4,9 @@
 //! reads keys of several runs. It takes the middle entry of what is left; but then, before it goes to another run,
 //! it compares with all that the block in hand can tell: with the entries of the same run that the segment has in
 //! this block too. So a block is entered at most once, and where neighbours lie in one run the first block decides.
+//!
+//! Where blocks lie all over memory, each comparison waits for two trips there, one after the other. So the entries
+//! of the next three steps are asked for together, whichever of them will be taken, and the search goes to those.
 
 use std::sync::Arc;
 
@@ -86,8 +89,12 @@ impl Segment<'_> {
     ) -> Result<usize> {
         let selectors = self.selectors();
         let (mut low, mut high) = (0, entries);
+        let mut asked_for = 0;
         while low < high {
-            let middle = low.midpoint(high);
+            if asked_for & below(high) & !below(low) == 0 {
+                asked_for = self.ask_for(runs, low, high);
+            }
+            let middle = nearest(asked_for & below(high) & !below(low), low.midpoint(high));
             let number = self.run(middle);
             let run = runs.get(number).ok_or_else(contradiction)?;
             let mask = mask_of_run(selectors, number as u8);
@@ -114,6 +121,54 @@ impl Segment<'_> {
             }
         }
         Ok(low)
+    }
+}
+
+impl Segment<'_> {
+    /// Asks the processor for the entries, from `low` to before `high`, that the next three steps of a binary search
+    /// may compare with; answers a bit for each.
+    #[inline]
+    fn ask_for(&self, runs: &[Arc<ViewRun>], low: usize, high: usize) -> u64 {
+        let step = (high - low).div_ceil(ASKED_AT_ONCE + 1).max(1);
+        let first = if high - low <= ASKED_AT_ONCE { low } else { low + step };
+        let mut asked_for = 0;
+        let mut blocks = [None; ASKED_AT_ONCE];
+        let mut last = None;
+        for (slot, index) in blocks.iter_mut().zip((first..high).step_by(step)) {
+            asked_for |= 1 << index;
+            let number = self.run(index);
+            if let Some(run) = runs.get(number) {
+                let at = self.position(run, number, index);
+                // Neighbours in one block are asked for once.
+                if last != Some((number, at.block)) {
+                    last = Some((number, at.block));
+                    run.prefetch_slot(at.block);
+                    *slot = Some((run, at));
+                }
+            }
+        }
+        if blocks.iter().flatten().count() > 1 {
+            blocks.iter().flatten().for_each(|(run, at)| run.prefetch_entry(*at));
+        }
+        asked_for
+    }
+}
+
+/// Entries that are asked for at once: those of three steps of a binary search.
+const ASKED_AT_ONCE: usize = 7;
+
+/// The number of the bit set in `mask` that is nearest to `middle`; `middle` if none is.
+#[inline]
+fn nearest(mask: u64, middle: usize) -> usize {
+    let (above, under) = (mask & !below(middle), mask & below(middle));
+    match (above, under) {
+        (0, 0) => middle,
+        (_, 0) => above.trailing_zeros() as usize,
+        (0, _) => under.ilog2() as usize,
+        (_, _) => {
+            let (next, before) = (above.trailing_zeros() as usize, under.ilog2() as usize);
+            if next - middle < middle - before { next } else { before }
+        }
     }
 }
 
