@@ -157,6 +157,7 @@ fn store_options(path: &Path, options: &Options, read_only: bool) -> StoreOption
     store.background_threads = if read_only { 0 } else { options.background_threads };
     store.max_open_files = options.max_open_files;
     store.manifest_bytes = options.manifest_bytes;
+    store.sorted_views = options.sorted_views;
     store
 }
 

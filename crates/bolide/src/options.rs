@@ -50,6 +50,8 @@ pub struct Options {
     pub max_open_files: usize,
     /// See [`manifest_bytes`](Self::manifest_bytes()).
     pub manifest_bytes: u64,
+    /// See [`sorted_views`](Self::sorted_views()).
+    pub sorted_views: bool,
     /// See [`fetch_threads`](Self::fetch_threads()).
     pub fetch_threads: usize,
     /// See [`fetch_shared_from`](Self::fetch_shared_from()).
@@ -73,6 +75,7 @@ impl Default for Options {
             background_threads: store.background_threads,
             max_open_files: store.max_open_files,
             manifest_bytes: store.manifest_bytes,
+            sorted_views: store.sorted_views,
             fetch_threads: 0,
             fetch_shared_from: FetchOptions::default().shared_from,
             fetch_by_sequence: true,
@@ -198,6 +201,21 @@ impl Options {
     #[must_use]
     pub fn manifest_bytes(mut self, bytes: u64) -> Self {
         self.manifest_bytes = bytes;
+        self
+    }
+
+    /// Whether collections and indexes with tiered layout keep a sorted view over their sorted runs, so that scans go
+    /// through it instead of merging the runs (REMIX §3). It takes about three bytes of memory for each entry and is
+    /// made by flushes and compactions, from the first one after opening on. Default: false. Turn it on where there
+    /// are many scans and many runs.
+    ///
+    /// ```
+    /// use bolide::Options;
+    /// assert!(Options::default().sorted_views(true).sorted_views);
+    /// ```
+    #[must_use]
+    pub fn sorted_views(mut self, kept: bool) -> Self {
+        self.sorted_views = kept;
         self
     }
 

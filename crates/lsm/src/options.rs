@@ -102,6 +102,10 @@ pub struct StoreOptions {
     pub max_open_files: usize,
     /// Size at which the manifest is written anew. Default: 4 MiB.
     pub manifest_bytes: u64,
+    /// Keep a sorted view over the runs of each tiered tree, so that scans do not merge them. Takes about three bytes of
+    /// memory for each entry, and some nanoseconds for each at the end of every flush and compaction of the tree.
+    /// Default: false.
+    pub sorted_views: bool,
 }
 
 impl StoreOptions {
@@ -123,6 +127,7 @@ impl StoreOptions {
             start_paused: false,
             max_open_files: 512,
             manifest_bytes: 4 << 20,
+            sorted_views: false,
         }
     }
 }

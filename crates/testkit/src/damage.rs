@@ -140,6 +140,7 @@ impl Sample {
             build_batch_records: 0,
             fetch_threads: 1,
             fetch_by_sequence: true,
+            sorted_views: true,
         };
         let vfs = SimVfs::new(seed);
         let mut subject = Subject::open(Arc::new(vfs.clone()), setup, seed, Model::default())

@@ -60,6 +60,7 @@ pub fn all_setups() -> Vec<Setup> {
                                 build_batch_records: 0,
                                 fetch_threads: if turn.is_multiple_of(2) { 1 } else { 3 },
                                 fetch_by_sequence: turn / 2 % 2 == 0,
+                                sorted_views: memtable_bytes == 2 << 10 || turn == 1,
                             });
                         }
                     }

@@ -40,6 +40,8 @@ pub struct Setup {
     pub fetch_threads: usize,
     /// Of the database: whether records are looked for by their sequence numbers.
     pub fetch_by_sequence: bool,
+    /// Of the database: whether tiered trees keep sorted views.
+    pub sorted_views: bool,
 }
 
 impl Setup {
@@ -65,6 +67,7 @@ impl Setup {
             build_batch_records: pick(rng, &[1, 5, 20, 0]),
             fetch_threads: 1,
             fetch_by_sequence: rng.below(4) > 0,
+            sorted_views: rng.one_in(2),
         }
     }
 
@@ -94,6 +97,7 @@ impl Setup {
             .fetch_threads(self.fetch_threads)
             .fetch_shared_from(2)
             .fetch_by_sequence(self.fetch_by_sequence)
+            .sorted_views(self.sorted_views)
     }
 
     /// The settings of a collection, without its indexes.

@@ -59,7 +59,7 @@ impl Keys {
     }
 
     fn run(&self, rank: u64) -> usize {
-        (mix(rank / self.neighbours ^ 0x5eed) % self.runs) as usize
+        (mix((rank / self.neighbours) ^ 0x5eed) % self.runs) as usize
     }
 
     /// Rank number `operation` of a row: uniform.
@@ -243,7 +243,7 @@ impl Copied {
 fn scan_view(bed: &Bed, operations: u64) -> Result<()> {
     let mut cursor = bed.plain.visible(MAX_SEQUENCE, no_ranges(), Bounds::all());
     let mut copied = Copied::new();
-    for operation in 0..operations / 10 * 10 {
+    for operation in 0..operations {
         let rank = bed.keys.rank(operation);
         cursor.seek(&bed.keys.key(rank))?;
         copied.copy(cursor.key(), cursor.value());
@@ -259,7 +259,7 @@ fn scan_view(bed: &Bed, operations: u64) -> Result<()> {
 fn scan_merge(bed: &Bed, operations: u64) -> Result<()> {
     let mut cursor = merge(bed);
     let mut copied = Copied::new();
-    for operation in 0..operations / 10 * 10 {
+    for operation in 0..operations {
         let rank = bed.keys.rank(operation);
         cursor.seek(&bed.keys.key(rank))?;
         copied.copy(cursor.key(), cursor.value());

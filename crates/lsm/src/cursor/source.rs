@@ -5,6 +5,7 @@ use bolide_table::{InternalCursor, TableCursor};
 
 use super::RunCursor;
 use crate::memtable::MemtableCursor;
+use crate::remix::SortedViewCursor;
 
 /// A cursor over one component of a tree.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub enum Source {
     Table(TableCursor),
     /// The sstables of a sorted run.
     Run(RunCursor),
+    /// All runs of a tree, through their sorted view.
+    View(SortedViewCursor),
 }
 
 impl From<MemtableCursor> for Source {
@@ -26,6 +29,12 @@ impl From<MemtableCursor> for Source {
 impl From<TableCursor> for Source {
     fn from(cursor: TableCursor) -> Self {
         Self::Table(cursor)
+    }
+}
+
+impl From<SortedViewCursor> for Source {
+    fn from(cursor: SortedViewCursor) -> Self {
+        Self::View(cursor)
     }
 }
 
@@ -42,6 +51,7 @@ macro_rules! each {
             Self::Memtable($cursor) => $call,
             Self::Table($cursor) => $call,
             Self::Run($cursor) => $call,
+            Self::View($cursor) => $call,
         }
     };
 }

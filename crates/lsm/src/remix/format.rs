@@ -157,7 +157,7 @@ impl Footer {
     }
 }
 
-fn encode_tables(remix: &Remix) -> Vec<u8> {
+pub(super) fn encode_tables(remix: &Remix) -> Vec<u8> {
     let mut out = Vec::new();
     for (tables, &bits) in remix.tables.iter().zip(&remix.segments.shape.number_bits) {
         out.push(bits);

@@ -19,6 +19,7 @@ pub struct SortedView {
     remix: Remix,
     runs: Vec<Arc<ViewRun>>,
     largest_sequence: SequenceNumber,
+    has_filters: bool,
 }
 
 impl SortedView {
@@ -38,7 +39,9 @@ impl SortedView {
         let sequences = runs.iter().flat_map(|run| run.readers());
         let largest_sequence =
             sequences.map(|reader| reader.properties().largest_sequence).max().unwrap_or(0);
-        Ok(Arc::new(Self { remix, runs, largest_sequence }))
+        let filter_bits = runs.iter().flat_map(|run| run.readers()).map(|reader| reader.properties());
+        let has_filters = filter_bits.map(|properties| properties.bloom_bits_per_key).max().unwrap_or(0) > 0;
+        Ok(Arc::new(Self { remix, runs, largest_sequence, has_filters }))
     }
 
     /// Builds a REMIX of `runs`, the newest first, and answers its view; nothing is written.
@@ -59,6 +62,12 @@ impl SortedView {
     #[inline]
     pub fn runs(&self) -> &[Arc<ViewRun>] {
         &self.runs
+    }
+
+    /// True if some of the sstables have Bloom filters.
+    #[inline]
+    pub fn has_filters(&self) -> bool {
+        self.has_filters
     }
 
     /// The largest sequence number of the entries.

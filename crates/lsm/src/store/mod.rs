@@ -43,6 +43,7 @@ mod recovery;
 mod retained;
 mod scheduler;
 mod snapshots;
+mod sorted_view;
 mod spent_ranges;
 mod stats;
 mod table_output;

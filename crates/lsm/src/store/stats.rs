@@ -131,9 +131,11 @@ pub struct TreeStats {
     pub retained_bytes: u64,
     /// Levels that hold something.
     pub levels: Vec<LevelStats>,
-    /// Bytes that filters and indexes of its open sstables take in memory, and what the layer above keeps
-    /// in memory about its sstables and memtables.
+    /// Bytes that filters and indexes of its open sstables take in memory, its sorted view, and what the layer above
+    /// keeps in memory about its sstables and memtables.
     pub resident_bytes: usize,
+    /// Of these, the bytes of the sorted view over its runs; 0 where there is none.
+    pub sorted_view_bytes: usize,
     /// Range tombstones in force.
     pub range_tombstones: usize,
     /// Bytes of files that flushes and compactions wrote for it since it was made; the log is not counted.
@@ -234,6 +236,8 @@ impl StoreInner {
             }
             levels.push(stats);
         }
+        let sorted_view_bytes = state.view.as_ref().map_or(0, |view| view.memory_bytes());
+        resident_bytes += sorted_view_bytes;
         if let Some(kept) = tree.keeper.get().map(|keeper| keeper.stats()) {
             resident_bytes += kept.memory_bytes;
             let (bytes, entries) = (kept.disk_bytes, kept.entries);
@@ -248,6 +252,7 @@ impl StoreInner {
             retained_bytes: state.retained_bytes(),
             levels,
             resident_bytes,
+            sorted_view_bytes,
             range_tombstones: state.version.range_tombstones().len(),
             written_bytes: tree.written_bytes.load(Ordering::Relaxed),
         })

@@ -25,6 +25,7 @@ use crate::keeper::TreeKeeper;
 use crate::memtable::{Memtable, Visibility};
 use crate::options::TreeOptions;
 use crate::range_tombstones::RangeTombstones;
+use crate::remix::SortedView;
 use crate::version::{RetainedLog, SortedRun, TableHandle, Version};
 
 /// A tree while its store is open.
@@ -66,7 +67,7 @@ impl Tree {
         descriptor: Arc<[u8]>,
         version: Arc<Version>,
     ) -> Self {
-        let state = TreeState { active: Arc::default(), immutables: Vec::new(), version };
+        let state = TreeState { active: Arc::default(), immutables: Vec::new(), version, view: None };
         Self {
             id,
             options: ArcSwap::from_pointee(options),
@@ -184,6 +185,8 @@ pub(super) struct TreeState {
     /// Full memtables, newest first.
     pub(super) immutables: Vec<Arc<LoggedMemtable>>,
     pub(super) version: Arc<Version>,
+    /// The sorted view of the runs of this version or an earlier one.
+    pub(super) view: Option<Arc<SortedView>>,
 }
 
 impl TreeState {
@@ -197,7 +200,7 @@ impl TreeState {
         let mut immutables = Vec::with_capacity(1 + self.immutables.len());
         immutables.push(self.active.clone());
         immutables.extend_from_slice(&self.immutables);
-        Self { active: Arc::default(), immutables, version: self.version.clone() }
+        Self { active: Arc::default(), immutables, ..self.clone() }
     }
 
     /// The same after a keeper took everything: no entries, but the segments that they are in are still needed.
@@ -208,7 +211,7 @@ impl TreeState {
             active.first_log.store(first, Ordering::Release);
             active.last_log.store(last, Ordering::Release);
         }
-        Self { active: Arc::new(active), immutables: Vec::new(), version: self.version.clone() }
+        Self { active: Arc::new(active), immutables: Vec::new(), ..self.clone() }
     }
 
     /// The same with another version and without the full memtables in `flushed`, which are the oldest; `retained` takes
@@ -224,6 +227,7 @@ impl TreeState {
             active: self.active.clone(),
             immutables: self.immutables.iter().filter(waits).cloned().chain(retained).collect(),
             version,
+            view: self.view.clone(),
         }
     }
 
@@ -303,6 +307,12 @@ impl TreeState {
             bounds.lower().is_none_or(|lower| run.largest_key() >= lower)
                 && bounds.upper().is_none_or(|upper| run.smallest_key() < upper)
         };
+        if let Some(view) = self.sorted_view()
+            && self.version.runs().iter().filter(touches).count() > 1
+        {
+            sources.push(Source::from(view.cursor(true)));
+            return sources;
+        }
         let runs = self.version.runs().iter().filter(touches);
         sources.extend(runs.map(|run| Source::from(RunCursor::new(run.clone(), true))));
         sources
@@ -368,6 +378,9 @@ impl TreeState {
                 return Ok(Some((trailer, ValueRef::from(value.to_vec()))));
             }
         }
+        if let Some(view) = self.view_without_filters() {
+            return view.get(key, sequence);
+        }
         let hash = self.prepare_tables(key);
         for run in self.version.runs() {
             if let Some(table) = run.find(key)
@@ -384,6 +397,9 @@ impl TreeState {
             if let Some(trailer) = logged.memtable.newest(key, sequence) {
                 return Ok(Some(trailer));
             }
+        }
+        if let Some(view) = self.view_without_filters() {
+            return Ok(view.get(key, sequence)?.map(|(trailer, _)| trailer));
         }
         let hash = self.prepare_tables(key);
         for run in self.version.runs() {

@@ -101,6 +101,7 @@ impl Way {
             build_batch_records: 0,
             fetch_threads: self.fetch_threads,
             fetch_by_sequence: self.fetch_by_sequence,
+            sorted_views: self.between == Between::Flush || self.between == Between::Compaction,
         }
     }
 }

@@ -92,6 +92,42 @@ fn runs_that_a_remix_was_not_built_of_are_refused() {
     assert!(SortedView::new(read(&bytes).unwrap(), runs).unwrap_err().is_corruption());
 }
 
+/// What the fuzz target does, with parts that are nearly right.
+#[test]
+fn any_parts_are_refused_or_read() {
+    let mut read = 0;
+    for seed in 0..400 {
+        let (_, _, remix) = sample(seed % 20, 1 + seed as usize % 5);
+        let shape = &remix.segments.shape;
+        if remix.entries > 255 || remix.segments() > 255 {
+            continue;
+        }
+        read += 1;
+        let mut input = vec![
+            (shape.width.ilog2() - 4) as u8 | u8::from(shape.tags) << 2 | (shape.offset_bytes as u8 - 1) << 3,
+            remix.runs() as u8,
+            remix.entries as u8,
+            remix.segments() as u8,
+        ];
+        bolide_base::coding::put_bytes(&mut input, &crate::remix::format::encode_tables(&remix));
+        bolide_base::coding::put_bytes(&mut input, remix.segments.bytes());
+        input.extend_from_slice(&remix.anchors.encode());
+        crate::remix::fuzzing::parts(&input);
+        let mut rng = SimRng::new(seed);
+        for _ in 0..20 {
+            let mut damaged = input.clone();
+            for _ in 0..1 + rng.below(4) {
+                let at = rng.below(damaged.len() as u64) as usize;
+                damaged[at] ^= 1 << rng.below(8);
+            }
+            damaged.truncate(damaged.len() - (rng.below(3) / 2) as usize);
+            crate::remix::fuzzing::parts(&damaged);
+            crate::remix::fuzzing::file(&damaged);
+        }
+    }
+    assert!(read > 50, "only {read} small samples");
+}
+
 /// A REMIX whose selectors were exchanged has good checksums and shows a wrong order, but nothing worse.
 #[test]
 fn a_remix_that_lies_is_harmless() {

@@ -1,0 +1,144 @@
+//! Stores that keep sorted views over the runs of tiered trees, against stores that merge the runs.
+#![cfg(not(bolide_shuttle))]
+
+use std::sync::Arc;
+
+use bolide_base::TreeId;
+use bolide_lsm::{
+    Bounds, Layout, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions,
+};
+use bolide_storage::{MemVfs, SimRng, SystemRuntime};
+use bolide_table::BlockCache;
+
+fn open(sorted_views: bool) -> Store {
+    let mut options = StoreOptions::new("/db");
+    options.memtable_bytes = 4 << 10;
+    options.background_threads = 0;
+    options.sorted_views = sorted_views;
+    let components = StoreComponents {
+        vfs: Arc::new(MemVfs::new()),
+        runtime: Arc::new(SystemRuntime::default()),
+        cache: BlockCache::new(64 << 10),
+    };
+    Store::open(options, components).unwrap()
+}
+
+fn tree_of(store: &Store, layout: Layout, bloom_bits_per_key: u32) -> TreeId {
+    let mut options = TreeOptions::default();
+    options.layout = layout;
+    options.block_bytes = 256;
+    options.target_file_bytes = 4 << 10;
+    options.bloom_bits_per_key = bloom_bits_per_key;
+    store.create_tree(options, b"").unwrap()
+}
+
+fn view_bytes(store: &Store, tree: TreeId) -> usize {
+    let stats = store.stats();
+    stats.trees.iter().find(|stats| stats.tree == tree).map_or(0, |stats| stats.sorted_view_bytes)
+}
+
+fn key(rng: &mut SimRng) -> Vec<u8> {
+    format!("key{:04}", rng.below(500)).into_bytes()
+}
+
+/// The same walk and the same point reads in both views.
+fn compare(pairs: [(&ReadView, TreeId); 2], rng: &mut SimRng, seed: u64) {
+    let bounds = match rng.below(3) {
+        0 => Bounds::of(key(rng)..),
+        1 => Bounds::of(key(rng)..key(rng)),
+        _ => Bounds::all(),
+    };
+    let [mut left, mut right] = pairs.map(|(view, tree)| view.cursor(tree, bounds.clone()).unwrap());
+    for step in 0..150 {
+        let at = key(rng);
+        let choice = rng.below(12);
+        for cursor in [&mut left, &mut right] {
+            match choice {
+                0 => cursor.seek_to_first(),
+                1 => cursor.seek_to_last(),
+                2 | 3 => cursor.seek(&at),
+                4 => cursor.seek_for_prev(&at),
+                5..=8 => cursor.next(),
+                _ => cursor.prev(),
+            }
+            .unwrap();
+        }
+        let seen = [&left, &right].map(|cursor| {
+            cursor.valid().then(|| (cursor.key().to_vec(), cursor.sequence(), cursor.value().to_vec()))
+        });
+        assert_eq!(seen[0], seen[1], "seed {seed}, step {step}");
+        let found = pairs.map(|(view, tree)| {
+            view.get(tree, &at).unwrap().map(|(sequence, value)| (sequence, value.to_vec()))
+        });
+        assert_eq!(found[0], found[1], "seed {seed}, {}", at.escape_ascii());
+        let newest = pairs.map(|(view, tree)| view.newest_sequence(tree, &at).unwrap());
+        assert_eq!(newest[0], newest[1], "seed {seed}, {}", at.escape_ascii());
+    }
+}
+
+#[test]
+fn readers_see_the_same_with_views_and_without() {
+    let mut with_view = 0;
+    for seed in 0..25 {
+        let mut rng = SimRng::new(seed);
+        let stores = [open(false), open(true)];
+        let bloom_bits_per_key = [0, 10][rng.below(2) as usize];
+        let trees = [0, 1].map(|store| tree_of(&stores[store], Layout::Tiered, bloom_bits_per_key));
+        let mut held: Vec<[ReadView; 2]> = Vec::new();
+        for _ in 0..600 {
+            let (at, end, choice) = (key(&mut rng), key(&mut rng), rng.below(60));
+            let value = vec![b'v'; rng.below(60) as usize];
+            for (store, tree) in stores.iter().zip(trees) {
+                let mut batch = StoreBatch::new();
+                match choice {
+                    0 if at < end => batch.delete_range(tree, &at, &end).unwrap(),
+                    1..=9 => batch.delete(tree, &at).unwrap(),
+                    _ => batch.put(tree, &at, &value).unwrap(),
+                }
+                store.commit(batch, None, SyncMode::None).unwrap();
+            }
+            match rng.below(80) {
+                0 => stores.iter().for_each(|store| store.flush().unwrap()),
+                1 => stores.iter().zip(trees).for_each(|(store, tree)| store.compact(tree).unwrap()),
+                2..=4 => held.push([0, 1].map(|store| stores[store].read_view())),
+                5 if !held.is_empty() => drop(held.swap_remove(rng.below(held.len() as u64) as usize)),
+                _ => {}
+            }
+            if rng.one_in(40) {
+                let views = [0, 1].map(|store| stores[store].read_view());
+                compare([(&views[0], trees[0]), (&views[1], trees[1])], &mut rng, seed);
+                with_view += u32::from(view_bytes(&stores[1], trees[1]) > 0);
+                assert_eq!(view_bytes(&stores[0], trees[0]), 0);
+            }
+        }
+        for [left, right] in &held {
+            compare([(left, trees[0]), (right, trees[1])], &mut rng, seed);
+        }
+    }
+    assert!(with_view > 100, "only {with_view} comparisons met a view");
+}
+
+#[test]
+fn trees_that_gain_nothing_have_no_view() {
+    let store = open(true);
+    let fill = |tree: TreeId, runs: usize| {
+        for run in 0..runs {
+            let mut batch = StoreBatch::new();
+            for number in 0..20 {
+                batch.put(tree, format!("key{}", 7 * number + run).as_bytes(), b"v").unwrap();
+            }
+            store.commit(batch, None, SyncMode::None).unwrap();
+            store.flush().unwrap();
+        }
+    };
+    let leveled = tree_of(&store, Layout::Leveled, 10);
+    let tiered = tree_of(&store, Layout::Tiered, 10);
+    fill(leveled, 3);
+    fill(tiered, 1);
+    assert_eq!((view_bytes(&store, leveled), view_bytes(&store, tiered)), (0, 0));
+    fill(tiered, 2);
+    assert!(view_bytes(&store, tiered) > 0);
+    // One run is left: the view goes, and with it what it held of the files before.
+    store.compact(tiered).unwrap();
+    assert_eq!(view_bytes(&store, tiered), 0);
+}
