@@ -28,11 +28,18 @@ impl StoreInner {
     ///
     /// A view is a help: an error to read them leaves the tree without one, and is told to whoever reads them next.
     pub(super) fn renew_view(&self, tree: &Arc<Tree>) {
-        if !self.options.sorted_views || tree.options().layout != Layout::Tiered {
+        if !self.options.sorted_views {
             return;
         }
         let state = tree.state();
         if state.sorted_view().is_some() {
+            return;
+        }
+        if tree.options().layout != Layout::Tiered {
+            // The layout may have been changed: nothing of the old one is to be held.
+            if state.view.is_some() {
+                tree.replace_state(|now| TreeState { view: None, ..now.clone() });
+            }
             return;
         }
         let runs = state.version.runs();
