@@ -48,6 +48,10 @@
 //! descriptor says which tree it *replaces*. Writers maintain both. The edit that says *ready* decides: before
 //! it an open goes on building, after it an open drops the old tree.
 //!
+//! # Indexes in sstables
+//! One of kind `embedded` or `next` needs no back-fill: it is published at once, and sstables without its blocks are read whole. For
+//! `next` they are then written again; see [`rewrite`].
+//!
 //! # The key index
 //! Indexes with `validation=key-index` share one tree of primary keys for each collection. The first of them
 //! has it made: it joins in the same moment as the index and is filled first, under the same rules. It goes
@@ -62,6 +66,7 @@ pub(crate) mod options;
 
 mod fill;
 mod pace;
+mod rewrite;
 
 use std::sync::Arc;
 
@@ -151,6 +156,11 @@ pub(crate) fn drop_index(handle: &Handle, collection: &Arc<CollectionState>, nam
 /// Goes on with the builds of an earlier process; in a thread of their own where there may be threads.
 pub(crate) fn resume(handle: &Handle, jobs: Vec<Job>, in_background: bool) -> Result<()> {
     for job in jobs {
+        if job.index.progress.state() == IndexState::Ready
+            && rewrite::without_blocks(&handle.engine, &job)?.is_empty()
+        {
+            continue;
+        }
         if job.index.needs_key_index() && job.collection.indexes().key_index().is_none() {
             let _changing = handle.engine.changing.lock();
             let key_index = new_key_index(&handle.engine, &job.collection, IndexState::Building)?;
@@ -276,11 +286,20 @@ fn start(handle: &Handle, jobs: Vec<Job>) -> Result<()> {
 /// Runs a build to its end and notes how it ended.
 fn run(engine: &Engine, job: &Job) -> Result<()> {
     let runtime = &engine.components.runtime;
-    let outcome = fill_and_publish(engine, job).map_err(|error| fill::name_end(engine, error));
+    let outcome = match job.index.progress.state() {
+        IndexState::Ready => Ok(()),
+        _ => fill_and_publish(engine, job).map_err(|error| fill::name_end(engine, error)),
+    };
     if let Err(problem) = &outcome {
         give_up(engine, job, problem);
     }
+    // It answers already: what keeps old sstables from being written again takes nothing away.
+    let rewritten = if outcome.is_ok() { rewrite::old_sstables(engine, job) } else { Ok(()) };
     job.index.progress.end(runtime.now_micros(), &outcome);
+    let ends_early = |problem: &Error| matches!(problem.kind(), ErrorKind::Closed | ErrorKind::Conflict);
+    if let Some(problem) = rewritten.err().filter(|problem| !ends_early(problem)) {
+        job.index.progress.note_problem(problem);
+    }
     outcome
 }
 
@@ -298,7 +317,7 @@ fn fill_and_publish(engine: &Engine, job: &Job) -> Result<()> {
         // Who wants it made anew wants its blocks, of which a full compaction writes new ones.
         (true, Some(_)) => engine.store.compact(collection.tree)?,
     }
-    publish(engine, collection, index, index)
+    publish(engine, job, index)
 }
 
 /// Fills the key index of the collection, unless it is complete.
@@ -313,16 +332,12 @@ fn fill_key_index(engine: &Engine, job: &Job) -> Result<()> {
         return Ok(());
     }
     Fill::new(engine, collection, index, keys, options).run()?;
-    publish(engine, collection, index, keys)
+    publish(engine, job, keys)
 }
 
 /// Lets queries use `index`, and takes away the one that it replaces.
-fn publish(
-    engine: &Engine,
-    collection: &Arc<CollectionState>,
-    wanted: &Index,
-    index: &Arc<Index>,
-) -> Result<()> {
+fn publish(engine: &Engine, job: &Job, index: &Arc<Index>) -> Result<()> {
+    let Job { collection, index: wanted, options } = job;
     let _changing = engine.changing.lock();
     check_wanted(engine, collection, wanted)?;
     engine.keep(collection.tree, index)?;
@@ -336,7 +351,9 @@ fn publish(
     // An index in the sstables finds everything that is there, however old.
     let since = if index.is_in_sstables() { 0 } else { engine.store.published_sequence() };
     let done = index.progress.done();
-    let life = IndexLife { since, done, ..IndexLife::begins(IndexState::Ready) };
+    // Sstables may be left to be written again.
+    let limits = if index.next.is_some() { options.limits() } else { (0, 0) };
+    let life = IndexLife { since, done, limits, ..IndexLife::begins(IndexState::Ready) };
     engine.store.set_descriptor(index.tree, &encode_life(collection, index, life))?;
     index.progress.publish(since);
     let Some(old) = index.replaces else { return Ok(()) };

@@ -300,7 +300,8 @@ fn build_schema(id: u64, catalog: &Catalog, components: &Components) -> Result<(
         let collection = Arc::new(CollectionState::new(id, tree, found.clone(), set));
         for index in indexes {
             let limits = catalog.indexes.get(&index.tree).map_or((0, 0), |found| found.life.limits);
-            if index.progress.state() == IndexState::Building {
+            let may_go_on = index.next.is_some() && index.progress.state() == IndexState::Ready;
+            if may_go_on || index.progress.state() == IndexState::Building {
                 let options = BuildOptions::resumed(limits);
                 unfinished.push(Job { collection: collection.clone(), index, options });
             }

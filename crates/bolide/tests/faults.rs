@@ -46,7 +46,7 @@ fn a_full_disk_refuses_writes_and_goes_on_when_there_is_space() {
 
 #[test]
 fn an_index_that_a_full_disk_keeps_goes_on_as_before() {
-    for spec in ["a", "a:composite:maintenance=synchronous", "a:lazy", "a:eager", "a:embedded"] {
+    for spec in ["a", "a:composite:maintenance=synchronous", "a:lazy", "a:eager", "a:embedded", "a:next"] {
         let vfs = SimVfs::new(1);
         let db = open(&vfs).unwrap();
         let one = db.create_collection("one", tiny_collection().index(spec.parse().unwrap())).unwrap();

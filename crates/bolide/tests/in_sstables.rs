@@ -5,7 +5,9 @@
 mod support;
 
 use bolide::storage::SimRng;
-use bolide::{Collection, CollectionOptions, Components, Compression, Db, Layout, Order, Query, Snapshot};
+use bolide::{
+    BuildOptions, Collection, CollectionOptions, Components, Compression, Db, Layout, Order, Query, Snapshot,
+};
 use support::{Model, Row, components, keys_where, tiny, tiny_collection, tiny_db};
 
 /// Name and specification of each index.
@@ -116,7 +118,8 @@ impl Run {
     fn toggle_index(&mut self) {
         let (name, spec) = self.specs[self.rng.below(self.specs.len() as u64) as usize];
         if self.collection().drop_index(name).is_err() {
-            self.collection().create_index(spec.parse().unwrap()).unwrap();
+            let options = BuildOptions::default().leaves_old_sstables(self.rng.one_in(2));
+            self.collection().create_index_with(spec.parse().unwrap(), &options).unwrap();
         }
     }
 

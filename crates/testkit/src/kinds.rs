@@ -10,7 +10,7 @@ use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
-pub const BUILT: [&str; 34] = [
+pub const BUILT: [&str; 37] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:include=pad",
@@ -39,6 +39,9 @@ pub const BUILT: [&str; 34] = [
     "eager:split=off,repair=primary-compaction",
     "embedded",
     "embedded:bloom_bits=1",
+    "next",
+    "next:block_bytes=64",
+    "next:block_bytes=300,delta=3",
     "ps-tree",
     "ps-tree:include=pad",
     "ps-tree:page_bytes=512",

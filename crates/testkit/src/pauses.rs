@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::seeds::Outcome;
 
 /// The kinds that are built, beside which a writer writes: one of each way to be filled.
-pub const KINDS: [&str; 9] = [
+pub const KINDS: [&str; 10] = [
     "composite",
     "composite:maintenance=synchronous",
     "composite:validation=key-index",
@@ -25,6 +25,7 @@ pub const KINDS: [&str; 9] = [
     "eager",
     "eager:maintenance=synchronous",
     "embedded",
+    "next",
 ];
 
 /// How long a writer is watched, and over how much.

@@ -27,11 +27,18 @@ pub struct BuildOptions {
     pub bytes_per_second: Option<u64>,
     /// See [`checkpoint_bytes`](Self::checkpoint_bytes()).
     pub checkpoint_bytes: u64,
+    /// See [`leaves_old_sstables`](Self::leaves_old_sstables()).
+    pub leaves_old_sstables: bool,
 }
 
 impl Default for BuildOptions {
     fn default() -> Self {
-        Self { records_per_second: None, bytes_per_second: None, checkpoint_bytes: 8 << 20 }
+        Self {
+            records_per_second: None,
+            bytes_per_second: None,
+            checkpoint_bytes: 8 << 20,
+            leaves_old_sstables: false,
+        }
     }
 }
 
@@ -76,13 +83,32 @@ impl BuildOptions {
         self
     }
 
-    /// The limits as a descriptor keeps them.
+    /// Leaves sstables that are there already to compactions, instead of writing them again for an index of kind `next`. Until then
+    /// its questions read them whole. Other kinds have no use for it. Default: false, they are written again one by one, no faster
+    /// than [`bytes_per_second`](Self::bytes_per_second()).
+    ///
+    /// ```
+    /// assert!(bolide::BuildOptions::default().leaves_old_sstables(true).leaves_old_sstables);
+    /// ```
+    #[must_use]
+    pub fn leaves_old_sstables(mut self, leaves: bool) -> Self {
+        self.leaves_old_sstables = leaves;
+        self
+    }
+
+    /// The limits as a descriptor keeps them. Those of a build that reads nothing are all ones.
     pub(crate) fn limits(&self) -> (u64, u64) {
+        if self.leaves_old_sstables {
+            return (u64::MAX, u64::MAX);
+        }
         (self.records_per_second.unwrap_or(0), self.bytes_per_second.unwrap_or(0))
     }
 
     /// The settings of a build that is resumed under these limits.
     pub(crate) fn resumed((records, bytes): (u64, u64)) -> Self {
+        if (records, bytes) == (u64::MAX, u64::MAX) {
+            return Self::default().leaves_old_sstables(true);
+        }
         let limit = |limit: u64| (limit > 0).then_some(limit);
         Self { records_per_second: limit(records), bytes_per_second: limit(bytes), ..Self::default() }
     }

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use bolide_index::embedded::describe_meta_block;
 use bolide_index::perseid::describe_in_place;
+use bolide_index::{embedded, next};
 use bolide_lsm::file_name::FileName;
 use bolide_lsm::page_log::describe_segment;
 use bolide_lsm::version::{describe_current, describe_manifest, owner_of_table};
@@ -46,7 +46,9 @@ fn describe_table(vfs: &DiskVfs, path: &Path, gate: &mut Gate<'_>) -> bolide::Re
     let source = FileSource::direct(path.display().to_string(), vfs.open(path)?);
     let identity = read_identity(&source)?;
     let reader = Arc::new(TableReader::open(source, identity, BlockCache::new(0))?);
-    let tell = describe_meta_block;
+    let tell = |name: &str, bytes: &[u8]| {
+        embedded::describe_meta_block(name, bytes).or_else(|| next::describe_meta_block(name, bytes))
+    };
     let Some(spec) = spec_of_table(vfs, path) else {
         return reader.describe_with(TableDetail::Entries, &tell, &|_, _, _| None, gate);
     };

@@ -158,11 +158,13 @@ fn row(
     if let Some(stats) = stats {
         let tree = &stats.tree;
         let memory_bytes = tree.memtable_bytes + tree.resident_bytes;
-        // An embedded index lies in the sstables of the records, and is written with them.
-        let ledger: [(&str, Value); 4] = match &stats.embedded {
-            Some(embedded) => [
-                ("disk_bytes", embedded.disk_bytes.into()),
-                ("memory_bytes", embedded.resident_bytes.into()),
+        // Some lie in the sstables of the records, and are written with them.
+        let embedded = stats.embedded.map(|embedded| (embedded.disk_bytes, embedded.resident_bytes));
+        let next = stats.next.map(|next| (next.disk_bytes, next.resident_bytes()));
+        let ledger: [(&str, Value); 4] = match embedded.or(next) {
+            Some((disk_bytes, memory_bytes)) => [
+                ("disk_bytes", disk_bytes.into()),
+                ("memory_bytes", memory_bytes.into()),
                 ("written_bytes", Value::Null),
                 ("entries", Value::Null),
             ],

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use bolide::{Collection, CollectionStats, Db, IndexSpace, IterOptions, KeptFigures, TreeFigures};
+use bolide::{
+    Collection, CollectionStats, Db, IndexSpace, IterOptions, KeptFigures, NextFigures, TreeFigures,
+};
 use serde_json::Value;
 
 use super::database;
@@ -20,7 +22,8 @@ use crate::output::{Fields, Format, print_objects};
 /// bytes of its pages are.
 ///
 /// An embedded index has no levels: its row says how many sstables of the records carry it and how many do not
-/// yet, the bytes of its meta blocks there, and how many bytes of these this program had to decode.
+/// yet, the bytes of its meta blocks there, and how many bytes of these this program had to decode. So does that of an index of
+/// kind `next`, with the bytes of its directories and of its global index in memory, which are there once it was asked.
 pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
     let db = database::open_to_read(&arguments.db)?;
     let stats = db.stats();
@@ -117,6 +120,9 @@ fn rows_of(collection: &CollectionStats, live: &Live) -> Vec<Fields> {
             sum.push(("embedded_bytes".into(), embedded.disk_bytes.into()));
             sum.push(("embedded_resident_bytes".into(), embedded.resident_bytes.into()));
         }
+        if let (Some(sum), Some(next)) = (rows.last_mut(), &index.next) {
+            sum.extend(next_fields(next));
+        }
         if let (Some(sum), Some(kept)) = (rows.last_mut(), &index.kept) {
             sum.extend(kept_fields(kept));
         }
@@ -135,6 +141,19 @@ fn rows_of(collection: &CollectionStats, live: &Live) -> Vec<Fields> {
         }
     }
     rows
+}
+
+/// What an index of kind `next` takes in the sstables of the records, and in memory.
+fn next_fields(next: &NextFigures) -> Fields {
+    vec![
+        ("next_sstables".into(), next.sstables.into()),
+        ("sstables_without".into(), next.sstables_without.into()),
+        ("index_block_bytes".into(), next.disk_bytes.into()),
+        ("directory_resident_bytes".into(), next.directory_bytes.into()),
+        ("global_index_bytes".into(), next.global_bytes.into()),
+        ("index_blocks".into(), next.index_blocks.into()),
+        ("global_index_ranges".into(), next.ranges.into()),
+    ]
 }
 
 /// What an index of kind `ps-tree` takes in memory, and how far its files are behind.

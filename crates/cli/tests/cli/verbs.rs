@@ -149,6 +149,32 @@ fn embedded_indexes_show_in_stats_and_dumps() {
 }
 
 #[test]
+fn indexes_of_kind_next_show_in_stats_dumps_and_plans() {
+    let place = Place::new();
+    let rows: String = (0..3000).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 70)).collect();
+    place.import(&rows, "--index n:next:block_bytes=1000");
+    place.ok("compact db");
+    place.ok("check db --deep");
+    let stats = place.ok("stats db").json();
+    let row = stats.iter().find(|row| row["tree"] == "index n").expect("a row of the index");
+    assert_eq!((&row["next_sstables"], &row["sstables_without"]), (&1.into(), &0.into()), "{row:?}");
+    assert!(row["index_block_bytes"].as_u64().is_some_and(|bytes| bytes > 3000), "{row:?}");
+    assert!(row["global_index_bytes"].is_u64(), "{row:?}");
+    let listed = place.ok("index list db c").json().remove(0);
+    assert_eq!((&listed["kind"], &listed["validation"]), (&"next".into(), &"get-lite".into()), "{listed:?}");
+    assert_eq!(listed["disk_bytes"], row["index_block_bytes"]);
+    let plan = place.ok("find db c --where n=5 --limit 10 --explain --format table");
+    let told = format!("{}{}", plan.stdout, plan.stderr);
+    assert!(told.contains("met by the global index") && told.contains("10 "), "{told}");
+    let path = place.database_file(".sst");
+    let path = path.to_str().unwrap();
+    let dump = place.run_with("dump", &[path], "").expect_status(0, path).stdout;
+    let line = dump.lines().find(|line| line.contains("of kind next: directory of")).unwrap_or_default();
+    assert!(line.contains("3000 entries") && line.contains("from 0 to 69"), "{line}\n{dump:.600}");
+    assert!(dump.contains("of kind next: index block 0:"), "{dump:.600}");
+}
+
+#[test]
 fn dumps_show_every_kind_of_file() {
     let place = Place::new();
     let rows: String = (0..50).map(|id| format!("{{\"id\":\"key-{id}\",\"n\":{}}}\n", id % 7)).collect();

@@ -116,6 +116,11 @@ impl NextIndex {
             })
     }
 
+    /// Whether an sstable has its blocks, by what the manifest says of it. No I/O.
+    pub fn is_carried_by(&self, meta: &TableMeta) -> bool {
+        summary::find(&meta.attachment, self.base.id).is_some()
+    }
+
     /// What it takes in one sstable, by what the manifest says. No I/O.
     pub fn figures(&self, meta: &TableMeta, attachments: &Attachments) -> NextFigures {
         let summary = summary::find(&meta.attachment, self.base.id);

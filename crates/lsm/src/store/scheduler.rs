@@ -347,7 +347,19 @@ impl StoreInner {
 }
 
 impl Work {
-    fn forget_compaction(&mut self, tree: TreeId, plan: &CompactionPlan) {
+    /// Notes that a compaction of `tree` reads `file` alone, unless another one does, or the tree is compacted by hand: then
+    /// false.
+    pub(super) fn reserve_file(&mut self, tree: TreeId, file: u64) -> bool {
+        let is_free = !self.reserved.contains(&tree)
+            && self.busy_files.get(&tree).is_none_or(|busy| !busy.contains(&file));
+        if is_free {
+            self.busy_files.entry(tree).or_default().insert(file);
+            *self.running_compactions.entry(tree).or_insert(0) += 1;
+        }
+        is_free
+    }
+
+    pub(super) fn forget_compaction(&mut self, tree: TreeId, plan: &CompactionPlan) {
         if let Some(busy) = self.busy_files.get_mut(&tree) {
             for file in plan.busy_files() {
                 busy.remove(&file);

@@ -83,12 +83,12 @@ impl Flaw {
     pub fn can_show(self, spec: &IndexSpec) -> bool {
         let kind = spec.kind();
         let synchronous = spec.maintenance() == Maintenance::Synchronous;
-        let writes_entries = kind != IndexKind::Embedded;
+        let writes_entries = kind.is_standalone();
         match self {
             // Where no order is promised the lookup sorts.
             Self::SwapsNeighbours => kind != IndexKind::Embedded && spec.entry_order() == EntryOrder::Newest,
             // Whatever is asked for comes in order, so that nobody asks for the bound.
-            Self::BoundTooLow => kind != IndexKind::PsTree,
+            Self::BoundTooLow => !matches!(kind, IndexKind::PsTree | IndexKind::Next),
             Self::WrongIncluded => !spec.included().is_empty(),
             Self::ForgetsLastEntry | Self::ForgetsBackFill => writes_entries,
             // Blind writes leave entries behind by design.

@@ -1,0 +1,60 @@
+//! Giving sstables that are older than an index of kind `next` its blocks (NEXT §5).
+//!
+//! Such an index answers at once, as sstables without its blocks are read whole. To make it quick they are written again, one by one,
+//! the oldest data first, at the pace that the build was given; compactions carry the rest. What is left is seen from what the
+//! manifest says of each sstable, so after a restart it goes on from there.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bolide_base::Result;
+use bolide_lsm::store::Rewritten;
+use bolide_lsm::version::TableMeta;
+
+use super::pace::Pace;
+use super::{Job, check_wanted};
+use crate::catalog::Done;
+use crate::handle::Engine;
+
+/// How long to leave compactions alone that are at work on all that is left.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The numbers of the sstables that lack the blocks of the index; none for an index of another kind.
+pub(super) fn without_blocks(engine: &Engine, job: &Job) -> Result<BTreeSet<u64>> {
+    let mut without = BTreeSet::new();
+    if let Some(index) = job.index.next.as_ref().filter(|_| !job.options.leaves_old_sstables) {
+        engine.store.visit_tables(job.collection.tree, |meta, _| {
+            if !index.is_carried_by(meta) {
+                without.insert(meta.number);
+            }
+        })?;
+    }
+    Ok(without)
+}
+
+/// Writes the sstables again that lack the blocks of the index.
+///
+/// # Errors
+/// Those of [`Store::rewrite_one`](bolide_lsm::Store::rewrite_one); `Conflict` where the index was dropped meanwhile.
+pub(super) fn old_sstables(engine: &Engine, job: &Job) -> Result<()> {
+    let Job { collection, index, options } = job;
+    // Those that are written from now on have blocks, unless they cannot have any.
+    let old = without_blocks(engine, job)?;
+    let runtime = &*engine.components.runtime;
+    let mut pace = Pace::new(options, runtime);
+    let wanted = |meta: &TableMeta| {
+        old.contains(&meta.number) && index.next.as_ref().is_some_and(|next| !next.is_carried_by(meta))
+    };
+    while !old.is_empty() {
+        check_wanted(engine, collection, index)?;
+        match engine.store.rewrite_one(collection.tree, wanted)? {
+            Rewritten::One { bytes } => {
+                let done = Done { bytes, ..Done::default() };
+                pace.keep(done, runtime, || check_wanted(engine, collection, index))?;
+            }
+            Rewritten::Busy => runtime.sleep(PATIENCE),
+            Rewritten::Nothing => break,
+        }
+    }
+    Ok(())
+}

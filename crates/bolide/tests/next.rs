@@ -1,0 +1,161 @@
+//! Indexes of kind `next`: how they come to old sstables, and what their questions read.
+
+mod support;
+
+use std::sync::Arc;
+
+use bolide::storage::{Fault, FaultPlan, SimRuntime, SimVfs, Vfs};
+use bolide::{BuildOptions, Collection, Components, Db, IndexState, NextFigures, Options, Order, Query};
+use support::{tiny, tiny_collection};
+
+const RECORDS: u64 = 600;
+
+fn open(vfs: &SimVfs, options: Options) -> Db {
+    let vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
+    Db::open_with("db", options, Components::system().vfs(vfs).runtime(Arc::new(SimRuntime::new(1)))).unwrap()
+}
+
+/// A collection of many sstables, each key written twice.
+fn filled(db: &Db) -> Collection {
+    let one = db.create_collection("one", tiny_collection()).unwrap();
+    for round in 0..2 {
+        for number in 0..RECORDS {
+            let record = format!(r#"{{"a":{},"pad":"{:0>60}"}}"#, (number + round) % 50, number);
+            one.put(format!("{number:04}").as_bytes(), record.as_bytes()).unwrap();
+        }
+    }
+    db.flush().unwrap();
+    one
+}
+
+fn figures(db: &Db) -> NextFigures {
+    db.stats().collections[0].indexes[0].next.unwrap()
+}
+
+/// The keys with this value, ascending, by the index.
+fn keys_of(one: &Collection, value: u64) -> Vec<Vec<u8>> {
+    let query = Query::new().eq("a", value).using_index("a").keys_only().order(Order::Oldest);
+    let mut keys: Vec<_> = one.find(&query).unwrap().into_iter().map(|answer| answer.key).collect();
+    keys.sort();
+    keys
+}
+
+fn expected(value: u64) -> Vec<Vec<u8>> {
+    (0..RECORDS)
+        .filter(|number| (number + 1) % 50 == value)
+        .map(|number| format!("{number:04}").into())
+        .collect()
+}
+
+#[test]
+fn old_sstables_are_written_again_when_an_index_is_made() {
+    let vfs = SimVfs::new(1);
+    let db = open(&vfs, tiny());
+    let one = filled(&db);
+    let sstables = db.stats().collections[0].table.sstables();
+    assert!(sstables > 5, "{sstables}");
+    let snapshot = db.snapshot();
+    one.create_index("a:next:block_bytes=64".parse().unwrap()).unwrap();
+    let found = figures(&db);
+    assert_eq!((found.sstables_without, found.bytes_without), (0, 0), "{found:?}");
+    assert!(found.sstables > 5 && found.disk_bytes > 1_000, "{found:?}");
+    assert_eq!(keys_of(&one, 7), expected(7));
+    // The view is older than the index.
+    let query = Query::new().eq("a", 7).using_index("a").keys_only();
+    assert_eq!(one.find_at(&snapshot, &query).unwrap().len(), expected(7).len());
+    assert!(db.check(true).unwrap().is_sound());
+    let found = figures(&db);
+    assert!(found.global_bytes > 0 && found.directory_bytes > 0 && found.index_blocks >= found.sstables);
+    assert!(found.ranges >= found.index_blocks, "{found:?}");
+}
+
+#[test]
+fn old_sstables_can_be_left_to_compactions() {
+    let vfs = SimVfs::new(1);
+    let db = open(&vfs, tiny());
+    let one = filled(&db);
+    let lazily = BuildOptions::default().leaves_old_sstables(true);
+    one.create_index_with("a:next".parse().unwrap(), &lazily).unwrap();
+    assert_eq!(figures(&db).sstables, 0);
+    let query = Query::new().eq("a", 7).using_index("a").limit(3);
+    let answers = one.find(&query).unwrap();
+    assert!(answers.explain().next_costs.sstables_without_index > 5, "{}", answers.explain());
+    assert_eq!(keys_of(&one, 7), expected(7));
+    drop((one, answers, db));
+    // It stays so when the database is opened again.
+    let db = open(&vfs, tiny());
+    assert_eq!(figures(&db).sstables, 0);
+    db.compact().unwrap();
+    let found = figures(&db);
+    assert!(found.sstables > 0 && found.sstables_without == 0, "{found:?}");
+    let one = db.collection("one").unwrap();
+    assert_eq!(one.find(&query).unwrap().explain().next_costs.sstables_without_index, 0);
+    assert_eq!(keys_of(&one, 7), expected(7));
+    // Compactions take the blocks of a dropped index away again.
+    one.drop_index("a").unwrap();
+    let with = db.stats().collections[0].table.disk_bytes;
+    db.compact().unwrap();
+    assert!(db.stats().collections[0].table.disk_bytes < with);
+}
+
+#[test]
+fn what_a_full_disk_keeps_from_being_written_again_is_taken_up_by_the_next_open() {
+    for at in [1, 20, 60] {
+        let vfs = SimVfs::new(1);
+        let db = open(&vfs, tiny());
+        let one = filled(&db);
+        db.create_collection("other", tiny_collection()).unwrap();
+        let lazily = BuildOptions::default().leaves_old_sstables(true);
+        one.create_index_with("b:next".parse().unwrap(), &lazily).unwrap();
+        vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at, sticky: true }));
+        let made = one.create_index("a:next".parse().unwrap());
+        vfs.set_fault(None);
+        if made.is_err() {
+            // Not even its place in the catalogue could be made.
+            assert!(one.indexes().iter().all(|index| index.name() != "a"));
+            continue;
+        }
+        let stats = db.stats();
+        let found = stats.collections[0].indexes.iter().find(|index| index.name == "a").unwrap();
+        assert_eq!(found.state, IndexState::Ready);
+        assert!(found.next.unwrap().sstables_without > 0, "{found:?}");
+        assert_eq!(keys_of(&one, 7), expected(7));
+        drop((one, db));
+        let db = open(&vfs, tiny());
+        let stats = db.stats();
+        let found = stats.collections[0].indexes.iter().find(|index| index.name == "a").unwrap();
+        assert_eq!(found.next.unwrap().sstables_without, 0, "{found:?}");
+        assert_eq!(keys_of(&db.collection("one").unwrap(), 7), expected(7));
+        assert!(db.check(true).unwrap().is_sound());
+    }
+}
+
+#[test]
+fn questions_read_the_blocks_they_need_and_each_once() {
+    let vfs = SimVfs::new(1);
+    let db = open(&vfs, tiny());
+    let one = db.create_collection("one", tiny_collection().index("a:next:block_bytes=64".parse().unwrap()));
+    let one = one.unwrap();
+    for number in 0..RECORDS {
+        let record = format!(r#"{{"a":{},"pad":"{:0>60}"}}"#, number % 50, number);
+        one.put(format!("{number:04}").as_bytes(), record.as_bytes()).unwrap();
+    }
+    db.compact().unwrap();
+    let cost = |query: &Query, answers: usize| {
+        let found = one.find(query).unwrap();
+        assert_eq!(found.len(), answers);
+        found.explain().next_costs
+    };
+    let all = cost(&Query::new().range("a", 0..50).using_index("a"), RECORDS as usize);
+    let blocks = all.data_blocks_read;
+    assert_eq!(all.index_blocks_read, all.index_blocks, "{all:?}");
+    assert_eq!((all.entries, all.data_blocks_spared), (RECORDS, RECORDS - blocks), "{all:?}");
+    let narrow = cost(&Query::new().range("a", 10..13).using_index("a"), 36);
+    assert!(narrow.index_blocks_read < all.index_blocks_read / 4, "{narrow:?}");
+    assert!(narrow.data_blocks_read <= 36 && narrow.entries == 36, "{narrow:?}");
+    // The newest two, and no other record.
+    let newest = cost(&Query::new().eq("a", 10).using_index("a").limit(2), 2);
+    assert!(newest.data_blocks_read == 2 && newest.index_blocks_read <= 4, "{newest:?}");
+    let nothing = cost(&Query::new().eq("a", 10.5).using_index("a"), 0);
+    assert_eq!((nothing.data_blocks_read, nothing.entries), (0, 0), "{nothing:?}");
+}
