@@ -178,7 +178,8 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
 
 /// Why each other kind was not taken.
 fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> Vec<(IndexKind, String)> {
-    let why = |other: IndexKind| match other {
+    let why = |other: IndexKind| {
+        match other {
         IndexKind::Embedded => format!(
             "zone maps would leave about {:.0} % of the blocks to the Bloom filters, and ranges would read them",
             profile.zone_share * 100.0
@@ -199,6 +200,9 @@ fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> V
             (profile.entry_bytes() / f64::from(1 << 20)).ceil(),
             profile.entry_share() * 100.0
         ),
+        IndexKind::Next => "it reads data blocks for every question, for keys alone too; it pays where all records of a range or of \
+                            a value with many are wanted"
+            .to_owned(),
         IndexKind::Composite if kind == IndexKind::PsTree => {
             "its entries are in blocks of sstables, and each candidate is validated by a look into the table"
                 .to_owned()
@@ -209,6 +213,7 @@ fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> V
             profile.entry_share() * 100.0,
             workload.writes * 100.0
         ),
+    }
     };
     IndexKind::ALL.into_iter().filter(|other| *other != kind).map(|other| (other, why(other))).collect()
 }

@@ -172,6 +172,8 @@ pub struct PlanInput {
 pub enum Cut {
     /// Nowhere: the level has no partitions from then on, and the outputs join one run.
     Nowhere,
+    /// Nowhere, as the inputs lie in one run within one partition: the outputs take their place.
+    Within,
     /// At the level's boundaries. Each output lies as deep as it can above all that it overlaps.
     AtBoundaries,
     /// The same with these boundaries, ascending, in the place of the level's own. It holds no sstables.

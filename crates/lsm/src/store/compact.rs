@@ -76,7 +76,7 @@ impl StoreInner {
         let retention = Retention::new(in_use, ranges, plan.bottom);
         let retention = MergingRetention::new(retention, operator, false);
         let cuts = match &plan.cut {
-            Cut::Nowhere | Cut::IntoPartitions(_) => Vec::new(),
+            Cut::Nowhere | Cut::Within | Cut::IntoPartitions(_) => Vec::new(),
             Cut::AtBoundaries => state.version.boundaries(plan.output_level).iter().cloned().collect(),
             Cut::At(boundaries) => boundaries.clone(),
         };
@@ -135,7 +135,7 @@ fn place_outputs(version: &Version, plan: &CompactionPlan, outputs: &[TableMeta]
     let (tree, level) = (version.tree(), plan.output_level);
     match &plan.cut {
         Cut::Nowhere => edit.remove_boundaries(tree, level, version.boundaries(level)),
-        Cut::AtBoundaries => {}
+        Cut::AtBoundaries | Cut::Within => {}
         Cut::At(boundaries) => {
             edit.remove_boundaries(tree, level, version.boundaries(level));
             boundaries.iter().for_each(|key| edit.add_boundary(tree, level, key.clone()));
@@ -154,7 +154,7 @@ fn place_outputs(version: &Version, plan: &CompactionPlan, outputs: &[TableMeta]
     let inputs: BTreeSet<u64> = plan.input_files().collect();
     for meta in outputs {
         let run = match plan.cut {
-            Cut::Nowhere => plan.output_run,
+            Cut::Nowhere | Cut::Within => plan.output_run,
             _ => version.height_over(level, meta, &inputs),
         };
         edit.add_tables(tree, level, run, vec![meta.clone()]);

@@ -10,7 +10,7 @@ use bolide_base::{Result, TreeId};
 use super::Store;
 use super::scheduler::Work;
 use super::tree::Tree;
-use crate::compaction::{CompactionPlan, PlanInput, TableShape, VersionShape};
+use crate::compaction::{CompactionPlan, Cut, PlanInput, TableShape, VersionShape};
 use crate::version::TableMeta;
 
 /// What writing an sstable again came to.
@@ -71,12 +71,7 @@ fn pick(
                     outcome = Rewritten::Busy;
                     continue;
                 }
-                let own = TableShape {
-                    number: meta.number,
-                    bytes: meta.file_bytes,
-                    smallest_key: &meta.smallest_key,
-                    largest_key: &meta.largest_key,
-                };
+                let own = TableShape::of(meta);
                 let older = shape.runs(level).iter().filter(|other| other.id < run.id());
                 let is_oldest = older.flat_map(|run| &run.tables).all(|table| !table.overlaps(&own));
                 let plan = CompactionPlan {
@@ -88,6 +83,8 @@ fn pick(
                     bottom: is_oldest && shape.is_bottom(level, &[own]),
                     // With what collectors add, too, it is to stay one file.
                     target_file_bytes: meta.file_bytes.saturating_mul(2),
+                    cut: Cut::Within,
+                    claims: Vec::new(),
                 };
                 return Ok((plan, meta.file_bytes));
             }

@@ -347,10 +347,11 @@ impl StoreInner {
 }
 
 impl Work {
-    /// Notes that a compaction of `tree` reads `file` alone, unless another one does, or the tree is compacted by hand: then
-    /// false.
+    /// Notes that a compaction of `tree` reads `file` alone, unless another one does, a flush goes into partitions, or the tree is
+    /// compacted by hand: then false.
     pub(super) fn reserve_file(&mut self, tree: TreeId, file: u64) -> bool {
         let is_free = !self.reserved.contains(&tree)
+            && !self.flushing_partitions.contains(&tree)
             && self.busy_files.get(&tree).is_none_or(|busy| !busy.contains(&file));
         if is_free {
             self.busy_files.entry(tree).or_default().insert(file);
