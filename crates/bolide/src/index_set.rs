@@ -65,8 +65,10 @@ fn structure(
 /// Refuses what this version does not have, before anything is made for it.
 ///
 /// # Errors
-/// `Unsupported` for a kind or a setting that this version does not have.
+/// `Unsupported` for a kind or a setting that this version does not have, `InvalidInput` for a kind that its attributes
+/// cannot have.
 pub(crate) fn check_available(spec: &IndexSpec) -> Result<()> {
+    spec.check_kind()?;
     Index::new(spec.clone(), 0, Progress::building(), &Owner::default(), None).map(drop)
 }
 

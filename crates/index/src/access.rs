@@ -5,6 +5,7 @@ use bolide_base::SequenceNumber;
 use crate::attribute;
 use crate::path::AttributePath;
 use crate::query::{CompiledQuery, Order};
+use crate::space::Rect;
 use crate::spec::IndexSpec;
 
 /// The part of an index over certain attributes that holds all matches of a query.
@@ -34,6 +35,8 @@ pub struct Access {
     pub(crate) included: Vec<(usize, usize)>,
     /// The included attribute that value orders go by.
     pub(crate) order_included: Option<usize>,
+    /// Of the rectangles from `low` on and below `end`, those that intersect this one.
+    pub(crate) window: Option<Rect>,
     /// Answers that are wanted, at most: so many candidates may be enough.
     pub(crate) limit: usize,
     /// The answers start behind the candidate with this sequence number: those that come before it in the
@@ -62,6 +65,7 @@ impl Access {
             brings_keys: false,
             included: Vec::new(),
             order_included: None,
+            window: None,
             limit: query.limit,
             resume: None,
         };
@@ -92,6 +96,7 @@ impl Access {
             Some(range) => {
                 access.low.extend_from_slice(&query.predicates[range].range.low);
                 access.end.extend_from_slice(&query.predicates[range].range.end);
+                access.window = query.predicates[range].range.window;
                 access.covered.push(range);
                 access.covered.sort_unstable();
             }
@@ -100,6 +105,13 @@ impl Access {
         }
         access.point = access.fixed == attributes.len();
         Some(access)
+    }
+
+    /// Whether the question wants `secondary_key`, one from `low` on and below `end`.
+    #[inline]
+    pub(crate) fn wants(&self, secondary_key: &[u8]) -> bool {
+        let Some(window) = &self.window else { return true };
+        attribute::decode_rect(secondary_key).is_some_and(|rect| rect.intersects(window))
     }
 
     /// Notes what the entries of the index that `spec` declares have for `query` beyond the predicates that the key

@@ -7,14 +7,14 @@
 //! ```
 //!
 //! A backslash takes the next character as it is. The name defaults to the text of the attributes,
-//! the kind to `ps-tree`. An index of several attributes sorts by the first, then the second, and
+//! the kind to `ps-tree`, over points and rectangles to `next`. An index of several attributes sorts by the first, then the second, and
 //! so on; it holds the records that have the first.
 
 use std::fmt;
 use std::str::FromStr;
 
 use bolide_base::limits::MAX_NAME_BYTES;
-use bolide_base::{Error, ErrorKind, Result};
+use bolide_base::{Error, Result};
 
 use crate::path::{self, AttributePath};
 
@@ -51,7 +51,8 @@ pub struct IndexSpec {
 }
 
 impl IndexSpec {
-    /// An index of the default kind and options over `attributes`, named after them.
+    /// An index of the default kind and options over `attributes`, named after them: of kind `next` over points and
+    /// rectangles, else `ps-tree`.
     ///
     /// # Errors
     /// `InvalidInput` where there is none or one twice, `LimitExceeded` for more than
@@ -59,7 +60,8 @@ impl IndexSpec {
     pub fn new(attributes: impl IntoIterator<Item = AttributePath>) -> Result<Self> {
         let attributes: Vec<AttributePath> = attributes.into_iter().collect();
         let name = attributes_text(&attributes);
-        let spec = Self { name, attributes, kind: IndexKind::default(), settings: Settings::default() };
+        let kind = default_kind(&attributes);
+        let spec = Self { name, attributes, kind, settings: Settings::default() };
         spec.check_attributes()?;
         spec.check_name()?;
         Ok(spec)
@@ -195,6 +197,14 @@ impl IndexSpec {
         self.settings.page_bytes
     }
 
+    /// Refuses a kind that its attributes cannot have, which [`with_kind`](Self::with_kind) does not.
+    ///
+    /// # Errors
+    /// `InvalidInput` for points or rectangles in an index of another kind than `next`.
+    pub fn check_kind(&self) -> Result<()> {
+        self.check_attributes()
+    }
+
     fn check_attributes(&self) -> Result<()> {
         if self.attributes.is_empty() {
             return Err(Error::invalid_input("an index needs an attribute"));
@@ -212,14 +222,9 @@ impl IndexSpec {
                     "the attribute `{attribute}` stands twice in one index"
                 )));
             }
-            if attribute.is_spatial() && self.kind == IndexKind::Next && self.attributes.len() == 1 {
-                return Err(not_available("an index of points or rectangles"));
-            }
-            if attribute.is_spatial() {
+            if attribute.is_spatial() && (self.kind != IndexKind::Next || self.attributes.len() > 1) {
                 return Err(Error::invalid_input(format!(
-                    "an index of kind {} keeps values in one order, and `{attribute}` has none: such an attribute \
-                     stands alone in an index of kind next",
-                    self.kind.name()
+                    "`{attribute}` has no place in one order with others: it stands alone, in an index of kind next"
                 )));
             }
         }
@@ -261,8 +266,7 @@ fn parse(text: &str) -> Result<IndexSpec> {
     let name = name.unwrap_or_else(|| attributes_text(&attributes));
     let kind = match parts.next() {
         Some(kind) => IndexKind::parse(kind)?,
-        None if attributes.iter().any(AttributePath::is_spatial) => IndexKind::Next,
-        None => IndexKind::default(),
+        None => default_kind(&attributes),
     };
     let mut spec = IndexSpec { name, attributes, kind, settings: Settings::default() };
     if let Some(options) = parts.next() {
@@ -289,6 +293,10 @@ fn parse(text: &str) -> Result<IndexSpec> {
     Ok(spec)
 }
 
+fn default_kind(attributes: &[AttributePath]) -> IndexKind {
+    if attributes.iter().any(AttributePath::is_spatial) { IndexKind::Next } else { IndexKind::default() }
+}
+
 fn attributes_text(attributes: &[AttributePath]) -> String {
     attributes.iter().map(AttributePath::to_string).collect::<Vec<_>>().join("+")
 }
@@ -300,10 +308,6 @@ fn unescape(text: &str) -> String {
         other => other,
     })
     .collect()
-}
-
-fn not_available(what: impl fmt::Display) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("{what} is not available in this version"))
 }
 
 impl fmt::Display for IndexSpec {
@@ -329,6 +333,7 @@ impl fmt::Display for IndexSpec {
 
 #[cfg(test)]
 mod tests {
+    use bolide_base::ErrorKind;
     use proptest::prelude::*;
 
     use super::*;
@@ -379,12 +384,19 @@ mod tests {
     }
 
     #[test]
-    fn what_later_versions_have_is_told_apart_from_what_none_has() {
-        for text in ["point(lon,lat)", "rect(bbox):next"] {
-            let error = refusal(text);
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
-            assert!(error.message().contains("not available in this version"), "{error}");
+    fn points_and_rectangles_have_indexes_of_kind_next() {
+        for text in ["point(lon,lat)", "rect(bbox)", "by_place=point(a.x,a.y):next:delta=0.5"] {
+            let spec = spec(text);
+            assert_eq!(spec.kind(), IndexKind::Next);
+            assert_eq!(spec.to_string().parse::<IndexSpec>().unwrap(), spec);
+            assert_eq!(IndexSpec::new(spec.attributes().to_vec()).unwrap().kind(), IndexKind::Next);
         }
+        assert_eq!(spec("rect(bbox)").name(), "rect(bbox)");
+        assert_eq!(spec("point(lon,lat)").to_string(), "point(lon,lat):next");
+    }
+
+    #[test]
+    fn refusals_say_why() {
         for text in [
             "",
             "=a",

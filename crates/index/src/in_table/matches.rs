@@ -102,7 +102,12 @@ impl Matches {
         let Question { index, access, order, .. } = *question;
         let keys = SecondaryKeys { values: &self.values, slots: &index.slots };
         let descending = order == Order::ValueDescending;
-        if !keys.find(&access.low, &access.end, descending, &mut self.key) {
+        let is_match = match access.window {
+            // An index of space has one attribute.
+            Some(_) => keys.first_values().any(|value| access.wants(value)),
+            None => keys.find(&access.low, &access.end, descending, &mut self.key),
+        };
+        if !is_match {
             return;
         }
         // Where answers go on behind a token, the range ends at the token's value: the record may have been
@@ -123,6 +128,9 @@ impl Matches {
         repeated: bool,
     ) {
         let Question { access, order, .. } = *question;
+        if !access.wants(secondary_key) {
+            return;
+        }
         let found = note(&mut self.bytes, sequence, primary_key, order_value(access, order, secondary_key));
         self.found.push(Found { repeated: repeated && !access.point, ..found });
     }

@@ -18,6 +18,7 @@ use super::{NextIndex, collector};
 use crate::check::{CheckedTable, IndexCheck};
 use crate::in_table::check::check_memtable;
 use crate::in_table::{InTable, SstableIndex, TableCollectors, summary};
+use crate::space::rect_block::{self, RectBlock};
 
 pub(super) fn check(
     index: &NextIndex,
@@ -72,7 +73,9 @@ fn check_sstable(index: &InTable, sstable: &TableComponent, report: &mut IndexCh
         if stored.as_deref() != Some(made.as_slice()) {
             wrong(report, &format!("the meta block {block:?}"));
         }
-        report.entries += IndexBlock::parse(&made).map_or(0, |block| u64::from(block.entries()));
+        let entries = IndexBlock::parse(&made).map(|block| block.entries());
+        let entries = entries.or_else(|| RectBlock::parse(&made).map(|block| block.entries()));
+        report.entries += u64::from(entries.unwrap_or(0));
     }
     let section = collector.attachment();
     if summary::find(&section, index.id) != summary::find(&sstable.meta().attachment, index.id) {
@@ -101,6 +104,23 @@ fn check_global(
             let at = BlockPlace { member, block };
             let Some(info) = global.info(at) else { break };
             let Some(bytes) = sstable.cached_meta_block(info.meta_block)? else { continue };
+            let mut passed_over = |shown: &dyn Fn() -> String| {
+                report.missing += 1;
+                report.describe(|| {
+                    let (name, key) = (index.spec.name(), shown());
+                    format!(
+                        "index {name}: the global index passes over block {block} of sstable {} for {key}",
+                        sstable.meta().number
+                    )
+                });
+            };
+            if !info.is_opaque {
+                rect_block::visit(&bytes, None, |entry| {
+                    if !global.find(&[], &[], Some(&entry.rect)).contains(&at) {
+                        passed_over(&|| entry.rect.to_string());
+                    }
+                });
+            }
             let Some(mut keys) = IndexBlock::parse(&bytes).map(|block| block.keys_from_start(Vec::new()))
             else {
                 continue;
@@ -109,15 +129,8 @@ fn check_global(
                 key.clear();
                 keys.write_key(&mut key);
                 let end = [key.as_slice(), &[0]].concat();
-                if !global.find(&key, &end).contains(&at) {
-                    report.missing += 1;
-                    report.describe(|| {
-                        let (name, key) = (index.spec.name(), key.escape_ascii());
-                        format!(
-                            "index {name}: the global index passes over block {block} of sstable {} for \"{key}\"",
-                            sstable.meta().number
-                        )
-                    });
+                if !global.find(&key, &end, None).contains(&at) {
+                    passed_over(&|| format!("\"{}\"", key.escape_ascii()));
                 }
             }
         }

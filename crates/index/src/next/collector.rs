@@ -8,10 +8,13 @@ use bolide_table::MAX_META_BLOCK_BYTES;
 
 use super::directory::{self, DirectoryBuilder};
 use super::index_block::{Entry, IndexBlockBuilder};
+use crate::attribute;
 use crate::in_table::InTable;
 use crate::in_table::collector::{Keys, SstableCollector, SstableIndex, Summaries, Version};
 use crate::in_table::zone::{lower_bound, upper_bound};
 use crate::path::AttributePath;
+use crate::space::packer;
+use crate::space::rect_block::RectEntry;
 
 /// Bytes of secondary keys of one sstable, at most; one with more is read as one without the index.
 const MAX_KEY_BYTES: usize = 1 << 30;
@@ -43,6 +46,7 @@ impl SstableIndex for Member {
             id: self.id,
             delta: self.delta,
             block_bytes: self.block_bytes,
+            is_spatial: self.attributes.first().is_some_and(AttributePath::is_spatial),
             keys: Vec::new(),
             notes: Vec::new(),
             data_blocks: 0,
@@ -68,6 +72,8 @@ struct Collected {
     id: TreeId,
     delta: Option<f64>,
     block_bytes: usize,
+    /// Keys are rectangles.
+    is_spatial: bool,
     /// The keys of all notes.
     keys: Vec<u8>,
     notes: Vec<Note>,
@@ -91,6 +97,33 @@ impl Collected {
         }
         self.keys.extend_from_slice(&self.key);
         self.notes.push(Note { head: u64::from_be_bytes(head), at: at as u32, len: len as u32, entry });
+    }
+
+    /// Packs rectangles.
+    fn finish_space(
+        &self,
+        keys: &[u8],
+        notes: &[Note],
+        blocks: &mut Vec<(String, Vec<u8>)>,
+        summaries: &mut Summaries,
+    ) {
+        let (mut entries, mut opaque) = (Vec::with_capacity(notes.len()), Vec::new());
+        for note in notes {
+            let key = keys.get(note.at as usize..).and_then(|rest| rest.get(..note.len as usize));
+            let rect = key.and_then(attribute::decode_rect);
+            let Entry { sequence, block, entry, repeated } = note.entry;
+            let to = if rect.is_some() { &mut entries } else { &mut opaque };
+            to.push(RectEntry { rect: rect.unwrap_or_default(), sequence, block, entry, repeated });
+        }
+        let packed = packer::pack(entries, opaque, self.block_bytes, self.delta, self.data_blocks);
+        let named =
+            (0..).zip(packed.blocks).map(|(number, bytes)| (directory::block_name(self.id, number), bytes));
+        let written: Vec<_> = named.chain([(directory::name(self.id), packed.directory)]).collect();
+        if written.iter().all(|(_, bytes)| bytes.len() <= MAX_META_BLOCK_BYTES) {
+            let bytes = written.iter().map(|(_, bytes)| bytes.len()).sum();
+            summaries.0.add(self.id, bytes, None, notes.is_empty());
+            blocks.extend(written);
+        }
     }
 
     /// Forgets everything.
@@ -136,6 +169,9 @@ impl SstableCollector for Collected {
         }
         let keys = std::mem::take(&mut self.keys);
         let mut notes = std::mem::take(&mut self.notes);
+        if self.is_spatial {
+            return self.finish_space(&keys, &notes, blocks, summaries);
+        }
         let key = |note: &Note| keys.get(note.at as usize..).and_then(|rest| rest.get(..note.len as usize));
         notes.sort_unstable_by(|left, right| {
             let by_key = left.head.cmp(&right.head).then_with(|| key(left).cmp(&key(right)));

@@ -34,6 +34,7 @@ use crate::in_table::InTable;
 use crate::in_table::matches::{Found, Matches, Question};
 use crate::in_table::memtable_read::{MemtablePart, read_memtable};
 use crate::query::Order;
+use crate::space::rect_block::{self, RectEntry};
 
 /// Questions for more answers go by place.
 const MOST_NEWEST: usize = 4096;
@@ -172,7 +173,7 @@ impl<'v> NextCursor<'v> {
         let is_old_enough = |memtable: &MemtableComponent| memtable.smallest_sequence() <= view;
         self.memtables = self.table.memtable_components().filter(is_old_enough).collect();
         let (low, end) = (&self.question.access.low, &self.question.access.end);
-        let mut blocks = self.global.find(low, end);
+        let mut blocks = self.global.find(low, end, self.question.access.window.as_ref());
         self.costs.index_blocks = self.global.blocks() as u64;
         blocks.retain(|&at| self.global.info(at).is_some_and(|info| info.smallest <= view));
         self.costs.index_blocks_met = blocks.len() as u64;
@@ -369,13 +370,27 @@ impl<'v> NextCursor<'v> {
         let place = self.global.place(at.member).ok_or_else(|| lost("an sstable"))?;
         let sstable = self.table.table_at(place).ok_or_else(|| lost("an sstable"))?;
         let bytes = sstable.cached_meta_block(info.meta_block)?.ok_or_else(damaged)?;
-        let block = IndexBlock::parse(&bytes).ok_or_else(damaged)?;
         let access = self.question.access;
+        let start = self.versions.len();
+        if bytes.first() == Some(&rect_block::FORMAT) {
+            let window = access.window.as_ref().filter(|_| !info.is_opaque);
+            let gathered = rect_block::visit(&bytes, window, |found| {
+                if found.sequence < below {
+                    let RectEntry { sequence, block, entry, repeated, .. } = *found;
+                    let entry = Entry { sequence, block, entry, repeated };
+                    let (member, is_opaque) = (at.member, info.is_opaque);
+                    self.versions.push(Version { member, entry, is_opaque, key: NO_KEY });
+                }
+            });
+            let is_empty = gathered.ok_or_else(damaged)? == 0;
+            self.count_gathered(start, is_first, is_empty);
+            return Ok(());
+        }
+        let block = IndexBlock::parse(&bytes).ok_or_else(damaged)?;
         let (low, end): (&[u8], &[u8]) =
             if info.is_opaque { (&[], &[0]) } else { (&access.low, &access.end) };
         let keeps_keys = matches!(self.question.order, Order::Value | Order::ValueDescending);
         let mut keys = block.seek(low, std::mem::take(&mut self.scratch)).ok_or_else(damaged)?;
-        let start = self.versions.len();
         let mut is_empty = true;
         while keys.next().ok_or_else(damaged)? && keys.is_below(end) {
             is_empty = false;
@@ -396,10 +411,15 @@ impl<'v> NextCursor<'v> {
             }
         }
         self.scratch = keys.into_scratch();
+        self.count_gathered(start, is_first, is_empty);
+        Ok(())
+    }
+
+    /// Counts an index block that was read, of which the versions from number `start` on are.
+    fn count_gathered(&mut self, start: usize, is_first: bool, is_empty: bool) {
         self.costs.index_blocks_read += u64::from(is_first);
         self.costs.false_positives += u64::from(is_first && is_empty);
         self.costs.entries += (self.versions.len() - start) as u64;
-        Ok(())
     }
 
     /// Reads the record of a version, and notes it as a match.

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use super::directory::{Directory, parse_name};
 use super::index_block::IndexBlock;
 use crate::in_table::shown_bound;
+use crate::space::Rect;
+use crate::space::rect_block;
 
 /// Says in one line what the meta block `name` with the content `bytes` is, if it is that of an index of kind `next`,
 /// for programs that show files to people.
@@ -38,7 +40,12 @@ fn describe_directory(bytes: &[u8]) -> Option<String> {
     if opaque > 0 {
         let _ = write!(told, "; {opaque} records cannot be looked into");
     }
-    let last = directory.ranges().checked_sub(1).and_then(|last| directory.range(u32::try_from(last).ok()?));
+    let around = directory.rects().iter().map(|(_, rect)| *rect).reduce(|all, one| all.union(&one));
+    if let Some(around) = around {
+        let _ = write!(told, "; rectangles within {around}");
+    }
+    let last =
+        directory.key_ranges().checked_sub(1).and_then(|last| directory.range(u32::try_from(last).ok()?));
     if let (Some((_, low, _)), Some((.., high))) = (directory.range(0), last) {
         let _ = write!(told, "; from {} to {}", shown_bound(low), shown_bound(high));
     }
@@ -46,6 +53,13 @@ fn describe_directory(bytes: &[u8]) -> Option<String> {
 }
 
 fn describe_block(bytes: &[u8]) -> Option<String> {
+    if bytes.first() == Some(&rect_block::FORMAT) {
+        let mut around: Option<Rect> = None;
+        let count = rect_block::visit(bytes, None, |entry| {
+            around = Some(around.map_or(entry.rect, |around| around.union(&entry.rect)));
+        })?;
+        return Some(format!("{count} rectangles, within {}", around?));
+    }
     let block = IndexBlock::parse(bytes)?;
     let mut keys = block.keys_from_start(Vec::new());
     let (mut count, mut first, mut last) = (0, Vec::new(), Vec::new());
@@ -79,8 +93,15 @@ pub fn fuzz_blocks(bytes: &[u8], question: &[u8]) {
         }
         assert!(block.entry(block.entries()).is_none());
     }
+    let window = Rect::decode(question);
+    let _ = rect_block::visit(bytes, window.as_ref(), |entry| {
+        assert!(window.is_none_or(|window| window.intersects(&entry.rect)));
+    });
     if let Some(directory) = Directory::decode(bytes, |number| u32::try_from(number).ok()) {
-        for range in 0..directory.ranges() as u32 {
+        for (block, _) in directory.rects() {
+            assert!(directory.blocks().get(*block as usize).is_some());
+        }
+        for range in 0..directory.key_ranges() as u32 {
             let (block, first, last) = directory.range(range).unwrap_or((u32::MAX, &[], &[]));
             assert!(directory.blocks().get(block as usize).is_some() && first <= last);
         }

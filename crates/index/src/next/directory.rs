@@ -35,6 +35,8 @@ use bolide_lsm::attachments::Attachment;
 use super::index_block::IndexBlockBuilder;
 use super::split;
 use crate::in_table::zone::{MAX_BOUND_BYTES, lower_bound, upper_bound};
+use crate::space::Rect;
+use crate::space::rect_directory::{self, RectBlockInfo, RectDirectory};
 
 const FORMAT: u8 = 1;
 const RANGES: u8 = 0;
@@ -145,6 +147,8 @@ pub(crate) struct Directory {
     blocks: Box<[BlockInfo]>,
     ranges: Box<[Range]>,
     bytes: Box<[u8]>,
+    /// Of an index of space: ranges of its index blocks, each with the number of its block.
+    rects: Box<[(u32, Rect)]>,
 }
 
 impl Directory {
@@ -152,8 +156,10 @@ impl Directory {
     /// of the meta block of an index block, which has to be there. Takes at most some 100 times the length of `payload`.
     pub(crate) fn decode(payload: &[u8], mut meta_block: impl FnMut(usize) -> Option<u32>) -> Option<Self> {
         let mut input = Decoder::new(payload);
-        if input.u8()? != FORMAT {
-            return None;
+        match input.u8()? {
+            FORMAT => {}
+            rect_directory::FORMAT => return Self::of_space(RectDirectory::decode(payload)?, meta_block),
+            _ => return None,
         }
         let data_blocks = input.varint()?;
         let count = input.length(payload.len())?;
@@ -183,7 +189,28 @@ impl Directory {
             blocks: blocks.into(),
             ranges: ranges.into(),
             bytes: bytes.into(),
+            rects: Box::default(),
         })
+    }
+
+    fn of_space(read: RectDirectory, mut meta_block: impl FnMut(usize) -> Option<u32>) -> Option<Self> {
+        let block = |(number, info): (usize, &RectBlockInfo)| {
+            let &RectBlockInfo { smallest, largest, entries, ranges, is_opaque } = info;
+            let meta_block = meta_block(number)?;
+            Some(BlockInfo { smallest, largest, keys: entries, entries, ranges, meta_block, is_opaque })
+        };
+        Some(Self {
+            data_blocks: read.data_blocks,
+            blocks: read.blocks.iter().enumerate().map(block).collect::<Option<_>>()?,
+            ranges: Box::default(),
+            bytes: Box::default(),
+            rects: read.ranges.into(),
+        })
+    }
+
+    /// The ranges of its index blocks, of an index of space, each with the number of its block.
+    pub(crate) fn rects(&self) -> &[(u32, Rect)] {
+        &self.rects
     }
 
     /// How many data blocks its sstable has.
@@ -198,6 +225,11 @@ impl Directory {
 
     /// How many ranges the index blocks have together.
     pub(crate) fn ranges(&self) -> usize {
+        self.ranges.len() + self.rects.len()
+    }
+
+    /// How many of these are ranges of keys.
+    pub(crate) fn key_ranges(&self) -> usize {
         self.ranges.len()
     }
 
@@ -240,7 +272,11 @@ fn decode_ranges(
 
 impl Attachment for Directory {
     fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.blocks) + size_of_val(&*self.ranges) + self.bytes.len()
+        size_of::<Self>()
+            + size_of_val(&*self.blocks)
+            + size_of_val(&*self.ranges)
+            + self.bytes.len()
+            + size_of_val(&*self.rects)
     }
 }
 

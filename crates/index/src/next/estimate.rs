@@ -39,9 +39,15 @@ pub(super) fn estimate(
             false => of_range * share(access, first, last),
         };
     });
+    global.visit_rects(access.window.as_ref(), |info, rect| {
+        let of_range = f64::from(info.entries) / f64::from(info.ranges.max(1));
+        matches += of_range * access.window.as_ref().map_or(1.0, |window| rect.share_of(window));
+    });
     for memtable in table.memtable_components() {
         let entries = memtable.memtable().entries() as f64;
         let own = memtable.attachments().get::<MemtableIndex>(ATTACHMENT);
+        // An index of a memtable has rectangles in no order that a window is a range of.
+        let own = own.filter(|_| access.window.is_none());
         let share = own.and_then(|own| own.share(index, &access.low, &access.end, COUNTED_ENTRIES));
         match share {
             Some((share, of)) => {

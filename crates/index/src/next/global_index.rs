@@ -18,6 +18,8 @@ use bolide_lsm::store::{TableComponent, TablePlace};
 use super::directory::{self, BlockInfo, Directory, SharedDirectory};
 use super::intervals::{Bounds, Intervals};
 use crate::in_table::{InTable, summary};
+use crate::space::Rect;
+use crate::space::packed_tree::{Item, PackedTree};
 
 /// All is packed anew when more than one part in so many of the base came or went.
 const WORTH_PACKING: usize = 8;
@@ -38,14 +40,41 @@ struct Member {
 #[derive(Debug)]
 pub(crate) struct GlobalIndex {
     members: Vec<Member>,
-    base: Arc<Intervals>,
+    base: Arc<Packed>,
     /// How many of the members are in the base.
     base_members: usize,
-    delta: Intervals,
+    delta: Packed,
     /// Blocks of members with records that cannot be looked into.
     opaque: Vec<BlockPlace>,
     /// Sstables without index blocks.
     without: Vec<TablePlace>,
+}
+
+/// The ranges of some members, packed: of an index of space the one, of any other the other.
+#[derive(Debug, Default)]
+struct Packed {
+    keys: Intervals,
+    space: PackedTree,
+}
+
+impl Packed {
+    /// Those of the members from number `from` on that are here.
+    fn new(members: &[Member], from: usize) -> Self {
+        let keys = Intervals::new(owners(members, from), &MemberBounds(members));
+        let here = (0..).zip(members).skip(from).filter(|(_, member)| member.place.is_some());
+        let items = here.flat_map(|(owner, member)| {
+            member.directory.rects().iter().map(move |&(number, rect)| Item { rect, owner, number })
+        });
+        Self { keys, space: PackedTree::new(items.collect()) }
+    }
+
+    fn len(&self) -> usize {
+        self.keys.len() + self.space.len()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.keys.memory_bytes() + self.space.memory_bytes()
+    }
 }
 
 /// An index block of a member.
@@ -110,16 +139,15 @@ impl GlobalIndex {
         let packs = base_ranges < FEW_RANGES || changed * WORTH_PACKING > base_ranges;
         let mut global = match last.filter(|_| !packs) {
             Some(last) => {
-                let delta = owners(&members, base_members);
-                let delta = Intervals::new(delta, &MemberBounds(&members));
+                let delta = Packed::new(&members, base_members);
                 let base = last.base.clone();
                 Self { members, base, base_members, delta, opaque: Vec::new(), without }
             }
             None => {
                 let members: Vec<Member> = members.into_iter().filter(is_here).collect();
-                let base = Arc::new(Intervals::new(owners(&members, 0), &MemberBounds(&members)));
+                let base = Arc::new(Packed::new(&members, 0));
                 let base_members = members.len();
-                let delta = Intervals::default();
+                let delta = Packed::default();
                 Self { members, base, base_members, delta, opaque: Vec::new(), without }
             }
         };
@@ -135,13 +163,18 @@ impl GlobalIndex {
         }
     }
 
-    /// The index blocks that may have keys from `low` on and below `end`, each once, ascending; then those of records that
-    /// cannot be looked into.
-    pub(crate) fn find(&self, low: &[u8], end: &[u8]) -> Vec<BlockPlace> {
+    /// The index blocks that may have keys from `low` on and below `end`, of an index of space those that may have rectangles
+    /// that intersect `window`; each once, ascending; those of records that cannot be looked into as well.
+    pub(crate) fn find(&self, low: &[u8], end: &[u8], window: Option<&Rect>) -> Vec<BlockPlace> {
         let mut found = Vec::new();
         let bounds = MemberBounds(&self.members);
-        for intervals in [&*self.base, &self.delta] {
-            intervals.visit(low, end, &bounds, |member, range| {
+        for packed in [&*self.base, &self.delta] {
+            packed.space.visit(window, |&Item { owner: member, number: block, .. }| {
+                if self.place(member).is_some() {
+                    found.push(BlockPlace { member, block });
+                }
+            });
+            packed.keys.visit(low, end, &bounds, |member, range| {
                 let of = self.members.get(member as usize).filter(|of| of.place.is_some());
                 if let Some((block, ..)) = of.and_then(|of| of.directory.range(range)) {
                     found.push(BlockPlace { member, block });
@@ -194,8 +227,8 @@ impl GlobalIndex {
         mut visit: impl FnMut(&BlockInfo, &[u8], &[u8]),
     ) {
         let bounds = MemberBounds(&self.members);
-        for intervals in [&*self.base, &self.delta] {
-            intervals.visit(low, end, &bounds, |member, range| {
+        for packed in [&*self.base, &self.delta] {
+            packed.keys.visit(low, end, &bounds, |member, range| {
                 let of = self.members.get(member as usize).filter(|of| of.place.is_some());
                 let found = of.and_then(|of| {
                     let (block, first, last) = of.directory.range(range)?;
@@ -207,13 +240,27 @@ impl GlobalIndex {
             });
         }
     }
+
+    /// As [`visit_ranges`](Self::visit_ranges), of an index of space: with each range that intersects `window`.
+    pub(crate) fn visit_rects(&self, window: Option<&Rect>, mut visit: impl FnMut(&BlockInfo, &Rect)) {
+        for packed in [&*self.base, &self.delta] {
+            packed.space.visit(window, |&Item { rect, owner: member, number: block }| {
+                let at = BlockPlace { member, block };
+                if let (Some(_), Some(info)) = (self.place(member), self.info(at)) {
+                    visit(info, &rect);
+                }
+            });
+        }
+    }
 }
 
 /// Whose ranges are to be packed: those of the members from number `from` on that are here.
 fn owners(members: &[Member], from: usize) -> Vec<(u32, u32)> {
     let here = (0..).zip(members).skip(from).filter(|(_, member)| member.place.is_some());
-    here.flat_map(|(number, member)| (0..member.directory.ranges() as u32).map(move |range| (number, range)))
-        .collect()
+    here.flat_map(|(number, member)| {
+        (0..member.directory.key_ranges() as u32).map(move |range| (number, range))
+    })
+    .collect()
 }
 
 /// The decoded directory of `index` in an sstable that has one.

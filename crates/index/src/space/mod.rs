@@ -14,6 +14,11 @@
 //! A window across the antimeridian is two questions, one for each side; likewise a record that lies
 //! across it is stored with two rectangles, as `rect(path)` of an array of arrays.
 
+pub(crate) mod hilbert;
+pub(crate) mod packed_tree;
+pub(crate) mod packer;
 mod rect;
+pub(crate) mod rect_block;
+pub(crate) mod rect_directory;
 
 pub use rect::{Point, Rect};

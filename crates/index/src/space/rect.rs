@@ -67,7 +67,7 @@ impl Point {
 /// assert_eq!("0,0,2,1".parse::<Rect>()?, rect);
 /// # Ok::<(), bolide_base::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rect {
     min_x: f64,
     min_y: f64,
@@ -126,6 +126,11 @@ impl Rect {
         self.max_y
     }
 
+    /// The corner with the least coordinates.
+    pub(crate) fn min_corner(&self) -> Self {
+        Self { max_x: self.min_x, max_y: self.min_y, ..*self }
+    }
+
     /// `[min_x, min_y, max_x, max_y]`.
     pub fn corners(&self) -> [f64; 4] {
         [self.min_x, self.min_y, self.max_x, self.max_y]
@@ -158,6 +163,16 @@ impl Rect {
             max_x: self.max_x.max(other.max_x),
             max_y: self.max_y.max(other.max_y),
         }
+    }
+
+    /// About which part of it is in `window`, one that it intersects. Of a rectangle without area at least a little.
+    pub(crate) fn share_of(&self, window: &Self) -> f64 {
+        let along = |low: f64, high: f64, from: f64, to: f64| match high - low {
+            width if width > 0.0 => ((high.min(to) - low.max(from)) / width).clamp(0.0, 1.0),
+            _ => 1.0,
+        };
+        along(self.min_x, self.max_x, window.min_x, window.max_x)
+            * along(self.min_y, self.max_y, window.min_y, window.max_y)
     }
 
     /// The square of the distance between `point` and the nearest point of the rectangle, 0 inside; infinity where

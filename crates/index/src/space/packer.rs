@@ -1,0 +1,107 @@
+//! Packs the points or rectangles of an sstable into index blocks (NEXT, Algorithm 1): in the order of their centres along a Hilbert
+//! curve through this sstable, so that the rectangles of a block lie close together.
+
+use super::Rect;
+use super::hilbert::Curve;
+use super::rect_block::{self, RectEntry};
+use super::rect_directory::RectDirectoryBuilder;
+
+/// Bytes of an entry, before any block was written.
+const ENTRY_BYTES: usize = 16;
+/// Most entries of a block.
+const MAX_ENTRIES: usize = 1 << 14;
+
+/// Index blocks with their directory.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    /// The index blocks, in the order of the directory.
+    pub(crate) blocks: Vec<Vec<u8>>,
+    pub(crate) directory: Vec<u8>,
+}
+
+/// Packs `entries`, and in blocks of their own the writes that cannot be looked into, in any order. `block_bytes` is about
+/// the length of a block; `delta`: see [`rect_directory`](super::rect_directory).
+pub(crate) fn pack(
+    mut entries: Vec<RectEntry>,
+    mut opaque: Vec<RectEntry>,
+    block_bytes: usize,
+    delta: Option<f64>,
+    data_blocks: u64,
+) -> Packed {
+    let mut packed = Packed::default();
+    let mut directory = RectDirectoryBuilder::default();
+    if let Some(curve) = Curve::around(entries.iter().map(|entry| entry.rect)) {
+        let bits = |rect: &Rect| rect.corners().map(f64::to_bits);
+        // Whatever order they come in, they leave in one.
+        entries.sort_by_cached_key(|one| (curve.position(&one.rect), one.sequence, bits(&one.rect)));
+    }
+    opaque.sort_unstable_by_key(|entry| entry.sequence);
+    // Those that every question reads come first.
+    for (all, is_opaque) in [(opaque, true), (entries, false)] {
+        let mut rest = &all[..];
+        let mut count = block_bytes / ENTRY_BYTES;
+        while !rest.is_empty() {
+            let (block, behind) = rest.split_at(count.clamp(1, MAX_ENTRIES).min(rest.len()));
+            rest = behind;
+            let bytes = rect_block::write(block);
+            count = block_bytes * block.len() / bytes.len().max(1);
+            directory.add(block, is_opaque, delta);
+            packed.blocks.push(bytes);
+        }
+    }
+    packed.directory = directory.finish(data_blocks);
+    packed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::rect_block::RectBlock;
+    use crate::space::rect_directory::RectDirectory;
+
+    fn entry(number: u32) -> RectEntry {
+        let (x, y) = (f64::from(number * 37 % 101) / 10.0, f64::from(number * 53 % 97) / 10.0);
+        let rect = Rect::new(x, y, x + 0.1, y + 0.1).unwrap();
+        RectEntry {
+            rect,
+            sequence: u64::from(number) + 1,
+            block: number / 20,
+            entry: number % 20,
+            repeated: false,
+        }
+    }
+
+    #[test]
+    fn all_are_packed_the_same_whatever_their_order_and_neighbours_meet() {
+        let forth: Vec<RectEntry> = (0..3_000).map(entry).collect();
+        let back: Vec<RectEntry> = forth.iter().rev().copied().collect();
+        let opaque = vec![RectEntry { sequence: 7_000, ..entry(0) }];
+        let packed = pack(forth.clone(), opaque.clone(), 4096, None, 150);
+        let again = pack(back, opaque, 4096, None, 150);
+        assert_eq!((&packed.blocks, &packed.directory), (&again.blocks, &again.directory));
+        let directory = RectDirectory::decode(&packed.directory).unwrap();
+        assert_eq!(directory.blocks.len(), packed.blocks.len());
+        let mut found = Vec::new();
+        for (bytes, info) in packed.blocks.iter().zip(&directory.blocks) {
+            let block = RectBlock::parse(bytes).unwrap();
+            assert_eq!(block.entries(), info.entries);
+            assert!(bytes.len() < 6_000, "{}", bytes.len());
+            let all = (0..block.entries()).map(|number| block.entry(number).unwrap());
+            found.extend(all.filter(|_| !info.is_opaque));
+        }
+        found.sort_by_key(|one| one.sequence);
+        assert_eq!(found, forth);
+        assert!(directory.blocks[0].is_opaque && !directory.blocks[1].is_opaque);
+        // Together the ranges cover little more than all that there is.
+        let area = |rect: &Rect| (rect.max_x() - rect.min_x()) * (rect.max_y() - rect.min_y());
+        let covered: f64 = directory.ranges.iter().map(|(_, range)| area(range)).sum();
+        assert!(covered < 2.0 * 10.1 * 9.7, "{covered}");
+    }
+
+    #[test]
+    fn nothing_makes_a_directory_without_blocks() {
+        let packed = pack(Vec::new(), Vec::new(), 4096, None, 3);
+        assert!(packed.blocks.is_empty());
+        assert_eq!(RectDirectory::decode(&packed.directory).unwrap().data_blocks, 3);
+    }
+}
