@@ -13,11 +13,13 @@ use serde_json::Value;
 type Corners = fn(&Value) -> Vec<[f64; 4]>;
 
 struct Place {
-    _db: Db,
+    db: Db,
     collection: Collection,
     /// Key, corners and record of each row, in the order of writing.
     rows: Vec<(Vec<u8>, Vec<[f64; 4]>, Value)>,
     path: &'static str,
+    /// The index that has to answer.
+    index: Option<&'static str>,
 }
 
 impl Place {
@@ -43,7 +45,13 @@ impl Place {
                 db.flush().unwrap();
             }
         }
-        Self { _db: db, collection, rows, path }
+        let index = specs.contains(&path).then_some(path);
+        Self { db, collection, rows, path, index }
+    }
+
+    /// The query, to be answered by the index that has to.
+    fn by_index(&self, query: Query) -> Query {
+        self.index.map_or(query.clone(), |index| query.using_index(index))
     }
 
     fn keys(&self, query: &Query) -> Vec<Vec<u8>> {
@@ -78,7 +86,7 @@ impl Place {
     /// Asks for the window in every form and compares.
     fn check_window(&self, window: [f64; 4]) -> usize {
         let [a, b, c, d] = window;
-        let query = Query::new().within(self.path, Rect::new(a, b, c, d).unwrap());
+        let query = self.by_index(Query::new().within(self.path, Rect::new(a, b, c, d).unwrap()));
         let wanted = self.within(window, |_| true);
         assert_eq!(self.keys(&query), wanted, "{window:?}");
         assert_eq!(self.collection.find(&query.clone().count()).unwrap().count(), wanted.len() as u64);
@@ -91,13 +99,24 @@ impl Place {
     }
 
     fn check_nearest(&self, x: f64, y: f64) {
-        let query = Query::new().nearest(self.path, Point::new(x, y).unwrap());
+        let query = self.by_index(Query::new().nearest(self.path, Point::new(x, y).unwrap()));
         let wanted = self.nearest(x, y);
         for limit in [1, 10, 100] {
             let found = self.keys(&query.clone().limit(limit));
             assert_eq!(found[..], wanted[..wanted.len().min(limit)], "{limit} nearest to {x},{y}");
         }
         assert_eq!(self.pages(&query.clone().keys_only(), wanted.len() / 3 + 1), wanted, "{x},{y}");
+    }
+
+    /// Whether the database is sound, and how many bytes of index blocks it has to each byte of its sstables.
+    fn check_share(&self) -> f64 {
+        let report = self.db.check(true).unwrap();
+        assert!(report.problems().is_empty(), "{:?}", report.problems());
+        let stats = self.db.stats();
+        let index = stats.collections[0].indexes.iter().find(|index| Some(&*index.name) == self.index);
+        let figures = index.unwrap().next.unwrap();
+        assert!(figures.global_bytes * 100 <= figures.table_bytes as usize, "{figures:?}");
+        figures.disk_bytes as f64 / figures.table_bytes as f64
     }
 
     fn pages(&self, query: &Query, page: usize) -> Vec<Vec<u8>> {
@@ -145,7 +164,16 @@ fn sample(name: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn hostile_rectangles_are_found_as_by_hand() {
+fn hostile_rectangles_are_found_by_scan_as_by_hand() {
+    hostile_rectangles(&[]);
+}
+
+#[test]
+fn hostile_rectangles_are_found_by_index_as_by_hand() {
+    hostile_rectangles(&["rect(bbox)"]);
+}
+
+fn hostile_rectangles(specs: &[&str]) {
     let max = f64::MAX;
     let boxes = [
         "[0,0,1,1]",
@@ -178,7 +206,7 @@ fn hostile_rectangles_are_found_as_by_hand() {
         let filler = (0..700).map(|n| format!(r#"{{"bbox":[{n},{n},{n},{}]}}"#, n + 1));
         odd.clone().chain(filler).chain(odd).collect::<Vec<_>>()
     };
-    let place = Place::new(lines().into_iter(), "rect(bbox)", box_of, &[]);
+    let place = Place::new(lines().into_iter(), "rect(bbox)", box_of, specs);
     let corners = [-max, -1.0, -5e-324, 0.0, 5e-324, 1.0, 1.0000000000000002, 2.0, 180.0, max];
     let mut found = 0;
     for low in corners {
@@ -195,9 +223,24 @@ fn hostile_rectangles_are_found_as_by_hand() {
 }
 
 #[test]
-fn areas_are_found_as_by_hand() {
+fn areas_are_found_by_scan_as_by_hand() {
+    areas(&["lad", "perimeter_m:composite"]);
+}
+
+#[test]
+fn areas_are_found_by_index_as_by_hand() {
+    areas(&["lad", "perimeter_m:composite", "rect(bbox)"]);
+    areas(&[
+        "lad",
+        "perimeter_m:composite",
+        "rect(bbox)",
+        "small=rect(bbox):next:block_bytes=64,delta=0.001",
+    ]);
+}
+
+fn areas(specs: &[&str]) {
     let Some(lines) = sample("areas.ndjson") else { return };
-    let place = Place::new(lines.into_iter(), "rect(bbox)", box_of, &["lad", "perimeter_m:composite"]);
+    let place = Place::new(lines.into_iter(), "rect(bbox)", box_of, specs);
     let all: Vec<[f64; 4]> = place.rows.iter().flat_map(|(_, corners, _)| corners.clone()).collect();
     let mut found = 0;
     for [a, b, c, d] in all.iter().copied().step_by(97) {
@@ -221,12 +264,25 @@ fn areas_are_found_as_by_hand() {
         assert_eq!(place.keys(&query.range("perimeter_m", ..=900.0)), place.within(window, short));
     }
     assert!(found > 1_000, "{found}");
+    if place.index.is_some() {
+        let share = place.check_share();
+        assert!(share < 0.15, "{share}");
+    }
 }
 
 #[test]
-fn vehicles_are_found_as_by_hand() {
+fn vehicles_are_found_by_scan_as_by_hand() {
+    vehicles(&["route"]);
+}
+
+#[test]
+fn vehicles_are_found_by_index_as_by_hand() {
+    vehicles(&["route", "point(lon,lat)"]);
+}
+
+fn vehicles(specs: &[&str]) {
     let Some(lines) = sample("vehicles.ndjson") else { return };
-    let place = Place::new(lines.into_iter(), "point(lon,lat)", place_of, &["route"]);
+    let place = Place::new(lines.into_iter(), "point(lon,lat)", place_of, specs);
     let all: Vec<[f64; 4]> = place.rows.iter().flat_map(|(_, corners, _)| corners.clone()).collect();
     let mut found = 0;
     for [x, y, ..] in all.iter().copied().step_by(97) {
@@ -236,4 +292,8 @@ fn vehicles_are_found_as_by_hand() {
         place.check_nearest(x + 0.002, y);
     }
     assert!(found > 1_000, "{found}");
+    if place.index.is_some() {
+        let share = place.check_share();
+        assert!(share < 0.15, "{share}");
+    }
 }

@@ -85,7 +85,8 @@ impl Access {
             }
             range = on_attribute(false);
             // The order goes by the query's first range, so it is this one or on another attribute.
-            if range.is_some() && range == query.order_predicate {
+            // Keys do not tell distances.
+            if range.is_some() && range == query.order_predicate && query.order != Order::Nearest {
                 access.order_attribute = Some(position);
             }
             break;

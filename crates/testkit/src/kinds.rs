@@ -9,6 +9,8 @@ use std::sync::{Arc, LazyLock};
 use bolide::{CollectionOptions, Components, Db, ErrorKind, Options};
 use bolide_storage::SimRng;
 
+use crate::value::is_spatial;
+
 /// Kinds with their options, as a specification has them behind its attributes, that must be available.
 pub const BUILT: [&str; 37] = [
     "composite",
@@ -54,7 +56,7 @@ pub const BUILT: [&str; 37] = [
 pub const ANNOUNCED: [&str; 0] = [];
 
 /// The attributes that indexes of random histories are on.
-pub const ATTRIBUTES: [&str; 5] = ["a", "n.x", "tags[*]", "s", "s+n.x"];
+pub const ATTRIBUTES: [&str; 7] = ["a", "n.x", "tags[*]", "s", "s+n.x", "rect(areas)", "point(p.x,p.y)"];
 
 /// All kinds that are not refused.
 pub fn available() -> &'static [&'static str] {
@@ -89,12 +91,18 @@ fn family(kind: &str) -> &str {
 fn kinds_of(attributes: usize) -> &'static [&'static str] {
     static TABLE: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
         let usable = |attributes: &str| {
-            let usable = |kind: &&str| is_available(&format!("i={attributes}:{kind}"));
+            let usable =
+                |kind: &&str| can_be_on(kind, attributes) && is_available(&format!("i={attributes}:{kind}"));
             available().iter().copied().filter(usable).collect()
         };
         ATTRIBUTES.into_iter().map(usable).collect()
     });
     TABLE.get(attributes).map_or(&[], Vec::as_slice)
+}
+
+/// Whether a kind keeps values of these attributes: those of places are for one kind alone.
+pub fn can_be_on(kind: &str, attributes: &str) -> bool {
+    !is_spatial(attributes) || family(kind) == "next"
 }
 
 /// Whether the library has what `spec` asks for. Any other refusal than that it is not available in this
@@ -115,13 +123,14 @@ pub fn any(rng: &mut SimRng) -> &'static str {
 
 /// Random specifications of indexes: all attributes of [`ATTRIBUTES`] and then some, of random kinds.
 /// The first one is on `a`, the second on elements of an array. Their names are `ix0`, `ix1` and so on. Where no kind of the
-/// choice can be on the attributes it is `composite`.
+/// choice can be on the attributes it is `composite`, on places `next`.
 pub fn random_specs(rng: &mut SimRng, choice: KindChoice, count: usize) -> Vec<Arc<str>> {
     let spec = |i: usize, rng: &mut SimRng| {
         let attributes = [0, 2, 1, 3, 4].get(i).copied();
         let attributes = attributes.unwrap_or_else(|| rng.below(ATTRIBUTES.len() as u64) as usize);
         let kinds: Vec<&str> = kinds_of(attributes).iter().copied().filter(|kind| choice.has(kind)).collect();
-        let kind = rng.pick(&kinds).copied().unwrap_or("composite");
+        let fallback = if is_spatial(ATTRIBUTES[attributes]) { "next" } else { "composite" };
+        let kind = rng.pick(&kinds).copied().unwrap_or(fallback);
         Arc::from(format!("ix{i}={}:{kind}", ATTRIBUTES[attributes]))
     };
     (0..count).map(|i| spec(i, rng)).collect()

@@ -218,8 +218,19 @@ fn places_are_found_by_window_and_by_distance() {
         r#"{"id":3,"lon":0,"lat":3,"box":[3,0,2,1]}"#,
         r#"{"id":4,"lon":-1,"box":[-1,-1,-0.5,5]}"#,
     ];
-    place.run_with("import db c - --key id", &[], &rows.join("\n")).expect_status(0, "import");
+    place
+        .run_with("import db c - --key id --index at=point(lon,lat)", &[], &rows.join("\n"))
+        .expect_status(0, "import");
+    assert_eq!(place.found("--within at=0,0,0,3 --index at"), ["3", "1"]);
+    assert_eq!(place.found("--nearest at=0,1 --index at --limit 2"), ["1", "3"]);
+    place.run("index add db c rect(box):composite").expect_status(2, "a kind with one order");
     assert_eq!(place.found("--within rect(box)=1,1,1,1"), ["2", "1"]);
+    place.ok("index add db c rect(box)");
+    place.ok("compact db");
+    place.ok("check db --deep");
+    let run = place.ok("find db c --within rect(box)=1,1,1,1 --index rect(box) --explain");
+    assert_eq!(run.keys(), ["2", "1"]);
+    assert!(run.stderr.contains("rect(box)=1,1,1,1"), "{}", run.stderr);
     assert_eq!(place.found("--within rect(box)=1,1,1,1 --range lon=..1 --order oldest"), ["1"]);
     assert_eq!(place.found("--within rect(box)=-9,-9,9,9 --within rect(box)=9,9,10,10"), ["2"]);
     assert_eq!(place.found("--nearest point(lon,lat)=0,1"), ["1", "3", "2"]);

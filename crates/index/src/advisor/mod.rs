@@ -94,6 +94,9 @@ pub struct Advice {
 /// # Ok::<(), bolide_base::Error>(())
 /// ```
 pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workload) -> Advice {
+    if path.is_spatial() {
+        return advise_space(path);
+    }
     let mut reasons = Vec::new();
     let follows_time = profile.order_correlation.abs() >= CORRELATED && profile.zone_share <= NARROW_ZONES;
     let rarely_asked = workload.lookups < FEW_LOOKUPS && workload.writes > MANY_WRITES;
@@ -176,6 +179,23 @@ pub fn advise(path: &AttributePath, profile: &AttributeProfile, workload: &Workl
     }
 }
 
+/// There is one kind for places.
+fn advise_space(path: &AttributePath) -> Advice {
+    let kind = IndexKind::Next;
+    let why = |other| (other, "it keeps values in one order, and places have none".to_owned());
+    Advice {
+        kind,
+        spec: format!("{path}:{}", kind.name()),
+        paper: kind,
+        reasons: vec![
+            "points and rectangles are found by windows: blocks of neighbours in the sstables, under a tree of \
+             rectangles in memory, lead straight to the records"
+                .to_owned(),
+        ],
+        others: IndexKind::ALL.into_iter().filter(|other| *other != kind).map(why).collect(),
+    }
+}
+
 /// Why each other kind was not taken.
 fn others(kind: IndexKind, profile: &AttributeProfile, workload: &Workload) -> Vec<(IndexKind, String)> {
     let why = |other: IndexKind| {
@@ -251,6 +271,16 @@ mod tests {
 
     fn scattered(number: u64) -> u64 {
         number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 100
+    }
+
+    #[test]
+    fn places_have_one_kind() {
+        for path in ["rect(bbox)", "point(lon,lat)"] {
+            let advice = advise(&path.parse().unwrap(), &AttributeProfile::default(), &Workload::default());
+            assert_eq!((advice.kind, &*advice.spec), (IndexKind::Next, &*format!("{path}:next")));
+            assert!(advice.spec.parse::<crate::IndexSpec>().is_ok());
+            assert_eq!(advice.others.len(), IndexKind::ALL.len() - 1);
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Curve {
         let cell = |low: f64, high: f64, from: f64, to: f64| {
             // Of halves, lest anything is beyond an f64. A cast of NaN, where the extent has no width, is 0.
             let share = (low / 4.0 + high / 4.0 - from / 2.0) / (to / 2.0 - from / 2.0);
-            (share * (1_u64 << GRID_BITS) as f64).min(f64::from(u32::MAX)) as u32
+            (share * (1_u64 << GRID_BITS) as f64).clamp(0.0, f64::from(u32::MAX)) as u32
         };
         let x = cell(rect.min_x(), rect.max_x(), self.extent.min_x(), self.extent.max_x());
         let y = cell(rect.min_y(), rect.max_y(), self.extent.min_y(), self.extent.max_y());

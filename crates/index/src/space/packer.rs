@@ -41,10 +41,16 @@ pub(crate) fn pack(
         let mut rest = &all[..];
         let mut count = block_bytes / ENTRY_BYTES;
         while !rest.is_empty() {
-            let (block, behind) = rest.split_at(count.clamp(1, MAX_ENTRIES).min(rest.len()));
-            rest = behind;
-            let bytes = rect_block::write(block);
+            let first = |count: usize| rest.split_at(count.clamp(1, MAX_ENTRIES).min(rest.len()));
+            let (mut block, mut behind) = first(count);
+            let mut bytes = rect_block::write(block);
             count = block_bytes * block.len() / bytes.len().max(1);
+            // Entries may be far longer than those before.
+            if bytes.len() > block_bytes + block_bytes / 2 && block.len() > 1 {
+                (block, behind) = first(count);
+                bytes = rect_block::write(block);
+            }
+            rest = behind;
             directory.add(block, is_opaque, delta);
             packed.blocks.push(bytes);
         }
@@ -85,7 +91,7 @@ mod tests {
         for (bytes, info) in packed.blocks.iter().zip(&directory.blocks) {
             let block = RectBlock::parse(bytes).unwrap();
             assert_eq!(block.entries(), info.entries);
-            assert!(bytes.len() < 6_000, "{}", bytes.len());
+            assert!(bytes.len() <= 4096 * 3 / 2, "{}", bytes.len());
             let all = (0..block.entries()).map(|number| block.entry(number).unwrap());
             found.extend(all.filter(|_| !info.is_opaque));
         }

@@ -244,6 +244,7 @@ impl<'b> RectBlock<'b> {
         Some(Some(RectEntry { rect, sequence, block, entry, repeated }))
     }
 
+    #[cfg(test)]
     /// Entry number `number`; `None` where there is none, or where the block contradicts itself.
     pub(crate) fn entry(&self, number: u32) -> Option<RectEntry> {
         if number < self.entries { self.entry_within(number, None)? } else { None }

@@ -64,9 +64,18 @@ fn put_record(key: &str, record: &Value) -> Change {
 /// other record has.
 fn put(key: &str, value: impl Into<Value>) -> Change {
     let value = value.into();
-    let record =
+    let mut record =
         json!({"v": value, "tags": [value, "all"], "w": key.len() % 3, "pad": format!("{key} with {value}")});
+    let [x, y, ..] = area(&value);
+    (record["areas"], record["x"], record["y"]) = (json!(area(&value)), json!(x), json!(y));
     put_record(key, &record)
+}
+
+/// The place of a value: those of neighbouring numbers touch.
+fn area(value: &Value) -> [f64; 4] {
+    let number = value.as_f64().filter(|number| number.abs() < 1e6);
+    let x = number.unwrap_or_else(|| f64::from(value.to_string().len() as u32) * 0.1);
+    [x, -x, x + 1.0, -x + 0.5]
 }
 
 /// A record without any of the attributes.
@@ -75,7 +84,8 @@ fn bare(key: &str) -> Change {
 }
 
 fn tagged(key: &str, tags: Value) -> Change {
-    put_record(key, &json!({"v": key, "tags": tags, "w": 0}))
+    let areas: Vec<_> = tags.as_array().into_iter().flatten().map(area).collect();
+    put_record(key, &json!({"v": key, "w": 0, "areas": areas, "x": areas.len(), "y": tags, "tags": tags}))
 }
 
 fn delete(key: &str) -> Change {

@@ -1,7 +1,7 @@
 //! One suite that every kind of index passes.
 //!
 //! [`check`] takes a kind with its options, as a specification has them behind its attributes, declares indexes
-//! of it on a scalar, on the elements of an array and on two attributes, and runs a table of [`cases`] with
+//! of it on a scalar, on the elements of an array, on two attributes, and where it keeps places on these, and runs a table of [`cases`] with
 //! them. Each case runs with the index made before the data, in their midst and after them, and with nothing,
 //! a flush, a compaction or a reopen after each of its writes; at its end all of these follow in turn. Each
 //! time the index itself must answer all [`questions`], at the latest state and at every snapshot of the case,
@@ -16,7 +16,7 @@ use bolide_storage::MemVfs;
 use crate::failure::StepFailure;
 use crate::flawed::Flaw;
 use crate::history::{Durability, Step};
-use crate::kinds::is_available;
+use crate::kinds::{can_be_on, is_available};
 use crate::model::Model;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
@@ -29,7 +29,7 @@ pub mod questions;
 use cases::{Act, COLLECTION, Case};
 
 /// What the indexes of the suite are on.
-const ATTRIBUTES: [&str; 3] = ["v", "tags[*]", "v+w"];
+const ATTRIBUTES: [&str; 5] = ["v", "tags[*]", "v+w", "rect(areas)", "point(x,y)"];
 
 /// When the indexes are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +159,7 @@ fn run(kind: &str, case: &Case, way: Way, flaw: Option<Flaw>) -> Outcome<Counts>
     let specs: Vec<Arc<str>> = ATTRIBUTES
         .iter()
         .enumerate()
+        .filter(|(_, attributes)| can_be_on(kind, attributes))
         .map(|(i, attributes)| Arc::from(format!("ix{i}={attributes}:{kind}")))
         .filter(|spec: &Arc<str>| is_available(spec))
         .collect();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::question::{Arrangement, Condition, Question, Shown};
-use crate::value::{compare, same_type, values_at};
+use crate::value::{compare, is_spatial, rects_at, same_type, values_at};
 
 /// Most values of one path that points and ranges are made of.
 const VALUES: usize = 9;
@@ -13,6 +13,7 @@ const VALUES: usize = 9;
 pub fn all(attributes: &str, records: &[Value], turn: usize) -> Vec<Question> {
     let paths: Vec<&str> = attributes.split('+').collect();
     let conditions = match paths[..] {
+        [path] if is_spatial(path) => of_space(path, records),
         [first, second] => of_two(first, second, records),
         _ => of_one(attributes, records).into_iter().chain(with_included(attributes, records)).collect(),
     };
@@ -38,6 +39,10 @@ pub fn few(records: &[Value]) -> Vec<Question> {
 /// Questions whose answers are asked for page by page.
 pub fn paged(attributes: &str, records: &[Value]) -> Vec<Question> {
     let path = attributes.split('+').next().unwrap_or(attributes);
+    if is_spatial(path) {
+        let of_space = of_space(path, records).into_iter().step_by(2);
+        return of_space.flat_map(|conditions| forms(&conditions, &[], 0).into_iter().take(2)).collect();
+    }
     let of_one = of_one(path, records).into_iter().step_by(2);
     let arrangements =
         [Arrangement::Newest, Arrangement::Oldest, Arrangement::Value, Arrangement::ValueDescending];
@@ -76,6 +81,28 @@ fn of_one(path: &str, records: &[Value]) -> Vec<Vec<Condition>> {
         {
             conditions.push(within((*low).clone(), (*high).clone()));
         }
+    }
+    conditions
+}
+
+/// The place of each rectangle and what only touches it, everything, nothing, two windows for one attribute, a window beside
+/// a value, and distances.
+fn of_space(path: &str, records: &[Value]) -> Vec<Vec<Condition>> {
+    let mut rects: Vec<[f64; 4]> = records.iter().flat_map(|record| rects_at(record, path)).collect();
+    rects.sort_by(|left, right| left.partial_cmp(right).unwrap_or(std::cmp::Ordering::Equal));
+    rects.dedup();
+    let every = rects.len().div_ceil(VALUES / 2).max(1);
+    let meets = |window: [f64; 4]| Condition::Intersects(path.to_owned(), window);
+    let near = |x: f64, y: f64| Condition::Near(path.to_owned(), [x, y]);
+    let everything = meets([-1e308, -1e308, 1e308, 1e308]);
+    let mut conditions =
+        vec![vec![everything.clone()], vec![meets([-7e5, 7e5, -7e5, 8e5])], vec![near(0.5, 0.25)]];
+    for [a, b, c, d] in rects.into_iter().step_by(every) {
+        conditions.push(vec![meets([a, b, c, d])]);
+        conditions.push(vec![meets([c, d, c + 0.25, d + 0.25])]);
+        conditions.push(vec![meets([a, b, a, b]), Condition::Equals("v".to_owned(), json!(1))]);
+        conditions.push(vec![everything.clone(), meets([c, b, c, d])]);
+        conditions.push(vec![near(c, d), meets([a - 1.0, b - 1.0, c, d])]);
     }
     conditions
 }
@@ -128,12 +155,18 @@ fn values(path: &str, records: &[Value]) -> Vec<Value> {
 /// those with a range also with a limit for each value. The limits and the less usual forms take turns, so that a
 /// run asks all of them.
 fn forms(conditions: &[Condition], limits: &[usize], turn: usize) -> Vec<Question> {
-    use Arrangement::{Newest, Oldest, Value, ValueDescending};
+    use Arrangement::{Nearest, Newest, Oldest, Value, ValueDescending};
     let mut questions = Vec::new();
     let mut ask = |(arrangement, limit, limit_per_value, shown)| {
         let conditions = conditions.to_vec();
         questions.push(Question { conditions, arrangement, limit, limit_per_value, shown, pick: 0 });
     };
+    if conditions.iter().any(|condition| matches!(condition, Condition::Near(..))) {
+        ask((Nearest, None, None, Shown::Records));
+        ask((Nearest, [Some(1), Some(10)][turn % 2], None, Shown::Keys));
+        ask((Nearest, [Some(2), None][turn % 2], None, [Shown::Values, Shown::Count][turn / 2 % 2]));
+        return questions;
+    }
     for (place, arrangement) in [Newest, Oldest, Value, ValueDescending].into_iter().enumerate() {
         ask((arrangement, None, None, Shown::Records));
         let limit = limits.iter().cycle().nth(turn + place);
