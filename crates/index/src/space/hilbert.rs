@@ -37,7 +37,7 @@ fn along_curve(mut x: u32, mut y: u32) -> u64 {
     let mut position = 0;
     for bit in (0..GRID_BITS).rev() {
         let (right, up) = (x >> bit & 1, y >> bit & 1);
-        position = position << 2 | u64::from(3 * right ^ up);
+        position = position << 2 | u64::from((3 * right) ^ up);
         if up == 0 {
             if right == 1 {
                 (x, y) = (!x, !y);
