@@ -6,7 +6,7 @@ use bolide::Layout;
 use bolide_storage::SimRng;
 
 use crate::history::{HistoryOptions, Step, history};
-use crate::kinds::{KindChoice, available, is_available};
+use crate::kinds::{KindChoice, available, can_be_on, is_available};
 use crate::metamorphic::{setups_of, transcript};
 use crate::seeds::{Counts, Outcome};
 
@@ -14,7 +14,8 @@ use crate::seeds::{Counts, Outcome};
 fn in_kind(spec: &str, kind: &str) -> Arc<str> {
     let head = spec.split(':').next().unwrap_or(spec);
     let other = format!("{head}:{kind}");
-    if is_available(&other) { other.into() } else { spec.into() }
+    let attributes = head.split_once('=').map_or(head, |(_, attributes)| attributes);
+    if can_be_on(kind, attributes) && is_available(&other) { other.into() } else { spec.into() }
 }
 
 /// The same history with all of its indexes in one kind.

@@ -123,14 +123,17 @@ pub fn any(rng: &mut SimRng) -> &'static str {
 
 /// Random specifications of indexes: all attributes of [`ATTRIBUTES`] and then some, of random kinds.
 /// The first one is on `a`, the second on elements of an array. Their names are `ix0`, `ix1` and so on. Where no kind of the
-/// choice can be on the attributes it is `composite`, on places `next`.
+/// choice can be on the attributes it is `composite`.
 pub fn random_specs(rng: &mut SimRng, choice: KindChoice, count: usize) -> Vec<Arc<str>> {
+    let of = |attributes: usize| -> Vec<&str> {
+        kinds_of(attributes).iter().copied().filter(|kind| choice.has(kind)).collect()
+    };
     let spec = |i: usize, rng: &mut SimRng| {
         let attributes = [0, 2, 1, 3, 4].get(i).copied();
-        let attributes = attributes.unwrap_or_else(|| rng.below(ATTRIBUTES.len() as u64) as usize);
-        let kinds: Vec<&str> = kinds_of(attributes).iter().copied().filter(|kind| choice.has(kind)).collect();
-        let fallback = if is_spatial(ATTRIBUTES[attributes]) { "next" } else { "composite" };
-        let kind = rng.pick(&kinds).copied().unwrap_or(fallback);
+        let drawn = attributes.unwrap_or_else(|| rng.below(ATTRIBUTES.len() as u64) as usize);
+        // Not every kind can be on places.
+        let attributes = if of(drawn).is_empty() && is_spatial(ATTRIBUTES[drawn]) { 0 } else { drawn };
+        let kind = rng.pick(&of(attributes)).copied().unwrap_or("composite");
         Arc::from(format!("ix{i}={}:{kind}", ATTRIBUTES[attributes]))
     };
     (0..count).map(|i| spec(i, rng)).collect()
