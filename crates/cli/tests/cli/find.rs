@@ -296,7 +296,8 @@ fn indexes_come_and_go() {
     for (line, status) in [
         ("index add db c both=id", 1),
         ("index drop db c n", 1),
-        ("index add db c x:next", 2),
+        ("index add db c x:btree", 2),
+        ("index add db c rect(x):lazy", 2),
         ("index add db c n:composite:colour=red", 2),
         ("index add db nothing x", 1),
     ] {
