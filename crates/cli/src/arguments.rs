@@ -70,8 +70,7 @@ Example:
 Files: .ndjson, .jsonl or .csv, each also with .zst or .gz; `-` is NDJSON on standard input.
 In CSV the header names the fields; a cell that is a number, true or false becomes one.
 SPEC is [NAME=]ATTRIBUTE[+ATTRIBUTE...][:KIND[:OPTION=VALUE,...]], for example
-  subreddit    author.name    tags[*]    recent=score:composite:maintenance=synchronous
-  rect(bbox)   place=point(lon,lat)
+  author.name    tags[*]    rect(bbox)    recent=score:composite:maintenance=synchronous
 A collection that exists keeps its layout (see `bolide layout`); indexes that are missing are added to it.
 Rows replace rows of the same key. The last line on standard output sums up, as JSON.")]
 pub(crate) struct Import {
