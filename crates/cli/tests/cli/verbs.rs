@@ -163,7 +163,7 @@ fn indexes_of_kind_next_show_in_stats_dumps_and_plans() {
     let listed = place.ok("index list db c").json().remove(0);
     assert_eq!((&listed["kind"], &listed["validation"]), (&"next".into(), &"get-lite".into()), "{listed:?}");
     assert_eq!(listed["disk_bytes"], row["index_block_bytes"]);
-    let plan = place.ok("find db c --where n=5 --limit 10 --explain --format table");
+    let plan = place.ok("find db c --eq n=5 --limit 10 --explain");
     let told = format!("{}{}", plan.stdout, plan.stderr);
     assert!(told.contains("met by the global index") && told.contains("10 "), "{told}");
     let path = place.database_file(".sst");
