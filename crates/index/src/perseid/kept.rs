@@ -1,8 +1,8 @@
 //! What an index of kind `ps-tree` holds: its region, and the keeper of its tree.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::keeper::{KeeperCut, KeeperFiles, KeeperStats, KeptRoot, KeptWrite, TreeKeeper};
@@ -334,11 +334,17 @@ struct Adviser<'k> {
     kept: &'k Kept,
     /// Primary keys of removed entries that were not flagged.
     removed: Mutex<Vec<Vec<u8>>>,
+    /// Whether ranges of records were deleted when it was first asked: entries of what is deleted later stay.
+    has_deleted_ranges: OnceLock<bool>,
 }
 
 impl<'k> Adviser<'k> {
     fn new(kept: &'k Kept) -> Self {
-        Self { kept, removed: Mutex::default() }
+        Self { kept, removed: Mutex::default(), has_deleted_ranges: OnceLock::new() }
+    }
+
+    fn has_deleted_ranges(&self) -> bool {
+        *self.has_deleted_ranges.get_or_init(|| self.kept.deleted.are_there())
     }
 
     /// Tells the version table of what was removed.
@@ -358,7 +364,7 @@ impl Obsolescence for Adviser<'_> {
         sequence: SequenceNumber,
         oldest_in_use: SequenceNumber,
     ) -> Verdict {
-        if self.kept.deleted.newest(primary_key, oldest_in_use) > sequence {
+        if self.has_deleted_ranges() && self.kept.deleted.newest(primary_key, oldest_in_use) > sequence {
             return Verdict::Obsolete;
         }
         // What cannot be read stays.
@@ -366,7 +372,7 @@ impl Obsolescence for Adviser<'_> {
     }
 
     fn expects_obsolete(&self) -> bool {
-        self.kept.versions.stats().keys > 0 || self.kept.deleted.are_there()
+        self.kept.versions.stats().keys > 0 || self.has_deleted_ranges()
     }
 
     fn removed(&self, primary_key: &[u8], _sequence: SequenceNumber, flagged: bool) {
