@@ -25,6 +25,8 @@
 //!   obsolete.
 //! * Where a count is not known (a key of an index over arrays that was not in the table) it is *inexact*: the key stays
 //!   until a [sweep](VersionTable::forget_through) has looked at all entries. Errors are upward only.
+//! * Most keys that are not there are known not to be from a word of memory for each bucket, which is not durable: see
+//!   the module `presence`.
 //! * Keys are told apart by 128 bits of a hash with a seed of the index's own: see [`hash_key_wide`].
 //!
 //! # The table of cases
