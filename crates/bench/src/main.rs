@@ -24,6 +24,7 @@ mod engines;
 mod error;
 mod figures;
 mod measure;
+mod next_baselines;
 mod pm_baselines;
 mod report;
 mod workloads;

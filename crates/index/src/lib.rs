@@ -75,7 +75,9 @@ pub use secondary_index::{
 };
 pub use source::{EntryCursor, ForwardCursor, ReadSource, TreeSource};
 pub use space::{Point, Rect};
-pub use spec::{EntryOrder, IndexKind, IndexSpec, Maintenance, Repair, Split, ValidationStrategy};
+pub use spec::{
+    EntryOrder, GlobalIndexUse, IndexKind, IndexSpec, Maintenance, Repair, Split, ValidationStrategy,
+};
 pub use standalone::composite::CompositeIndex;
 pub use standalone::lazy::LazyIndex;
 pub use validation::{KeyIndex, Validator, Verdict};

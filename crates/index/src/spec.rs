@@ -24,8 +24,8 @@ mod settings;
 pub use kind::IndexKind;
 use settings::Settings;
 pub use settings::{
-    DEFAULT_BLOOM_BITS, EntryOrder, MAX_BLOOM_BITS, MAX_INCLUDED, Maintenance, RegionPlace, Repair,
-    SkeyLayer, Split, ValidationStrategy,
+    DEFAULT_BLOOM_BITS, EntryOrder, GlobalIndexUse, MAX_BLOOM_BITS, MAX_INCLUDED, Maintenance, RegionPlace,
+    Repair, SkeyLayer, Split, ValidationStrategy,
 };
 
 /// Most attributes of one index.
@@ -171,6 +171,11 @@ impl IndexSpec {
     /// Bytes of an index block of an index of kind `next`, about.
     pub fn block_bytes(&self) -> u32 {
         self.settings.block_bytes
+    }
+
+    /// Whether an index of kind `next` has a global index.
+    pub fn global(&self) -> GlobalIndexUse {
+        self.settings.global
     }
 
     /// What validates candidates of the index where their records are not fetched, in a word.
@@ -371,6 +376,7 @@ mod tests {
             "tags[*]:embedded:bloom_bits=30",
             "a:next:delta=0.5",
             "a+b:next:delta=1000,block_bytes=64",
+            "a:next:delta=3,global=off",
             "a:ps-tree:include=b,skey=trie,region=dax,page_bytes=512",
         ] {
             assert_eq!(spec(text).to_string(), text);
@@ -421,6 +427,7 @@ mod tests {
             "a:next:delta=inf",
             "a:next:bloom_bits=3",
             "a:next:block_bytes=63",
+            "a:next:global=maybe",
             "a:next:block_bytes=65537",
             "a:embedded:bloom_bits=201",
             "a:composite:include=a",

@@ -6,6 +6,7 @@
 
 mod chart;
 mod leveldbpp;
+mod next;
 mod page;
 mod perseid;
 mod quartiles;
@@ -39,6 +40,10 @@ pub struct Scale {
     /// Posts to take the distributions from, NDJSON, also .zst (default: the bundled ones)
     #[arg(long)]
     pub seed_set: Option<PathBuf>,
+    /// Directory of `areas`, `vehicles` and `posts`, each NAME.ndjson.zst (default: those beside the repository, else the
+    /// bundled parts)
+    #[arg(long)]
+    pub data: Option<PathBuf>,
     /// Where the databases are made (default: the system's directory for temporary files)
     #[arg(long)]
     pub directory: Option<PathBuf>,
@@ -56,7 +61,7 @@ pub struct Figure {
 
 /// All figures.
 fn all() -> impl Iterator<Item = &'static Figure> {
-    leveldbpp::FIGURES.iter().chain(perseid::FIGURES)
+    leveldbpp::FIGURES.iter().chain(perseid::FIGURES).chain(next::FIGURES)
 }
 
 /// Prints the names of all figures.
@@ -141,7 +146,8 @@ mod tests {
     #[test]
     fn names_mean_a_figure_those_of_a_paper_or_all() {
         let meant = |name: &str| all().filter(|figure| is_meant(figure, &[name.to_owned()])).count();
-        assert_eq!(meant("all"), leveldbpp::FIGURES.len() + perseid::FIGURES.len());
+        assert_eq!(meant("all"), leveldbpp::FIGURES.len() + perseid::FIGURES.len() + next::FIGURES.len());
+        assert_eq!(meant("next-all"), next::FIGURES.len());
         assert_eq!(meant("perseid-all"), perseid::FIGURES.len());
         assert_eq!(
             (meant("perseid-7"), meant("leveldbpp-8"), meant("perseid"), meant("x-all")),

@@ -48,6 +48,8 @@ pub(crate) struct GlobalIndex {
     opaque: Vec<BlockPlace>,
     /// Sstables without index blocks.
     without: Vec<TablePlace>,
+    /// Nothing is packed: each directory is searched (`global=off`).
+    is_unpacked: bool,
 }
 
 /// The ranges of some members, packed: of an index of space the one, of any other the other.
@@ -127,6 +129,28 @@ impl GlobalIndex {
         Ok(Self::of(members, without, last))
     }
 
+    /// The directories of all sstables, read for one question: what there is to ask without a global index.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn unpacked(index: &InTable, table: &TreeView) -> Result<Self> {
+        let (mut members, mut without) = (Vec::new(), Vec::new());
+        for place in table.table_places() {
+            let Some(sstable) = table.table_at(place) else { continue };
+            if summary::find(&sstable.meta().attachment, index.id).is_none() {
+                without.push(place);
+                continue;
+            }
+            let directory = Arc::new(read(&sstable, index)?);
+            members.push(Member { file: sstable.meta().number, directory, place: Some(place) });
+        }
+        let (base, delta) = (Arc::default(), Packed::default());
+        let opaque = Vec::new();
+        let mut unpacked = Self { members, base, base_members: 0, delta, opaque, without, is_unpacked: true };
+        unpacked.find_opaque();
+        Ok(unpacked)
+    }
+
     fn of(members: Vec<Member>, without: Vec<TablePlace>, last: Option<&Self>) -> Self {
         let count = |members: &[Member], counts: fn(&Member) -> bool| -> usize {
             members.iter().filter(|member| counts(member)).map(|member| member.directory.ranges()).sum()
@@ -141,14 +165,14 @@ impl GlobalIndex {
             Some(last) => {
                 let delta = Packed::new(&members, base_members);
                 let base = last.base.clone();
-                Self { members, base, base_members, delta, opaque: Vec::new(), without }
+                Self { members, base, base_members, delta, opaque: Vec::new(), without, is_unpacked: false }
             }
             None => {
                 let members: Vec<Member> = members.into_iter().filter(is_here).collect();
                 let base = Arc::new(Packed::new(&members, 0));
                 let base_members = members.len();
                 let delta = Packed::default();
-                Self { members, base, base_members, delta, opaque: Vec::new(), without }
+                Self { members, base, base_members, delta, opaque: Vec::new(), without, is_unpacked: false }
             }
         };
         global.find_opaque();
@@ -181,10 +205,26 @@ impl GlobalIndex {
                 }
             });
         }
+        if self.is_unpacked {
+            self.find_unpacked(low, end, window, &mut found);
+        }
         found.extend_from_slice(&self.opaque);
         found.sort_unstable();
         found.dedup();
         found
+    }
+
+    /// As [`find`](Self::find), in each directory.
+    fn find_unpacked(&self, low: &[u8], end: &[u8], window: Option<&Rect>, found: &mut Vec<BlockPlace>) {
+        for (member, of) in (0..).zip(&self.members) {
+            let ranges = 0..of.directory.key_ranges() as u32;
+            let met = ranges.filter_map(|range| of.directory.range(range));
+            let met = met.filter(|(_, first, last)| *first < end && *last >= low);
+            found.extend(met.map(|(block, ..)| BlockPlace { member, block }));
+            let rects = of.directory.rects().iter();
+            let met = rects.filter(|(_, rect)| window.is_none_or(|window| rect.intersects(window)));
+            found.extend(met.map(|&(block, _)| BlockPlace { member, block }));
+        }
     }
 
     /// What the directory says of an index block.
@@ -268,29 +308,32 @@ fn owners(members: &[Member], from: usize) -> Vec<(u32, u32)> {
 /// # Errors
 /// `Corruption` or `Io` from reading it.
 pub(crate) fn load(sstable: &TableComponent, index: &InTable) -> Result<SharedDirectory> {
-    sstable.attachments().get_or_make(index.id.into(), || {
-        let damaged = |what: &str| {
-            let (file, name) = (sstable.meta().number, directory::name(index.id));
-            Error::new(ErrorKind::Corruption, format!("sstable {file:06}.sst: meta block \"{name}\" {what}"))
-        };
-        let payload = sstable.meta_block(&directory::name(index.id))?.ok_or_else(|| damaged("is missing"))?;
-        let mut problem = None;
-        let decoded = Directory::decode(&payload, |number| {
-            let name = directory::block_name(index.id, number);
-            sstable.meta_block_number(&name).unwrap_or_else(|error| {
-                problem = Some(error);
-                None
-            })
-        });
-        if let Some(error) = problem {
-            return Err(error);
-        }
-        let decoded = decoded.ok_or_else(|| damaged("does not decode"))?;
-        if decoded.data_blocks() != sstable.data_blocks()? {
-            return Err(damaged("has another number of data blocks"));
-        }
-        Ok(decoded)
-    })
+    sstable.attachments().get_or_make(index.id.into(), || read(sstable, index))
+}
+
+/// Reads and decodes the directory of `index` in an sstable that has one.
+fn read(sstable: &TableComponent, index: &InTable) -> Result<Directory> {
+    let damaged = |what: &str| {
+        let (file, name) = (sstable.meta().number, directory::name(index.id));
+        Error::new(ErrorKind::Corruption, format!("sstable {file:06}.sst: meta block \"{name}\" {what}"))
+    };
+    let payload = sstable.meta_block(&directory::name(index.id))?.ok_or_else(|| damaged("is missing"))?;
+    let mut problem = None;
+    let decoded = Directory::decode(&payload, |number| {
+        let name = directory::block_name(index.id, number);
+        sstable.meta_block_number(&name).unwrap_or_else(|error| {
+            problem = Some(error);
+            None
+        })
+    });
+    if let Some(error) = problem {
+        return Err(error);
+    }
+    let decoded = decoded.ok_or_else(|| damaged("does not decode"))?;
+    if decoded.data_blocks() != sstable.data_blocks()? {
+        return Err(damaged("has another number of data blocks"));
+    }
+    Ok(decoded)
 }
 
 impl Attachment for GlobalIndex {

@@ -60,7 +60,7 @@ use crate::extractor::AttributeExtractor;
 use crate::in_table::{InTable, SstableIndex, summary};
 use crate::query::Order;
 use crate::secondary_index::{IndexWrites, IndexedRecord, SecondaryIndex};
-use crate::spec::IndexSpec;
+use crate::spec::{GlobalIndexUse, IndexSpec};
 use crate::validation::{GetLiteValidator, Validator};
 use cursor::NextCursor;
 use directory::Directory;
@@ -102,6 +102,9 @@ impl NextIndex {
 
     /// The global index over the sstables of `table`.
     fn global(&self, table: &TreeView) -> Result<Arc<GlobalIndex>> {
+        if self.base.spec.global() == GlobalIndexUse::Off {
+            return GlobalIndex::unpacked(&self.base, table).map(Arc::new);
+        }
         table
             .version_attachments()
             .get_or_make(self.attachment(), || {
@@ -230,6 +233,10 @@ impl SecondaryIndex<ReadView> for NextIndex {
     }
 
     fn estimate(&self, access: &Access, view: &ReadView) -> Result<Option<u64>> {
+        if self.base.spec.global() == GlobalIndexUse::Off {
+            // It would have to read all directories.
+            return Ok(None);
+        }
         let table = view.tree(self.base.table)?;
         let global = self.global(&table)?;
         Ok(estimate::estimate(&self.base, access, &table, &global))

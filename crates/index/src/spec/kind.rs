@@ -52,7 +52,7 @@ impl IndexKind {
             Self::Lazy => &["maintenance", "validation", "include", "repair"],
             Self::Eager => &["maintenance", "validation", "include", "repair", "split"],
             Self::Embedded => &["bloom_bits"],
-            Self::Next => &["delta", "block_bytes"],
+            Self::Next => &["delta", "block_bytes", "global"],
             Self::PsTree => &["include", "skey", "region", "page_bytes"],
         }
     }

@@ -127,6 +127,22 @@ impl Choice for Split {
     const WORDS: &'static [(Self, &'static str)] = &[(Self::On, "on"), (Self::Off, "off")];
 }
 
+/// Whether an index of kind `next` has a global index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum GlobalIndexUse {
+    /// It leads questions to index blocks.
+    #[default]
+    On,
+    /// None: each question reads the directory of every sstable, as trees in sstables without more are used (He and Chen, 2022).
+    Off,
+}
+
+impl Choice for GlobalIndexUse {
+    const OPTION: &'static str = "global";
+    const WORDS: &'static [(Self, &'static str)] = &[(Self::On, "on"), (Self::Off, "off")];
+}
+
 /// The structure over the secondary keys of a ps-tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -210,6 +226,7 @@ pub(crate) struct Settings {
     pub(crate) delta: Option<Delta>,
     /// Bytes of an index block of kind `next`, about.
     pub(crate) block_bytes: u32,
+    pub(crate) global: GlobalIndexUse,
     /// Bytes of a page of a ps-tree.
     pub(crate) page_bytes: u32,
     pub(crate) skey: SkeyLayer,
@@ -228,6 +245,7 @@ impl Default for Settings {
             bloom_bits: DEFAULT_BLOOM_BITS,
             delta: None,
             block_bytes: DEFAULT_BLOCK_BYTES,
+            global: GlobalIndexUse::default(),
             page_bytes: DEFAULT_PAGE_BYTES,
             skey: SkeyLayer::default(),
             region: RegionPlace::default(),
@@ -262,6 +280,7 @@ impl Settings {
             "page_bytes" => self.page_bytes = parse_page_bytes(value)?,
             "delta" => self.delta = Some(Delta::parse(value)?),
             "block_bytes" => self.block_bytes = parse_block_bytes(value)?,
+            "global" => self.global = GlobalIndexUse::parse(value)?,
             "bloom_bits" => self.bloom_bits = parse_bloom_bits(value)?,
             _ => return Err(Error::internal(format!("the option {name} is listed but not read"))),
         }
@@ -321,6 +340,7 @@ impl Settings {
         if self.block_bytes != DEFAULT_BLOCK_BYTES {
             parts.push(format!("block_bytes={}", self.block_bytes));
         }
+        add_choice(&mut parts, self.global);
         add_choice(&mut parts, self.skey);
         add_choice(&mut parts, self.region);
         if self.page_bytes != DEFAULT_PAGE_BYTES {

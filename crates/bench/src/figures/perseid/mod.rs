@@ -65,13 +65,13 @@ fn report(name: &str, what: &str, scale: &Scale, records: u64, load: &str) -> Fi
 }
 
 /// Programs that ran or waited for a processor in the last minute; empty where the system does not tell.
-fn load_average() -> String {
+pub(super) fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or_default().to_owned()
 }
 
 /// One bar for each subject in each group.
-fn bars(
+pub(super) fn bars(
     title: &str,
     y_label: &str,
     log: bool,
@@ -91,7 +91,7 @@ fn bars(
 }
 
 /// One line for each subject.
-fn lines(
+pub(super) fn lines(
     title: &str,
     labels: (&str, &str),
     log: bool,
@@ -112,12 +112,12 @@ fn named(series: impl IntoIterator<Item = (&'static str, Vec<f64>)>) -> Vec<Seri
 }
 
 /// "name 1.2, name 3.4": the figures that a claim is judged by.
-fn listed<'n>(values: impl IntoIterator<Item = (&'n str, f64)>) -> String {
+pub(super) fn listed<'n>(values: impl IntoIterator<Item = (&'n str, f64)>) -> String {
     let parts: Vec<String> =
         values.into_iter().map(|(name, value)| format!("{name} {}", super::report::number(value))).collect();
     parts.join(", ")
 }
 
-fn mean(values: &[f64]) -> f64 {
+pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }

@@ -1,0 +1,124 @@
+//! Table 5: two indexes at once, one of space and one of numbers (§6.6).
+
+use super::dataset::{Data, Source};
+use super::windows::{Answerer, Size, around_records, times};
+use super::{NEXT, OnDisk, STANDALONE, Took, global_index, half, judged, report};
+use crate::error::Result;
+use crate::figures::Scale;
+use crate::figures::perseid::{bars, listed, mean};
+use crate::figures::report::FigureReport;
+use crate::next_baselines::Contender;
+
+const CONTENDERS: [Contender; 2] = [STANDALONE, NEXT];
+const SOURCES: [Source; 2] = [Source::Vehicles, Source::Areas];
+/// Of space, then of numbers.
+const KINDS: [(&str, bool); 2] = [("space", true), ("numbers", false)];
+
+/// What one contender does with both indexes.
+#[derive(Debug, Clone, Default)]
+struct Both {
+    took: Took,
+    disk: f64,
+    memory: f64,
+    /// CPU microseconds of a question: of space small, medium, large, then of numbers.
+    micros: Vec<f64>,
+    /// The same with one index alone.
+    alone: Vec<f64>,
+}
+
+fn measure(scale: &Scale, data: &Data) -> Result<Vec<Both>> {
+    let attributes = KINDS.map(|(_, is_spatial)| data.attribute(is_spatial));
+    let mut all = Vec::new();
+    let mut tables = Vec::new();
+    for contender in CONTENDERS {
+        eprintln!("  {}, {}", data.source.name(), contender.name);
+        let (both, took) = OnDisk::loaded(scale, &[contender], &attributes, data)?;
+        let mut alone = Vec::new();
+        for attribute in attributes {
+            alone.push(OnDisk::loaded(scale, &[contender], &[attribute], data)?.0);
+        }
+        let disk = both.table.db().stats().disk_bytes() as f64 / 1e6;
+        all.push(Both { took, disk, ..Both::default() });
+        tables.push((contender, both, alone));
+    }
+    for (at, (_, is_spatial)) in KINDS.iter().enumerate() {
+        for size in Size::ALL {
+            let (answers, questions) = (size.answers(data.rows.len()), size.questions(scale.questions));
+            let asked = around_records(data, *is_spatial, answers, questions, scale.seed).asked;
+            let mut answerers: Vec<Answerer<'_>> = Vec::new();
+            for (contender, both, alone) in &tables {
+                answerers.extend([(&both.table, *contender, at), (&alone[at].table, *contender, 0)]);
+            }
+            for (both, micros) in all.iter_mut().zip(times(&answerers, &asked)?.chunks_exact(2)) {
+                both.micros.push(mean(&micros[0]));
+                both.alone.push(mean(&micros[1]));
+            }
+        }
+    }
+    for (both, (_, disk, _)) in all.iter_mut().zip(&tables) {
+        both.memory = global_index(&disk.table).0;
+    }
+    Ok(all)
+}
+
+pub(super) fn table_5(scale: &Scale) -> Result<FigureReport> {
+    let mut report = report("next-table5", "Table 5", scale, half(scale));
+    let mut all = Vec::new();
+    for source in SOURCES {
+        let data = source.rows(scale, half(scale))?;
+        report.set(source.name(), &data.told);
+        all.push((source, measure(scale, &data)?));
+    }
+    let told = |what: &dyn Fn(&Both) -> f64| {
+        let each = all.iter().map(|(source, both)| {
+            let of = CONTENDERS.iter().zip(both).map(|(one, both)| (one.name, what(both)));
+            format!("{}: {}", source.name(), listed(of))
+        });
+        each.collect::<Vec<_>>().join("; ")
+    };
+    report.claim(
+        "§6.6: with two indexes a put costs about as much with NEXT as with composite indexes, or less (within a half)",
+        all.iter().all(|(_, both)| both[1].took.whole < 1.5 * both[0].took.whole),
+        told(&|both| both.took.whole),
+    );
+    report.claim(
+        "§6.6: and the database is no larger",
+        all.iter().all(|(_, both)| both[1].disk < both[0].disk),
+        told(&|both| both.disk),
+    );
+    report.claim(
+        "§6.6: questions with many answers of space take less with NEXT, and those of numbers no more (within a third)",
+        all.iter().all(|(_, both)| {
+            let [composite, next] = [0, 1].map(|at| &both[at].micros);
+            next[2] < composite[2] && next[5] < 1.34 * composite[5]
+        }),
+        format!("space: {}; numbers: {}", told(&|both| both.micros[2]), told(&|both| both.micros[5])),
+    );
+    report.claim(
+        "§6.6: a question takes about as long as with one index alone (within a half)",
+        all.iter().all(|(_, both)| mean(&both[1].micros) < 1.5 * mean(&both[1].alone)),
+        format!("both: {}; alone: {}", told(&|both| mean(&both.micros)), told(&|both| mean(&both.alone))),
+    );
+    let groups = ["2D small", "medium", "large", "1D small", "medium", "large"];
+    for (source, both) in &all {
+        let of = |what: &dyn Fn(&Both) -> Vec<f64>| -> Vec<(&'static str, Vec<f64>)> {
+            CONTENDERS.iter().zip(both).map(|(one, both)| (one.name, what(both))).collect()
+        };
+        let name = source.name();
+        report.panels.push(bars(
+            &format!("Questions, {name}"),
+            "CPU µs, calling thread",
+            true,
+            &groups,
+            of(&|both| both.micros.clone()),
+        ));
+        report.panels.push(bars(
+            &format!("PUT and size, {name}"),
+            "CPU µs, MB, KiB",
+            true,
+            &["PUT, calling thread", "whole process", "MB on disk", "KiB in memory"],
+            of(&|both| vec![both.took.calling, both.took.whole, both.disk, both.memory]),
+        ));
+    }
+    Ok(judged(report, scale))
+}

@@ -1,0 +1,155 @@
+//! Each baseline against a model: puts, updates and deletes at random, and questions of every form.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bolide::{Components, FindOptions};
+
+use super::*;
+use crate::data::random::Random;
+
+const SETTING: Setting = Setting { cache_bytes: 64 << 10, memtable_bytes: 64 << 10, file_bytes: 16 << 10 };
+const EAGER: Contender = Contender { name: "eager", kind: Kind::Eager };
+const COMPOSITE: Contender = Contender { name: "composite", kind: Kind::Composite };
+const IN_SSTABLES: Contender = Contender { name: "in sstables", kind: Kind::InSstables("next:global=off") };
+const NEXT: Contender = Contender { name: "next", kind: Kind::InSstables("next") };
+const ATTRIBUTES: [Attribute; 3] =
+    [Attribute { path: "number" }, Attribute { path: "rect(box)" }, Attribute { path: "point(x,y)" }];
+
+/// A record: its number, and its box.
+type Row = (i64, [f64; 4]);
+
+fn row(random: &mut Random) -> Row {
+    let (x, y) = (random.unit() * 2.0 - 1.0, random.unit() * 2.0 + 51.0);
+    // Some are large, some are points.
+    let size = [0.0, 0.001, 0.02, 3.0][random.below(4) as usize];
+    (random.below(200) as i64 - 100, [x, y, x + size * random.unit(), y + size * random.unit()])
+}
+
+fn meets(one: [f64; 4], other: [f64; 4]) -> bool {
+    one[0] <= other[2] && other[0] <= one[2] && one[1] <= other[3] && other[1] <= one[3]
+}
+
+fn questions(random: &mut Random) -> Vec<(usize, Asked)> {
+    let number = random.below(200) as f64 - 100.0;
+    let [x, y, ..] = row(random).1;
+    let mut asked = vec![
+        (0, Asked::Equal(number)),
+        (0, Asked::Between(number, number + 9.0)),
+        (0, Asked::Between(-1000.0, 1000.0)),
+    ];
+    for side in [0.0, 0.01, 0.3, 5.0] {
+        let window = Asked::Window([x, y, x + side, y + side]);
+        asked.extend([(1, window), (2, window)]);
+    }
+    asked
+}
+
+fn is_meant(row: &Row, attribute: usize, asked: Asked) -> bool {
+    let (number, corners) = *row;
+    let point = [corners[0], corners[1], corners[0], corners[1]];
+    match asked {
+        Asked::Equal(value) => number as f64 == value,
+        Asked::Between(low, high) => (low..=high).contains(&(number as f64)),
+        Asked::Window(window) => meets(if attribute == 1 { corners } else { point }, window),
+    }
+}
+
+fn hold_to_model(contender: Contender, attributes: &[usize], seed: u64) {
+    let of: Vec<Attribute> = attributes.iter().map(|at| ATTRIBUTES[*at]).collect();
+    let table = Table::create("db".as_ref(), SETTING, Components::in_memory(), &[contender], &of).unwrap();
+    let mut random = Random::new(seed);
+    let mut model: BTreeMap<Vec<u8>, Row> = BTreeMap::new();
+    // A key that was deleted was there too: the memo has to know of it.
+    let mut known: BTreeSet<Vec<u8>> = BTreeSet::new();
+    for step in 0..3_000u64 {
+        let key = format!("k{:04}", random.below(1_000)).into_bytes();
+        if random.below(10) == 0 {
+            if model.remove(&key).is_some() {
+                table.delete(&key).unwrap();
+            }
+        } else {
+            let row = row(&mut random);
+            // The composite keys of boxes are by their cells; boxes and points are asked for alone.
+            let cell = if attributes.contains(&2) { [row.1[0], row.1[1], row.1[0], row.1[1]] } else { row.1 };
+            let json = format!(
+                r#"{{"number":{},"box":{:?},"x":{},"y":{},"filler":"{:040}"}}"#,
+                row.0, row.1, row.1[0], row.1[1], step
+            );
+            let json = with_cell(json.as_bytes(), cell);
+            let is_new = known.insert(key.clone());
+            if is_new {
+                table.insert(&key, &json).unwrap()
+            } else {
+                table.update(&key, &json).unwrap()
+            }
+            model.insert(key, row);
+        }
+        if step % 250 == 249 {
+            for (attribute, asked) in questions(&mut random) {
+                let Some(at) = attributes.iter().position(|of| *of == attribute) else { continue };
+                let mut found = Vec::new();
+                table
+                    .ask(contender, at, asked, &FindOptions::default(), |key, _| found.push(key.to_vec()))
+                    .unwrap();
+                found.sort_unstable();
+                let meant = model.iter().filter(|(_, row)| is_meant(row, attribute, asked));
+                let meant: Vec<Vec<u8>> = meant.map(|(key, _)| key.clone()).collect();
+                assert_eq!(found, meant, "{}, seed {seed}, step {step}, {asked:?}", contender.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn eager_trees_are_held_to_a_model() {
+    hold_to_model(EAGER, &[0, 1, 2], 41);
+}
+
+#[test]
+fn composite_keys_with_a_memo_are_held_to_a_model() {
+    hold_to_model(COMPOSITE, &[0, 1], 42);
+    hold_to_model(COMPOSITE, &[2], 43);
+}
+
+#[test]
+fn index_blocks_without_a_global_index_are_held_to_a_model() {
+    hold_to_model(IN_SSTABLES, &[0, 1, 2], 45);
+}
+
+#[test]
+fn next_is_held_to_the_same_model() {
+    hold_to_model(NEXT, &[0, 1, 2], 46);
+}
+
+#[test]
+fn several_contenders_in_one_table_give_the_same_answers() {
+    let contenders = [EAGER, COMPOSITE, IN_SSTABLES, NEXT];
+    let attributes = [ATTRIBUTES[0], ATTRIBUTES[2]];
+    let table =
+        Table::create("db".as_ref(), SETTING, Components::in_memory(), &contenders, &attributes).unwrap();
+    let mut random = Random::new(44);
+    for number in 0..500u64 {
+        let (value, [x, y, ..]) = row(&mut random);
+        let json = format!(r#"{{"number":{value},"x":{x},"y":{y}}}"#);
+        let json = with_cell(json.as_bytes(), [x, y, x, y]);
+        let write = if number < 300 { Table::insert } else { Table::update };
+        write(&table, format!("k{:03}", number % 300).as_bytes(), &json).unwrap();
+    }
+    let mut answers = 0;
+    for (attribute, asked) in questions(&mut random) {
+        let Some(at) = [0, 2].iter().position(|of| *of == attribute) else { continue };
+        let mut all = Vec::new();
+        for contender in contenders {
+            let mut found = Vec::new();
+            let each = |key: &[u8], record: &[u8]| found.push((key.to_vec(), record.to_vec()));
+            table.ask(contender, at, asked, &FindOptions::default(), each).unwrap();
+            answers += found.len();
+            all.push(found);
+        }
+        assert!(all.iter().all(|found| *found == all[0]), "{asked:?}");
+    }
+    assert!(answers > 600, "{answers}");
+    assert!(table.in_memory().0 > 0 && table.in_memory().1 == 200, "{:?}", table.in_memory());
+    let missing = Contender { name: "other", kind: Kind::InSstables("embedded") };
+    assert!(table.ask(missing, 0, Asked::Equal(1.0), &FindOptions::default(), |_, _| {}).is_err());
+}
