@@ -238,6 +238,8 @@ fn power_cuts(seed: u64, layouts: &[Layout], steps: u64) {
     let mut writes = Writes::new(seed);
     let store = open(&vfs, 0, 8 << 10).unwrap();
     let tree = store.create_tree(tree_options(layouts[0], 2 << 10), b"").unwrap();
+    // Written now and then, so that it holds the log back over several flushes of the other.
+    let quiet = store.create_tree(tree_options(Layout::Leveled, 2 << 10), b"").unwrap();
     let mut model = Model::new();
     vfs.record_images(RecordImages::SyncPoints);
     let mut checked = 0;
@@ -246,6 +248,9 @@ fn power_cuts(seed: u64, layouts: &[Layout], steps: u64) {
         let mut batch = StoreBatch::new();
         for _ in 0..1 + writes.rng.below(4) {
             writes.write(tree, &mut model, &mut batch);
+        }
+        if step % 50 == 0 {
+            batch.put(quiet, b"key", b"value").unwrap();
         }
         if !batch.is_empty() {
             store.commit(batch, None, SyncMode::Always).unwrap();
