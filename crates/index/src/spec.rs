@@ -229,7 +229,8 @@ impl IndexSpec {
             }
             if attribute.is_spatial() && (self.kind != IndexKind::Next || self.attributes.len() > 1) {
                 return Err(Error::invalid_input(format!(
-                    "`{attribute}` has no place in one order with others: it stands alone, in an index of kind next"
+                    "`{attribute}` has no order that this index could keep: only an index of kind next takes it, without \
+                     another attribute beside it"
                 )));
             }
         }

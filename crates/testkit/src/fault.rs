@@ -159,6 +159,10 @@ impl<'a> Run<'a> {
         {
             return;
         }
+        if matches!(step, Step::Flush | Step::Compact) && subject.model.collections.is_empty() {
+            // There is nothing to write, so it tells nothing about a collection whose creation failed.
+            return;
+        }
         if step.changes_schema() {
             self.states = self.states.iter().map(|state| state.under_schema_of(&subject.model)).collect();
             self.doubtful.clear();
