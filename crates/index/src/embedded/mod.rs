@@ -1,7 +1,7 @@
 //! The embedded index: no tree of its own, but Bloom filters and zone maps in the sstables of the records
 //! (LevelDB++ §3).
 //!
-//! While an sstable is written, a [collector](EmbeddedCollectors) notes of each of its blocks, and of the whole,
+//! While an sstable is written, a collector notes of each of its blocks, and of the whole,
 //! between which secondary keys the records lie, a Bloom filter of these keys, and how new the records are. A
 //! question goes over these notes in memory and reads only the blocks that may have a match. Records that are
 //! not in sstables yet are found through an index of each memtable, shared by all embedded indexes of the

@@ -1,8 +1,8 @@
 //! NEXT: secondary index blocks in every sstable, under a global index in memory (NEXT, SIGMOD 2025).
 //!
-//! While an sstable is written, a [collector](collector) notes the secondary keys of its records. Behind the data blocks it writes
+//! While an sstable is written, a collector notes the secondary keys of its records. Behind the data blocks it writes
 //! *index blocks* with the keys in order, each with the writes that have it and where in which data block they are. A
-//! [global index](global_index) in memory knows which keys each index block covers, so that a question reads only index blocks that may have
+//! global index in memory knows which keys each index block covers, so that a question reads only index blocks that may have
 //! its keys, and only data blocks that have matches: no key is looked up in the table. Records that are not in sstables yet are
 //! found through an index of each memtable, which all indexes without a tree of their own share.
 //!
