@@ -30,6 +30,11 @@ settings. The memory of regions is ordinary memory; panels with delays model a s
 `--pm-write-nanos` set what 256 bytes take. *PS-Tree*, *composite* and *log* are indexes alone, without a database, all validated
 by the same kind of version table; *LSM* is a composite index of a database, validated by a tree of primary keys. They are in
 `crates/bench/src/pm_baselines`, where a test holds each to a model.
+
+In the figures of NEXT, *eager* is a B-tree or an R-tree in memory that reads the old record at each put; *in sstables, no global index* is
+kind `next` with `global=off`; *composite, memo* is a composite index (of space: of cells of four grids along a Z-curve) with an
+update memo in memory. They are in `crates/bench/src/next_baselines`, where a test holds each to a model. With `--data DIR` the whole data
+sets are taken, else the bundled parts of them.
 ";
 
 /// The page for `reports`, whose charts are below `charts`.
