@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bolide_index::{FetchOptions, IndexSpec};
-use bolide_lsm::{Layout, StoreOptions, SyncMode, TreeOptions};
+use bolide_lsm::{Layout, SortedViews, StoreOptions, SyncMode, TreeOptions};
 use bolide_table::Compression;
 
 use crate::catalog::RecordKind;
@@ -51,7 +51,7 @@ pub struct Options {
     /// See [`manifest_bytes`](Self::manifest_bytes()).
     pub manifest_bytes: u64,
     /// See [`sorted_views`](Self::sorted_views()).
-    pub sorted_views: bool,
+    pub sorted_views: SortedViews,
     /// See [`fetch_threads`](Self::fetch_threads()).
     pub fetch_threads: usize,
     /// See [`fetch_shared_from`](Self::fetch_shared_from()).
@@ -204,18 +204,20 @@ impl Options {
         self
     }
 
-    /// Whether collections and indexes with tiered layout keep a sorted view over their sorted runs, so that scans go
-    /// through it instead of merging the runs (REMIX §3). It takes about three bytes of memory for each entry and is
-    /// made by flushes and compactions, from the first one after opening on. Default: false. Turn it on where there
-    /// are many scans and many runs.
+    /// Which collections and indexes keep sorted views over their sorted runs, so that scans go through them instead of
+    /// merging the runs (REMIX §3). A view takes two to three bytes of memory for each entry and is
+    /// made by flushes and compactions, from the first one after opening on. Default:
+    /// [`SortedViews::Partitions`], those of layout `partitioned` and `fragmented`. `true` stands for tiered ones too,
+    /// `false` for none at all. Say `true` where there are many scans of tiered collections.
     ///
     /// ```
-    /// use bolide::Options;
-    /// assert!(Options::default().sorted_views(true).sorted_views);
+    /// use bolide::{Options, SortedViews};
+    /// assert_eq!(Options::default().sorted_views, SortedViews::Partitions);
+    /// assert_eq!(Options::default().sorted_views(true).sorted_views, SortedViews::Always);
     /// ```
     #[must_use]
-    pub fn sorted_views(mut self, kept: bool) -> Self {
-        self.sorted_views = kept;
+    pub fn sorted_views(mut self, kept: impl Into<SortedViews>) -> Self {
+        self.sorted_views = kept.into();
         self
     }
 

@@ -30,5 +30,5 @@ pub use compaction::MergeOperator;
 pub use cursor::{Bounds, VersionsCursor, VisibleCursor};
 pub use drop_listener::{DropCollector, DropListener};
 pub use keeper::TreeKeeper;
-pub use options::{Layout, StoreOptions, SyncMode, TreeOptions};
+pub use options::{Layout, SortedViews, StoreOptions, SyncMode, TreeOptions};
 pub use store::{CommitStage, RangeEstimate, ReadView, Store, StoreComponents, TreeInfo, TreeView};

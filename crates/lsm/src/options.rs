@@ -64,6 +64,39 @@ impl Layout {
     }
 }
 
+/// Which trees keep sorted views over their sorted runs, so that readers need not merge these (REMIX §3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SortedViews {
+    /// None.
+    Never,
+    /// Those whose levels are cut into partitions: the layouts [`Partitioned`](Layout::Partitioned) and
+    /// [`Fragmented`](Layout::Fragmented).
+    #[default]
+    Partitions,
+    /// Those and the ones of layout [`Tiered`](Layout::Tiered).
+    Always,
+}
+
+impl SortedViews {
+    /// The first level that has views in a tree of this layout; `None` for no level.
+    pub(crate) fn first_level(self, layout: Layout) -> Option<usize> {
+        match (self, layout) {
+            (Self::Never, _) | (_, Layout::Leveled) | (Self::Partitions, Layout::Tiered) => None,
+            // What lies above the partitions is on its way to them.
+            (_, Layout::Partitioned) => Some(1),
+            (_, Layout::Fragmented | Layout::Tiered) => Some(0),
+        }
+    }
+}
+
+impl From<bool> for SortedViews {
+    /// `true`: [`Always`](Self::Always); `false`: [`Never`](Self::Never).
+    fn from(kept: bool) -> Self {
+        if kept { Self::Always } else { Self::Never }
+    }
+}
+
 /// Settings of a store, for the time it is open.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -102,10 +135,10 @@ pub struct StoreOptions {
     pub max_open_files: usize,
     /// Size at which the manifest is written anew. Default: 4 MiB.
     pub manifest_bytes: u64,
-    /// Keep a sorted view over the runs of each tiered tree, so that scans do not merge them. Takes about three bytes of
-    /// memory for each entry, and some nanoseconds for each at the end of every flush and compaction of the tree.
-    /// Default: false.
-    pub sorted_views: bool,
+    /// Which trees keep sorted views over their runs, so that scans do not merge them. Takes two to three bytes of
+    /// memory for each entry, and some nanoseconds for each at the end of a flush or compaction that adds to a
+    /// partition. Default: [`SortedViews::Partitions`].
+    pub sorted_views: SortedViews,
 }
 
 impl StoreOptions {
@@ -127,7 +160,7 @@ impl StoreOptions {
             start_paused: false,
             max_open_files: 512,
             manifest_bytes: 4 << 20,
-            sorted_views: false,
+            sorted_views: SortedViews::default(),
         }
     }
 }

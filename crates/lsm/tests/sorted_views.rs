@@ -4,17 +4,18 @@
 use std::sync::Arc;
 
 use bolide_base::TreeId;
+use bolide_lsm::store::KnownWrite;
 use bolide_lsm::{
     Bounds, Layout, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions,
 };
 use bolide_storage::{MemVfs, SimRng, SystemRuntime};
-use bolide_table::BlockCache;
+use bolide_table::{BlockCache, ValueRef};
 
 fn open(sorted_views: bool) -> Store {
     let mut options = StoreOptions::new("/db");
     options.memtable_bytes = 4 << 10;
     options.background_threads = 0;
-    options.sorted_views = sorted_views;
+    options.sorted_views = sorted_views.into();
     let components = StoreComponents {
         vfs: Arc::new(MemVfs::new()),
         runtime: Arc::new(SystemRuntime::default()),
@@ -74,48 +75,100 @@ fn compare(pairs: [(&ReadView, TreeId); 2], rng: &mut SimRng, seed: u64) {
         let newest = pairs.map(|(view, tree)| view.newest_sequence(tree, &at).unwrap());
         assert_eq!(newest[0], newest[1], "seed {seed}, {}", at.escape_ascii());
     }
+    compare_many(pairs, rng, seed);
+}
+
+/// The same answers to many reads at once.
+fn compare_many(pairs: [(&ReadView, TreeId); 2], rng: &mut SimRng, seed: u64) {
+    let keys: Vec<Vec<u8>> = (0..50).map(|_| key(rng)).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let trees = pairs.map(|(view, tree)| view.tree(tree).unwrap());
+    let [left, right] = [0, 1].map(|store: usize| {
+        let mut found = Vec::new();
+        trees[store].get_many(&keys, &mut found).unwrap();
+        let known: Vec<KnownWrite<'_>> = (keys.iter().zip(&found))
+            .filter_map(|(&key, found)| Some(KnownWrite { key, sequence: found.as_ref()?.0 }))
+            .chain(keys.iter().map(|&key| KnownWrite { key, sequence: 1 + key.len() as u64 * 40 }))
+            .collect();
+        let (mut sequences, mut exact, mut current) = (Vec::new(), Vec::new(), Vec::new());
+        trees[store].newest_sequences(&keys, &mut sequences).unwrap();
+        trees[store].get_exact_many(&known, &mut exact).unwrap();
+        trees[store].get_current_many(&known, &mut current).unwrap();
+        let values = |found: Vec<Option<ValueRef>>| -> Vec<_> {
+            found.into_iter().map(|value| value.map(|value| value.to_vec())).collect()
+        };
+        let found: Vec<_> = found
+            .into_iter()
+            .map(|found| found.map(|(sequence, value)| (sequence, value.to_vec())))
+            .collect();
+        (found, sequences, values(exact), values(current))
+    });
+    assert_eq!(left.0, right.0, "seed {seed}");
+    assert_eq!(left.1, right.1, "seed {seed}");
+    // What is no longer the newest may be there or not; what is was found.
+    let newest = left.0.iter().flatten().count();
+    assert_eq!(left.2[..newest], right.2[..newest], "seed {seed}");
+    assert_eq!(left.3, right.3, "seed {seed}");
+}
+
+/// One history in two stores, of which one keeps views. Answers how many comparisons met a view.
+fn same_with_views_and_without(layouts: &[Layout], seed: u64) -> u32 {
+    let mut with_view = 0;
+    let mut rng = SimRng::new(seed);
+    let stores = [open(false), open(true)];
+    let bloom_bits_per_key = [0, 10][rng.below(2) as usize];
+    let trees = [0, 1].map(|store| tree_of(&stores[store], layouts[0], bloom_bits_per_key));
+    let mut held: Vec<[ReadView; 2]> = Vec::new();
+    for _ in 0..1_200 {
+        let (at, end, choice) = (key(&mut rng), key(&mut rng), rng.below(60));
+        let value = vec![b'v'; rng.below(60) as usize];
+        for (store, tree) in stores.iter().zip(trees) {
+            let mut batch = StoreBatch::new();
+            match choice {
+                0 if at < end => batch.delete_range(tree, &at, &end).unwrap(),
+                1..=9 => batch.delete(tree, &at).unwrap(),
+                _ => batch.put(tree, &at, &value).unwrap(),
+            }
+            store.commit(batch, None, SyncMode::None).unwrap();
+        }
+        match rng.below(80) {
+            0 => stores.iter().for_each(|store| store.flush().unwrap()),
+            1 if rng.one_in(3) => {
+                stores.iter().zip(trees).for_each(|(store, tree)| store.compact(tree).unwrap());
+            }
+            2..=4 => held.push([0, 1].map(|store| stores[store].read_view())),
+            5 if !held.is_empty() => drop(held.swap_remove(rng.below(held.len() as u64) as usize)),
+            6 if layouts.len() > 1 && rng.one_in(2) => {
+                let layout = layouts[rng.below(layouts.len() as u64) as usize];
+                stores.iter().zip(trees).for_each(|(store, tree)| store.set_layout(tree, layout).unwrap());
+            }
+            _ => {}
+        }
+        if rng.one_in(40) {
+            let views = [0, 1].map(|store| stores[store].read_view());
+            compare([(&views[0], trees[0]), (&views[1], trees[1])], &mut rng, seed);
+            with_view += u32::from(view_bytes(&stores[1], trees[1]) > 0);
+            assert_eq!(view_bytes(&stores[0], trees[0]), 0);
+        }
+    }
+    for [left, right] in &held {
+        compare([(left, trees[0]), (right, trees[1])], &mut rng, seed);
+    }
+    with_view
 }
 
 #[test]
 fn readers_see_the_same_with_views_and_without() {
-    let mut with_view = 0;
-    for seed in 0..25 {
-        let mut rng = SimRng::new(seed);
-        let stores = [open(false), open(true)];
-        let bloom_bits_per_key = [0, 10][rng.below(2) as usize];
-        let trees = [0, 1].map(|store| tree_of(&stores[store], Layout::Tiered, bloom_bits_per_key));
-        let mut held: Vec<[ReadView; 2]> = Vec::new();
-        for _ in 0..600 {
-            let (at, end, choice) = (key(&mut rng), key(&mut rng), rng.below(60));
-            let value = vec![b'v'; rng.below(60) as usize];
-            for (store, tree) in stores.iter().zip(trees) {
-                let mut batch = StoreBatch::new();
-                match choice {
-                    0 if at < end => batch.delete_range(tree, &at, &end).unwrap(),
-                    1..=9 => batch.delete(tree, &at).unwrap(),
-                    _ => batch.put(tree, &at, &value).unwrap(),
-                }
-                store.commit(batch, None, SyncMode::None).unwrap();
-            }
-            match rng.below(80) {
-                0 => stores.iter().for_each(|store| store.flush().unwrap()),
-                1 => stores.iter().zip(trees).for_each(|(store, tree)| store.compact(tree).unwrap()),
-                2..=4 => held.push([0, 1].map(|store| stores[store].read_view())),
-                5 if !held.is_empty() => drop(held.swap_remove(rng.below(held.len() as u64) as usize)),
-                _ => {}
-            }
-            if rng.one_in(40) {
-                let views = [0, 1].map(|store| stores[store].read_view());
-                compare([(&views[0], trees[0]), (&views[1], trees[1])], &mut rng, seed);
-                with_view += u32::from(view_bytes(&stores[1], trees[1]) > 0);
-                assert_eq!(view_bytes(&stores[0], trees[0]), 0);
-            }
-        }
-        for [left, right] in &held {
-            compare([(left, trees[0]), (right, trees[1])], &mut rng, seed);
-        }
+    for layout in [Layout::Tiered, Layout::Fragmented, Layout::Partitioned] {
+        let with_view: u32 = (0..12).map(|seed| same_with_views_and_without(&[layout], seed)).sum();
+        assert!(with_view > 100, "{layout:?}: only {with_view} comparisons met a view");
     }
-    assert!(with_view > 100, "only {with_view} comparisons met a view");
+}
+
+#[test]
+fn readers_see_the_same_while_the_layout_changes() {
+    let with_view: u32 = (20..32).map(|seed| same_with_views_and_without(&Layout::ALL, seed)).sum();
+    assert!(with_view > 50, "only {with_view} comparisons met a view");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! One of the components of a tree.
 
+use std::sync::Arc;
+
 use bolide_base::{Result, SequenceNumber, Trailer};
 use bolide_table::{InternalCursor, TableCursor};
 
 use super::RunCursor;
 use crate::memtable::MemtableCursor;
-use crate::remix::SortedViewCursor;
+use crate::remix::{PartitionSource, SortedViewCursor, ViewedLevel};
 
 /// A cursor over one component of a tree.
 #[derive(Debug)]
@@ -16,8 +18,25 @@ pub enum Source {
     Table(TableCursor),
     /// The sstables of a sorted run.
     Run(RunCursor),
-    /// All runs of a tree, through their sorted view.
+    /// Several runs, through their sorted view.
     View(SortedViewCursor),
+    /// The runs of a level, through the sorted views of its partitions.
+    Level(RunCursor<Arc<ViewedLevel>>),
+}
+
+impl From<RunCursor<Arc<ViewedLevel>>> for Source {
+    fn from(cursor: RunCursor<Arc<ViewedLevel>>) -> Self {
+        Self::Level(cursor)
+    }
+}
+
+impl From<PartitionSource> for Source {
+    fn from(source: PartitionSource) -> Self {
+        match source {
+            PartitionSource::Run(cursor) => Self::Run(cursor),
+            PartitionSource::View(cursor) => Self::View(cursor),
+        }
+    }
 }
 
 impl From<MemtableCursor> for Source {
@@ -52,6 +71,7 @@ macro_rules! each {
             Self::Table($cursor) => $call,
             Self::Run($cursor) => $call,
             Self::View($cursor) => $call,
+            Self::Level($cursor) => $call,
         }
     };
 }

@@ -26,6 +26,8 @@
 //! | `search` | the binary search in a segment |
 //! | `cursor` | all versions in both directions |
 //! | `visible` | what a reader sees at one sequence number |
+//! | `level` | a level of a tree, a view for each partition |
+//! | `level_cursor` | partition after partition |
 
 mod anchors;
 mod build;
@@ -33,6 +35,8 @@ mod cursor;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
+mod level;
+mod level_cursor;
 mod rebuild;
 mod run;
 mod search;
@@ -52,6 +56,8 @@ use segments::Segments;
 
 pub use cursor::SortedViewCursor;
 pub use format::REMIX_FORMAT_VERSION;
+pub use level::{ViewedLevel, ViewedPartition};
+pub use level_cursor::{PartitionCursor, PartitionSource};
 pub use rebuild::RebuildCost;
 pub use run::ViewRun;
 pub use selectors::MAX_RUNS;

@@ -6,10 +6,11 @@
 //! REMIX starts with one of them, its key is an old anchor or is read: one key for each segment at most.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
-use bolide_table::InternalCursor;
+use bolide_table::{InternalCursor, TableCursor, TableReader};
 
 use super::run::ViewRun;
 use super::search::{LastBlocks, Place};
@@ -17,8 +18,8 @@ use super::segmenter::{Key, Segmenter};
 use super::segments::tag_of;
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 use super::view::SortedView;
-use super::{Remix, RemixOptions, contradiction, tables_of};
-use crate::cursor::{MergingCursor, RunCursor};
+use super::{Remix, RemixOptions, TableName, contradiction, tables_of};
+use crate::cursor::{MergingCursor, Run, RunCursor};
 
 /// What a rebuild cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,10 +34,11 @@ pub struct RebuildCost {
 }
 
 impl Remix {
-    /// The REMIX of `runs`, the newest first, some of which are those of `old`. Runs of `old` that are not among
-    /// `runs` are left out. The further runs are read whole, past the cache; of the others some blocks, as told above.
+    /// The REMIX of `runs`, the newest first, with the help of `old`. Sstables that `old` orders may stand in other runs
+    /// now, together with others; those that are not among `runs` are left out. The further sstables are read
+    /// whole, past the cache; of the others some blocks, as told above.
     ///
-    /// Costs about as much as [`build`](Self::build) once the further runs have as many entries as the others. Where
+    /// Costs about as much as [`build`](Self::build) once the further sstables have as many entries as the others. Where
     /// tags are wanted that `old` does not have, everything is read.
     ///
     /// # Errors
@@ -46,19 +48,18 @@ impl Remix {
         runs: &[Arc<ViewRun>],
         options: &RemixOptions,
     ) -> Result<(Self, RebuildCost)> {
-        let kept: Vec<Option<usize>> = old
-            .runs()
-            .iter()
-            .map(|run| runs.iter().position(|new| tables_of(new) == tables_of(run)))
-            .collect();
-        if options.tags && !old.remix().has_tags() && kept.iter().any(Option::is_some) {
+        let places = runs.iter().enumerate().flat_map(|(number, run)| {
+            tables_of(run).into_iter().map(move |table| (table.file_number, (table, number)))
+        });
+        let places = places.collect();
+        let kept: Vec<KeptRun> = old.runs().iter().map(|run| KeptRun::new(run, &places)).collect();
+        if options.tags && !old.remix().has_tags() && kept.iter().any(KeptRun::is_any) {
             return Ok((Self::build(runs, options)?, RebuildCost::default()));
         }
         let shape = options.shape(runs)?;
-        let further = (0..runs.len()).filter(|run| !kept.contains(&Some(*run)));
-        let sources: Vec<(usize, Arc<ViewRun>)> =
-            further.filter_map(|run| Some((run, Arc::clone(runs.get(run)?)))).collect();
-        let cursors = sources.iter().map(|(_, run)| RunCursor::new(Arc::clone(run), false)).collect();
+        let further: Vec<(usize, FurtherTables)> = further_tables(old, runs);
+        let numbers = further.iter().map(|(number, _)| *number).collect();
+        let cursors = further.into_iter().map(|(_, tables)| RunCursor::new(tables, false)).collect();
         let mut rebuild = Rebuild {
             old,
             kept,
@@ -67,7 +68,7 @@ impl Remix {
             blocks: LastBlocks::new(old.runs()),
             at: Place { segment: 0, index: 0 },
             further: MergingCursor::new(cursors),
-            numbers: sources.iter().map(|(number, _)| *number).collect(),
+            numbers,
             cost: RebuildCost::default(),
         };
         rebuild.run()?;
@@ -76,17 +77,89 @@ impl Remix {
     }
 }
 
+/// A run of the old view, as the entries that were passed leave it.
+struct KeptRun {
+    /// For each sstable that is not passed, the last one first: its entries, and the new number of its run; `None` where it
+    /// is left out.
+    tables: Vec<(u64, Option<usize>)>,
+    /// Entries of the current sstable, which is the last of `tables`, that are not passed.
+    left: u64,
+}
+
+impl KeptRun {
+    /// `places` says which of the new runs has an sstable.
+    fn new(run: &Arc<ViewRun>, places: &BTreeMap<u64, (TableName, usize)>) -> Self {
+        let number = |table: &TableName| {
+            places.get(&table.file_number).filter(|(new, _)| new == table).map(|(_, number)| *number)
+        };
+        let names = tables_of(run).into_iter().filter(|table| table.entries > 0);
+        let mut tables: Vec<_> = names.map(|table| (table.entries, number(&table))).collect();
+        tables.reverse();
+        Self { left: tables.last().map_or(0, |(entries, _)| *entries), tables }
+    }
+
+    /// True if some of it is in the new view.
+    fn is_any(&self) -> bool {
+        self.tables.iter().any(|(_, number)| number.is_some())
+    }
+
+    /// The new number of the run that the next entry is in.
+    #[inline]
+    fn number(&self) -> Option<usize> {
+        self.tables.last().and_then(|(_, number)| *number)
+    }
+
+    /// Passes an entry.
+    #[inline]
+    fn step(&mut self) {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.tables.pop();
+            self.left = self.tables.last().map_or(0, |(entries, _)| *entries);
+        }
+    }
+}
+
+/// The sstables of a run that the old view does not have.
+struct FurtherTables(Vec<Arc<TableReader>>);
+
+impl Run for FurtherTables {
+    type Cursor = TableCursor;
+
+    fn tables(&self) -> usize {
+        self.0.len()
+    }
+
+    fn position(&self, key: &[u8]) -> usize {
+        self.0.partition_point(|table| table.properties().largest_key.as_slice() < key)
+    }
+
+    fn open(&self, index: usize, fill_cache: bool) -> Result<Option<TableCursor>> {
+        Ok(self.0.get(index).map(|table| table.cursor(fill_cache)))
+    }
+}
+
+/// What `old` does not have, by the number of its run.
+fn further_tables(old: &SortedView, runs: &[Arc<ViewRun>]) -> Vec<(usize, FurtherTables)> {
+    let known: BTreeSet<u64> = old.runs().iter().flat_map(tables_of).map(|table| table.file_number).collect();
+    let further = runs.iter().enumerate().map(|(number, run)| {
+        let tables = run.readers().filter(|table| !known.contains(&table.identity().file_number));
+        (number, FurtherTables(tables.cloned().collect()))
+    });
+    further.filter(|(_, tables)| tables.tables() > 0).collect()
+}
+
 struct Rebuild<'a> {
     old: &'a SortedView,
-    /// The new number of each old run; `None` for those that are left out.
-    kept: Vec<Option<usize>>,
+    /// Where the entries of each old run go.
+    kept: Vec<KeptRun>,
     tags: bool,
     segmenter: Segmenter,
     /// Blocks of the old runs.
     blocks: LastBlocks<'a>,
     /// The first old entry that was not taken over yet; always the first version of a key.
     at: Place,
-    further: MergingCursor<RunCursor<Arc<ViewRun>>>,
+    further: MergingCursor<RunCursor<FurtherTables>>,
     /// The new numbers of the further runs.
     numbers: Vec<usize>,
     cost: RebuildCost,
@@ -120,6 +193,11 @@ impl Rebuild<'_> {
     }
 
     fn step(&mut self) {
+        if let Some((run, _)) = self.selector()
+            && let Some(kept) = self.kept.get_mut(run)
+        {
+            kept.step();
+        }
         self.at.index += 1;
         if self.at.index >= self.old.remix().segments.get(self.at.segment).entries() {
             self.at = Place { segment: self.at.segment + 1, index: 0 };
@@ -135,7 +213,7 @@ impl Rebuild<'_> {
             if selector & OLD == 0 {
                 started = false;
             }
-            if let Some(Some(number)) = self.kept.get(run).copied() {
+            if let Some(number) = self.kept.get(run).and_then(KeptRun::number) {
                 if !started {
                     self.start_old_key()?;
                     started = true;
@@ -187,7 +265,7 @@ impl Rebuild<'_> {
             if !unknown && selector & OLD == 0 {
                 return Ok(None);
             }
-            let kept = self.kept.get(run).copied().flatten();
+            let kept = self.kept.get(run).and_then(KeptRun::number);
             if unknown || kept.is_some() {
                 let source = self.old.runs().get(run).ok_or_else(contradiction)?;
                 let segment = self.old.remix().segments.get(self.at.segment);

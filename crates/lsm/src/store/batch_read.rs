@@ -10,7 +10,7 @@
 //! leave components out.
 
 use bolide_base::checksum::hash_key;
-use bolide_base::{Result, SequenceNumber, Trailer};
+use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber, Trailer};
 use bolide_table::{PointRead, ReadCounters, ValueRef, read_many};
 
 use super::tree::TreeState;
@@ -171,6 +171,18 @@ impl TreeState {
         values: bool,
         found: &mut [Option<(Trailer, Held<'_>)>; CHUNK],
     ) -> Result<()> {
+        if self.views.serve_reads() {
+            for (place, key) in keys.iter().enumerate() {
+                let is_open = found[place].is_none() && reach.may_hold(first + place, 0, MAX_SEQUENCE);
+                if is_open
+                    && let Some((trailer, value)) =
+                        self.find_through_views(key, reach.at_most(first + place))?
+                {
+                    found[place] = Some((trailer, Held::Table(value)));
+                }
+            }
+            return Ok(());
+        }
         let mut leads = self.leads(keys, first, reach, found);
         let mut reads = Vec::with_capacity(keys.len());
         let mut places = Vec::with_capacity(keys.len());

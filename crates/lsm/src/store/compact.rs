@@ -34,7 +34,7 @@ impl StoreInner {
             self.install_placed(tree, edit, &[], None, &|version, edit| {
                 place_outputs(version, plan, &metas, edit);
             })?;
-            self.renew_view(tree);
+            self.renew_views(tree);
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
@@ -48,7 +48,7 @@ impl StoreInner {
         if let Some(drops) = merged.drops {
             drops.installed();
         }
-        self.renew_view(tree);
+        self.renew_views(tree);
         tree.written_bytes.fetch_add(bytes_written, Ordering::Relaxed);
         self.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
         Ok(())

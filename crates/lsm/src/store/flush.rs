@@ -58,7 +58,7 @@ impl StoreInner {
         if let Some(drops) = drops {
             drops.installed();
         }
-        self.renew_view(tree);
+        self.renew_views(tree);
         self.counters.flushed(bytes);
         tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())

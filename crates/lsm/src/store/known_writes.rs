@@ -206,7 +206,11 @@ mod tests {
             SortedRun::new(6, 0, tables(trees[1])).unwrap(),
         ];
         let version = Arc::new(Version::of_runs(trees[0], runs).unwrap());
-        (store, TreeState { active: Arc::default(), immutables: Vec::new(), version, view: None }, writes)
+        (
+            store,
+            TreeState { active: Arc::default(), immutables: Vec::new(), version, views: Default::default() },
+            writes,
+        )
     }
 
     #[test]
@@ -238,7 +242,7 @@ mod tests {
             active: logged(&[(b"a", 7), (b"c", 3)]),
             immutables: vec![logged(&[(b"a", 2), (b"b", 5)])],
             version: Arc::new(Version::of_runs(1, Vec::new()).unwrap()),
-            view: None,
+            views: Default::default(),
         };
         for (key, sequence, is_current) in
             [(b"a", 7, true), (b"c", 3, true), (b"a", 2, false), (b"b", 5, true)]
@@ -255,7 +259,12 @@ mod tests {
         let logged = LoggedMemtable::default();
         logged.memtable.insert(b"a", Trailer::new(VIEW + 1, EntryKind::Put), b"value");
         let version = Arc::new(Version::of_runs(1, Vec::new()).unwrap());
-        let state = TreeState { active: Arc::new(logged), immutables: Vec::new(), version, view: None };
+        let state = TreeState {
+            active: Arc::new(logged),
+            immutables: Vec::new(),
+            version,
+            views: Default::default(),
+        };
         assert!(exact(&state, b"a", VIEW + 1).is_none() && current(&state, b"a", VIEW + 1).is_none());
     }
 }

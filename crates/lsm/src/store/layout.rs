@@ -34,7 +34,9 @@ impl Store {
             })?;
             tree.set_options(options);
             Ok(())
-        })
+        })?;
+        inner.renew_views(&tree);
+        Ok(())
     }
 }
 

@@ -59,7 +59,11 @@ impl TreeState {
         for found in found.chunks(CHUNK) {
             let mut current = [true; CHUNK];
             self.ask_memtables(found, view, &mut current);
-            self.find_leads(found, view, &current, &mut leads);
+            if self.views.serve_reads() {
+                read += self.ask_views(found, view, &mut current)?;
+            } else {
+                self.find_leads(found, view, &current, &mut leads);
+            }
             for lead in leads.drain(..) {
                 let Some((found, current)) = found.get(lead.place).zip(current.get_mut(lead.place)) else {
                     continue;
@@ -105,6 +109,26 @@ impl TreeState {
         for (current, newer) in current.iter_mut().zip(newer) {
             *current &= newer.is_none();
         }
+    }
+
+    /// Notes which of `found` are not the newest versions in sstables that the view sees, where sorted views say so: one
+    /// search tells of all runs. Answers how many it looked for.
+    fn ask_views(
+        &self,
+        found: &[FoundInRun<'_>],
+        view: SequenceNumber,
+        current: &mut [bool; CHUNK],
+    ) -> Result<u64> {
+        let mut read = 0;
+        for (found, current) in found.iter().zip(current) {
+            let newer = self.version.runs().iter().take(found.newer_runs as usize);
+            if *current && newer.into_iter().any(|run| run.largest_sequence() > found.sequence) {
+                read += 1;
+                let newest = self.find_through_views(found.key, view)?;
+                *current = newest.is_none_or(|(newest, _)| newest.sequence() <= found.sequence);
+            }
+        }
+        Ok(read)
     }
 
     /// The sstables that may hold newer versions, as far as their metas say, and asks the processor for the

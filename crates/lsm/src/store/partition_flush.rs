@@ -176,6 +176,7 @@ impl StoreInner {
         }
         let installed = self.install_partitions(&round, &written, &kept_back, &numbers);
         installed?;
+        self.renew_views(tree);
         self.count_round(tree, &round, &actions, written);
         Ok(())
     }

@@ -134,7 +134,7 @@ pub struct TreeStats {
     /// Bytes that filters and indexes of its open sstables take in memory, its sorted view, and what the layer above
     /// keeps in memory about its sstables and memtables.
     pub resident_bytes: usize,
-    /// Of these, the bytes of the sorted view over its runs; 0 where there is none.
+    /// Of these, the bytes of the sorted views over its runs; 0 where there is none.
     pub sorted_view_bytes: usize,
     /// Range tombstones in force.
     pub range_tombstones: usize,
@@ -236,7 +236,7 @@ impl StoreInner {
             }
             levels.push(stats);
         }
-        let sorted_view_bytes = state.view.as_ref().map_or(0, |view| view.memory_bytes());
+        let sorted_view_bytes = state.views.memory_bytes();
         resident_bytes += sorted_view_bytes;
         if let Some(kept) = tree.keeper.get().map(|keeper| keeper.stats()) {
             resident_bytes += kept.memory_bytes;

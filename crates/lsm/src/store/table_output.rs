@@ -52,7 +52,7 @@ impl<'a> TableOutput<'a> {
     ) -> Self {
         Self {
             store,
-            options: tree.options().table_options().key_counts(store.options.sorted_views),
+            options: tree.options().table_options().key_counts(store.has_views(tree)),
             target_bytes,
             cuts: Vec::new(),
             filtered_through,

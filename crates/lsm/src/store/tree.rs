@@ -16,6 +16,7 @@ use bolide_base::{Error, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::ValueRef;
 use parking_lot::{Mutex, RwLock};
 
+use super::sorted_view::TreeViews;
 use crate::attachments::Attachments;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
@@ -25,7 +26,7 @@ use crate::keeper::TreeKeeper;
 use crate::memtable::{Memtable, Visibility};
 use crate::options::TreeOptions;
 use crate::range_tombstones::RangeTombstones;
-use crate::remix::SortedView;
+use crate::remix::ViewedLevel;
 use crate::version::{RetainedLog, SortedRun, TableHandle, Version};
 
 /// A tree while its store is open.
@@ -58,6 +59,10 @@ pub(super) struct Tree {
     pub(super) writes_all: AtomicBool,
     /// Bytes of the log with entries that were kept back, as replay finds them.
     pub(super) replayed_retained: AtomicU64,
+    /// Held by the one who renews the sorted views.
+    pub(super) renewing: Mutex<()>,
+    /// Set while somebody should look whether sorted views are to be renewed.
+    pub(super) views_wait: AtomicBool,
 }
 
 impl Tree {
@@ -67,7 +72,8 @@ impl Tree {
         descriptor: Arc<[u8]>,
         version: Arc<Version>,
     ) -> Self {
-        let state = TreeState { active: Arc::default(), immutables: Vec::new(), version, view: None };
+        let views = TreeViews::default();
+        let state = TreeState { active: Arc::default(), immutables: Vec::new(), version, views };
         Self {
             id,
             options: ArcSwap::from_pointee(options),
@@ -84,6 +90,8 @@ impl Tree {
             written_bytes: AtomicU64::new(0),
             writes_all: AtomicBool::new(false),
             replayed_retained: AtomicU64::new(0),
+            renewing: Mutex::new(()),
+            views_wait: AtomicBool::new(false),
         }
     }
 
@@ -185,8 +193,8 @@ pub(super) struct TreeState {
     /// Full memtables, newest first.
     pub(super) immutables: Vec<Arc<LoggedMemtable>>,
     pub(super) version: Arc<Version>,
-    /// The sorted view of the runs of this version or an earlier one.
-    pub(super) view: Option<Arc<SortedView>>,
+    /// The sorted views of the version's levels.
+    pub(super) views: TreeViews,
 }
 
 impl TreeState {
@@ -226,8 +234,8 @@ impl TreeState {
         Self {
             active: self.active.clone(),
             immutables: self.immutables.iter().filter(waits).cloned().chain(retained).collect(),
+            views: self.views.of_version(&version),
             version,
-            view: self.view.clone(),
         }
     }
 
@@ -307,14 +315,28 @@ impl TreeState {
             bounds.lower().is_none_or(|lower| run.largest_key() >= lower)
                 && bounds.upper().is_none_or(|upper| run.smallest_key() < upper)
         };
-        if let Some(view) = self.sorted_view()
-            && self.version.runs().iter().filter(touches).count() > 1
-        {
-            sources.push(Source::from(view.cursor(true)));
-            return sources;
+        let mut runs = self.version.runs();
+        while let Some((run, rest)) = runs.split_first() {
+            let at = self.version.runs().len() - runs.len();
+            let viewed = self
+                .views
+                .starting_at(at)
+                .and_then(|level| Some((level, runs.split_at_checked(level.runs().len())?)));
+            if let Some((level, (of_level, below))) = viewed {
+                let mut touched = of_level.iter().filter(touches);
+                match (touched.next(), touched.next()) {
+                    (Some(run), None) => sources.push(Source::from(RunCursor::new(run.clone(), true))),
+                    (Some(_), Some(_)) => level_sources(level, bounds, &mut sources),
+                    (None, _) => {}
+                }
+                runs = below;
+                continue;
+            }
+            if touches(&run) {
+                sources.push(Source::from(RunCursor::new(run.clone(), true)));
+            }
+            runs = rest;
         }
-        let runs = self.version.runs().iter().filter(touches);
-        sources.extend(runs.map(|run| Source::from(RunCursor::new(run.clone(), true))));
         sources
     }
 
@@ -378,8 +400,8 @@ impl TreeState {
                 return Ok(Some((trailer, ValueRef::from(value.to_vec()))));
             }
         }
-        if let Some(view) = self.view_without_filters() {
-            return view.get(key, sequence);
+        if self.views.serve_reads() {
+            return self.find_through_views(key, sequence);
         }
         let hash = self.prepare_tables(key);
         for run in self.version.runs() {
@@ -398,8 +420,8 @@ impl TreeState {
                 return Ok(Some(trailer));
             }
         }
-        if let Some(view) = self.view_without_filters() {
-            return Ok(view.get(key, sequence)?.map(|(trailer, _)| trailer));
+        if self.views.serve_reads() {
+            return Ok(self.find_through_views(key, sequence)?.map(|(trailer, _)| trailer));
         }
         let hash = self.prepare_tables(key);
         for run in self.version.runs() {
@@ -407,6 +429,33 @@ impl TreeState {
                 && let Some(trailer) = table.reader()?.newest_hashed(key, hash, sequence)?
             {
                 return Ok(Some(trailer));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest version of `key` in sstables at or below `sequence`: through the views of partitions that answer point reads,
+    /// and run by run elsewhere.
+    pub(super) fn find_through_views(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<Option<(Trailer, ValueRef)>> {
+        let mut at = 0;
+        while let Some(run) = self.version.runs().get(at) {
+            let level = self.views.starting_at(at);
+            let found = match level.and_then(|level| Some((level, level.serving(key)?))) {
+                Some((level, partition)) => {
+                    at += level.runs().len();
+                    partition.get(key, sequence)?
+                }
+                None => {
+                    at += 1;
+                    run.find(key).map_or(Ok(None), |table| table.reader()?.get(key, sequence))?
+                }
+            };
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)
@@ -423,5 +472,17 @@ impl TreeState {
             }
         }
         hash
+    }
+}
+
+/// Adds cursors over what `level` may have within `bounds`, through the views of its partitions.
+fn level_sources(level: &Arc<ViewedLevel>, bounds: &Bounds, sources: &mut Vec<Source>) {
+    let first = bounds.lower().map_or(0, |lower| level.position(lower));
+    let last = bounds.upper().map_or(usize::MAX, |upper| level.position(upper));
+    match level.partitions().get(first) {
+        Some(partition) if first == last || level.partitions().len() == 1 => {
+            sources.extend(partition.sources(true).into_iter().map(Source::from));
+        }
+        _ => sources.push(Source::from(RunCursor::new(level.clone(), true))),
     }
 }

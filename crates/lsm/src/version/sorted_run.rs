@@ -86,6 +86,12 @@ impl SortedRun {
         self.file_bytes
     }
 
+    /// True if it consists of the same sstables as `other`.
+    pub fn has_tables_of(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Arc<TableHandle>, &Arc<TableHandle>)| Arc::ptr_eq(one, other);
+        self.tables.len() == other.tables.len() && self.tables.iter().zip(&other.tables).all(same)
+    }
+
     /// The smallest sequence number of its entries.
     #[inline]
     pub fn smallest_sequence(&self) -> SequenceNumber {

@@ -33,6 +33,33 @@ fn a_rebuilt_remix_is_the_one_that_is_built_anew() {
     }
 }
 
+/// In a partition a run may get another sstable beside those that it has, and lose some: what is kept is told by sstable.
+#[test]
+fn sstables_are_taken_over_one_by_one_where_runs_grow_and_shrink() {
+    let mut taken_over = 0;
+    for seed in 0..250 {
+        let mut rng = SimRng::new(seed);
+        let count = 2 + rng.below(6) as usize;
+        let model = Model::random(&mut rng, count);
+        let mut writer = Writer::new(1 << 20);
+        let runs = model.runs(&mut writer, count, &mut rng).unwrap();
+        let options = random_options(&mut rng);
+        let mut part = |one_in| -> Vec<Arc<ViewRun>> {
+            let kept = |run: &Arc<ViewRun>| {
+                let readers: Vec<_> = run.readers().filter(|_| !rng.one_in(one_in)).cloned().collect();
+                (!readers.is_empty()).then(|| ViewRun::new(readers).unwrap())
+            };
+            runs.iter().filter_map(kept).collect()
+        };
+        let old = SortedView::build(part(2), &options).unwrap();
+        let new_runs = part(3);
+        let (rebuilt, cost) = Remix::rebuild(&old, &new_runs, &options).unwrap();
+        assert_same(&rebuilt, &Remix::build(&new_runs, &options).unwrap(), seed);
+        taken_over += cost.taken_over;
+    }
+    assert!(taken_over > 5_000, "{taken_over}");
+}
+
 /// Of a large old view and a small new run, most entries are taken over unread, and at most one key is read for
 /// each new segment beyond those at the merge points (REMIX §4.3).
 #[test]

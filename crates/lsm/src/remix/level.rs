@@ -1,0 +1,286 @@
+//! A level of a tree through the sorted views of its partitions (REMIX §4).
+//!
+//! ```text
+//! boundaries          g                 p
+//! partition   |   0   |        1        |      2       |
+//! loose       |       |  000031         |  000032      |    runs that the view does not have yet, newest first
+//! view        | 12 17 |  14 18 20       |              |    one order of the entries of these runs
+//! ```
+//!
+//! Each partition has a view over its sorted runs. A flush adds runs to some partitions; until their views are built
+//! again, these runs are loose: readers merge them with the view, and a level is at any moment right as it is. So it is
+//! for good where a rebuild is put off (§4.3, at its end). A view counts as long as all sstables that it orders are in
+//! the partition, and loose ones are newer than what they overlap of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bolide_base::{Result, SequenceNumber, Trailer};
+use bolide_table::ValueRef;
+
+use super::selectors::MAX_RUNS;
+use super::view::SortedView;
+use crate::key_heads::KeyHeads;
+use crate::version::{Partition, SortedRun, TableHandle, Version};
+
+/// A level with more than one sorted run, by partition.
+pub struct ViewedLevel {
+    level: usize,
+    /// Which runs of the version are those of the level.
+    runs: Range<usize>,
+    /// The first keys of all partitions but the first.
+    starts: Box<[Vec<u8>]>,
+    heads: KeyHeads,
+    partitions: Box<[Arc<ViewedPartition>]>,
+    /// Whether a point read of some partition goes through its view.
+    serves_reads: bool,
+}
+
+/// A partition of a level: its view, and what the view does not have.
+pub struct ViewedPartition {
+    /// All runs, newest first.
+    runs: Box<[Arc<SortedRun>]>,
+    /// Those that the view does not have, newest first; each newer than what it overlaps of the view.
+    loose: Box<[Arc<SortedRun>]>,
+    view: Option<Arc<SortedView>>,
+    /// Another view that knows some of the runs: the next one is made from it.
+    base: Option<Arc<SortedView>>,
+    serves_reads: bool,
+}
+
+impl ViewedLevel {
+    /// `level` of `version` through the views among `known` that fit it, and the partitions of `before` that are as they
+    /// were; `None` where it has less than two runs. Linear in the sstables and boundaries of the level.
+    pub fn of(
+        version: &Version,
+        level: usize,
+        known: &[Arc<SortedView>],
+        before: Option<&Self>,
+    ) -> Option<Arc<Self>> {
+        let first = version.runs().partition_point(|run| run.level() < level);
+        let count = version.level(level).len();
+        if count < 2 {
+            return None;
+        }
+        let owners = owners(known);
+        let partitions: Box<[_]> = version
+            .partitions(level)
+            .iter()
+            .map(|partition| {
+                let runs = runs_of(version, level, partition);
+                let same = before.and_then(|before| before.same_partition(partition.start(), &runs));
+                same.unwrap_or_else(|| Arc::new(ViewedPartition::of(runs, &owners)))
+            })
+            .collect();
+        let starts: Box<[Vec<u8>]> = version.boundaries(level).iter().cloned().collect();
+        Some(Arc::new(Self {
+            level,
+            runs: first..first + count,
+            heads: KeyHeads::new(starts.iter().map(Vec::as_slice)),
+            starts,
+            serves_reads: partitions.iter().any(|partition| partition.serves_reads),
+            partitions,
+        }))
+    }
+
+    /// The partition that starts at `start` and has just these runs, with all of them in its view.
+    fn same_partition(&self, start: Option<&[u8]>, runs: &[Arc<SortedRun>]) -> Option<Arc<ViewedPartition>> {
+        let partition = self.partitions.get(start.map_or(0, |start| self.position(start)))?;
+        let same = |(one, other): (&Arc<SortedRun>, &Arc<SortedRun>)| one.has_tables_of(other);
+        let is_same = partition.runs.len() == runs.len()
+            && !partition.is_behind()
+            && partition.runs.iter().zip(runs).all(same);
+        is_same.then(|| Arc::clone(partition))
+    }
+
+    /// Its number.
+    pub fn level(&self) -> usize {
+        self.level
+    }
+
+    /// Which runs of the version are those of the level.
+    #[inline]
+    pub fn runs(&self) -> Range<usize> {
+        self.runs.clone()
+    }
+
+    /// The partitions in key order.
+    pub fn partitions(&self) -> &[Arc<ViewedPartition>] {
+        &self.partitions
+    }
+
+    /// The number of the partition that `key` belongs to.
+    #[inline]
+    pub fn position(&self, key: &[u8]) -> usize {
+        self.heads
+            .count_before(key, |index| self.starts.get(index).is_some_and(|start| start.as_slice() <= key))
+    }
+
+    /// Whether some partition answers point reads through its view.
+    #[inline]
+    pub fn serves_reads(&self) -> bool {
+        self.serves_reads
+    }
+
+    /// The partition of `key`, if it answers point reads through its view.
+    #[inline]
+    pub fn serving(&self, key: &[u8]) -> Option<&Arc<ViewedPartition>> {
+        self.partitions.get(self.position(key)).filter(|partition| partition.serves_reads)
+    }
+}
+
+impl ViewedPartition {
+    fn of(runs: Box<[Arc<SortedRun>]>, owners: &BTreeMap<u64, Vec<&Arc<SortedView>>>) -> Self {
+        let best = if (2..=MAX_RUNS).contains(&runs.len()) { most_shared(&runs, owners) } else { None };
+        let valid = best.and_then(|view| Some((view, loose_beside(&runs, view)?)));
+        let (view, loose) = match valid {
+            Some((view, loose)) => (Some(Arc::clone(view)), loose),
+            None => (None, runs.clone()),
+        };
+        let base = if view.is_none() { best.cloned() } else { None };
+        let serves_reads = view.as_ref().is_some_and(|view| !view.has_filters() || view.remix().has_tags());
+        Self { runs, loose, view, base, serves_reads }
+    }
+
+    /// All runs, newest first.
+    pub fn runs(&self) -> &[Arc<SortedRun>] {
+        &self.runs
+    }
+
+    /// The runs that the view does not have, newest first.
+    pub fn loose(&self) -> &[Arc<SortedRun>] {
+        &self.loose
+    }
+
+    /// The view, if there is one.
+    pub fn view(&self) -> Option<&Arc<SortedView>> {
+        self.view.as_ref()
+    }
+
+    /// The view that the next one is best made from.
+    pub fn base(&self) -> Option<&Arc<SortedView>> {
+        self.view.as_ref().or(self.base.as_ref())
+    }
+
+    /// True if readers merge, and a view could spare them that.
+    pub fn is_behind(&self) -> bool {
+        self.loose.len() + usize::from(self.view.is_some()) > 1 && self.runs.len() <= MAX_RUNS
+    }
+
+    /// Entries of loose runs, and those of the view.
+    pub fn entries(&self) -> (u64, u64) {
+        let tables = self.loose.iter().flat_map(|run| run.tables());
+        let loose = tables.map(|table| table.meta().entries).sum();
+        (loose, self.view.as_ref().map_or(0, |view| view.remix().entries()))
+    }
+
+    /// The newest version of `key` with a sequence number of at most `sequence`, tombstones included, with its value.
+    ///
+    /// # Errors
+    /// `Corruption` and `Io` from reading sstables.
+    #[inline]
+    pub fn get(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
+        for run in &self.loose {
+            if let Some(table) = run.find(key)
+                && let Some(found) = table.reader()?.get(key, sequence)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        self.view.as_ref().map_or(Ok(None), |view| view.get(key, sequence))
+    }
+}
+
+/// The runs of `partition`, newest first, each with its sstables there.
+fn runs_of(version: &Version, level: usize, partition: &Partition<'_>) -> Box<[Arc<SortedRun>]> {
+    let chunks = partition.tables().chunk_by(|one, other| one.0 == other.0);
+    let run_of = |tables: &[(u64, &Arc<TableHandle>)]| {
+        let &(id, _) = tables.first()?;
+        // A run that lies in one partition is that of the version.
+        let whole = version.run(level, id).filter(|run| run.tables().len() == tables.len()).cloned();
+        whole.or_else(|| {
+            let tables = tables.iter().map(|(_, table)| Arc::clone(table)).collect();
+            SortedRun::new(level, id, tables).ok().map(Arc::new)
+        })
+    };
+    chunks.filter_map(run_of).collect()
+}
+
+/// The sstables of a run of a tree that a view has.
+fn tables_of_view(view: &SortedView) -> impl Iterator<Item = &Arc<TableHandle>> {
+    view.runs().iter().filter_map(|run| run.sorted_run()).flat_map(|run| run.tables())
+}
+
+/// Which of `known` order each sstable.
+fn owners(known: &[Arc<SortedView>]) -> BTreeMap<u64, Vec<&Arc<SortedView>>> {
+    let mut owners: BTreeMap<u64, Vec<&Arc<SortedView>>> = BTreeMap::new();
+    for view in known {
+        for table in tables_of_view(view) {
+            owners.entry(table.meta().number).or_default().push(view);
+        }
+    }
+    owners
+}
+
+/// The view that orders the most entries of `runs`; of those that order as many the one that orders the fewest others.
+fn most_shared<'v>(
+    runs: &[Arc<SortedRun>],
+    owners: &BTreeMap<u64, Vec<&'v Arc<SortedView>>>,
+) -> Option<&'v Arc<SortedView>> {
+    let mut shared: Vec<(u64, &'v Arc<SortedView>)> = Vec::new();
+    for table in runs.iter().flat_map(|run| run.tables()) {
+        for &view in owners.get(&table.meta().number).into_iter().flatten() {
+            match shared.iter_mut().find(|(_, other)| Arc::ptr_eq(other, view)) {
+                Some((entries, _)) => *entries += table.meta().entries,
+                None => shared.push((table.meta().entries, view)),
+            }
+        }
+    }
+    let order = |&(entries, view): &(u64, &'v Arc<SortedView>)| {
+        (entries, std::cmp::Reverse(view.remix().entries().saturating_sub(entries)))
+    };
+    shared.into_iter().max_by_key(order).map(|(_, view)| view)
+}
+
+/// The runs and parts of runs of `runs` that `view` does not have; `None` if it does not count beside them.
+fn loose_beside(runs: &[Arc<SortedRun>], view: &SortedView) -> Option<Box<[Arc<SortedRun>]>> {
+    let numbers: BTreeSet<u64> = tables_of_view(view).map(|table| table.meta().number).collect();
+    let is_known = |table: &Arc<TableHandle>| numbers.contains(&table.meta().number);
+    let (mut loose, mut known) = (Vec::new(), Vec::new());
+    for run in runs {
+        let (inside, outside): (Vec<_>, Vec<_>) = run.tables().iter().cloned().partition(is_known);
+        known.extend(inside.into_iter().map(|table| (run.id(), table)));
+        if outside.len() == run.tables().len() {
+            loose.push(Arc::clone(run));
+        } else if !outside.is_empty() {
+            loose.push(Arc::new(SortedRun::new(run.level(), run.id(), outside).ok()?));
+        }
+    }
+    let is_newer = |run: &Arc<SortedRun>| {
+        let overlaps =
+            |table: &Arc<TableHandle>| run.tables().iter().any(|loose| loose.meta().overlaps(table.meta()));
+        known.iter().all(|(id, table)| *id < run.id() || !overlaps(table))
+    };
+    let counts = known.len() == numbers.len() && loose.iter().all(is_newer);
+    counts.then(|| loose.into())
+}
+
+impl fmt::Debug for ViewedLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ViewedLevel")
+            .field("level", &self.level)
+            .field("partitions", &self.partitions)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ViewedPartition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ViewedPartition")
+            .field("loose", &self.loose)
+            .field("view", &self.view)
+            .finish_non_exhaustive()
+    }
+}

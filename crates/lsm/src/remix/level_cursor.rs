@@ -1,0 +1,142 @@
+//! A cursor over a level: partition after partition, each through its view.
+
+use std::sync::Arc;
+
+use bolide_base::{Result, SequenceNumber, Trailer};
+use bolide_table::InternalCursor;
+
+use super::cursor::SortedViewCursor;
+use super::level::{ViewedLevel, ViewedPartition};
+use crate::cursor::{MergingCursor, Run, RunCursor};
+
+/// One of what a partition consists of.
+#[derive(Debug)]
+pub enum PartitionSource {
+    /// A run that the view does not have.
+    Run(RunCursor),
+    /// The view.
+    View(SortedViewCursor),
+}
+
+/// A cursor over a partition.
+#[derive(Debug)]
+pub enum PartitionCursor {
+    /// It is one run, or its view has all of it.
+    One(PartitionSource),
+    /// The view and the runs that it does not have.
+    Merge(MergingCursor<PartitionSource>),
+}
+
+impl ViewedPartition {
+    /// Cursors over the loose runs, newest first, then over the view.
+    pub fn sources(&self, fill_cache: bool) -> Vec<PartitionSource> {
+        let runs = self.loose().iter();
+        let mut sources: Vec<_> =
+            runs.map(|run| PartitionSource::Run(RunCursor::new(Arc::clone(run), fill_cache))).collect();
+        sources.extend(self.view().map(|view| PartitionSource::View(view.cursor(fill_cache))));
+        sources
+    }
+
+    /// A cursor over all of it, not positioned yet.
+    pub fn cursor(&self, fill_cache: bool) -> PartitionCursor {
+        let mut sources = self.sources(fill_cache);
+        match (sources.len(), sources.pop()) {
+            (1, Some(source)) => PartitionCursor::One(source),
+            (_, last) => {
+                sources.extend(last);
+                PartitionCursor::Merge(MergingCursor::new(sources))
+            }
+        }
+    }
+}
+
+impl Run for Arc<ViewedLevel> {
+    type Cursor = PartitionCursor;
+
+    fn tables(&self) -> usize {
+        self.partitions().len()
+    }
+
+    fn position(&self, key: &[u8]) -> usize {
+        ViewedLevel::position(self, key)
+    }
+
+    fn open(&self, index: usize, fill_cache: bool) -> Result<Option<PartitionCursor>> {
+        Ok(self.partitions().get(index).map(|partition| partition.cursor(fill_cache)))
+    }
+}
+
+/// Calls the same method on whichever cursor it is.
+macro_rules! each {
+    ($cursor:expr, $one:path, $other:path, $inner:ident => $call:expr) => {
+        match $cursor {
+            $one($inner) => $call,
+            $other($inner) => $call,
+        }
+    };
+}
+
+macro_rules! delegate {
+    ($cursor:ty, $one:path, $other:path) => {
+        impl InternalCursor for $cursor {
+            #[inline]
+            fn valid(&self) -> bool {
+                each!(self, $one, $other, cursor => cursor.valid())
+            }
+
+            #[inline]
+            fn key(&self) -> &[u8] {
+                each!(self, $one, $other, cursor => cursor.key())
+            }
+
+            #[inline]
+            fn trailer(&self) -> Trailer {
+                each!(self, $one, $other, cursor => cursor.trailer())
+            }
+
+            #[inline]
+            fn value(&self) -> &[u8] {
+                each!(self, $one, $other, cursor => cursor.value())
+            }
+
+            fn seek_to_first(&mut self) -> Result<()> {
+                each!(self, $one, $other, cursor => cursor.seek_to_first())
+            }
+
+            fn seek_to_last(&mut self) -> Result<()> {
+                each!(self, $one, $other, cursor => cursor.seek_to_last())
+            }
+
+            fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+                each!(self, $one, $other, cursor => cursor.seek(key, sequence))
+            }
+
+            #[inline]
+            fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
+                each!(self, $one, $other, cursor => cursor.prepare_seek(key, sequence));
+            }
+
+            #[inline]
+            fn prepare_further(&mut self) {
+                each!(self, $one, $other, cursor => cursor.prepare_further());
+            }
+
+            fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+                each!(self, $one, $other, cursor => cursor.seek_before(key))
+            }
+
+            #[inline]
+            fn next(&mut self) -> Result<()> {
+                each!(self, $one, $other, cursor => cursor.next())
+            }
+
+            #[inline]
+            fn prev(&mut self) -> Result<()> {
+                each!(self, $one, $other, cursor => cursor.prev())
+            }
+        }
+    };
+}
+
+delegate!(PartitionSource, PartitionSource::Run, PartitionSource::View);
+delegate!(PartitionCursor, PartitionCursor::One, PartitionCursor::Merge);
