@@ -11,6 +11,7 @@
 //! | [`metamorphic`] | changes settings that must not change an answer |
 //! | [`every_kind`] | puts every kind of index in the place of every other |
 //! | [`concurrent`] | runs many threads at once; not repeatable by its seed |
+//! | [`soak`] | writes for a long time, on a real disk |
 //!
 //! [`conformance`] is the suite that every kind of index passes, and [`flawed`] breaks indexes to see it fail.
 //!
@@ -38,6 +39,7 @@ pub mod record;
 pub mod rows;
 pub mod seeds;
 pub mod setup;
+pub mod soak;
 pub mod subject;
 pub mod value;
 pub mod verify;

@@ -16,6 +16,7 @@ use bolide_testkit::kinds::{self, KindChoice};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::pauses::{self, PauseOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
+use bolide_testkit::soak::{self, SoakOptions};
 
 const USAGE: &str = "\
 usage: bolide-testkit CHECK [--seeds A..B] [--threads N] [options]
@@ -29,6 +30,8 @@ threads      many threads on one database         --writers N (3)  --readers N (
 conformance  the cases that every kind must pass  --kind TEXT (all; a specification behind its attributes)
 pauses       puts while an index is built         --directory PATH (/tmp)  --records N (300000)  --rate N (2000)
              a second  --seconds N (5, without a build)
+soak         uniform writes into partitions        --directory PATH (/tmp)  --records N (400000)  --rate N (10000)
+             a second  --seconds N (60)  --memtable-kib N (4096)
 steps        prints the steps of a crash history  --steps N (60)
 
 crashes, faults, flips and steps know --kind NAME: indexes of this kind alone, with all its options.
@@ -51,7 +54,7 @@ fn main() -> ExitCode {
     let seconds = started.elapsed().as_secs_f64();
     let Range { start, end } = options.seeds;
     match result {
-        Ok(counts) if ["conformance", "pauses"].contains(&check.as_str()) => {
+        Ok(counts) if ["conformance", "pauses", "soak"].contains(&check.as_str()) => {
             println!("{check}: held in {seconds:.1} s: {counts}");
             ExitCode::SUCCESS
         }
@@ -145,9 +148,20 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
                 rate: options.number("rate", defaults.rate)?,
                 seconds: options.number("seconds", defaults.seconds)?,
             };
-            let directory =
-                options.text("directory").map_or_else(std::env::temp_dir, std::path::PathBuf::from);
-            Some(pauses::measure(&directory, pause).map(|()| Counts::default()))
+            Some(pauses::measure(&options.directory(), pause).map(|()| Counts::default()))
+        }
+        "soak" => {
+            options.knows(&["directory", "records", "rate", "seconds", "memtable-kib"])?;
+            let defaults = SoakOptions::default();
+            let soak = SoakOptions {
+                records: options.number("records", defaults.records)?,
+                rate: options.number("rate", defaults.rate)?,
+                seconds: options.number("seconds", defaults.seconds)?,
+                memtable_bytes: 1024
+                    * options.number("memtable-kib", defaults.memtable_bytes as u64 / 1024)? as usize,
+                seed: options.seeds.start,
+            };
+            Some(soak::check(&options.directory(), soak))
         }
         "steps" => {
             options.knows(&["steps", "kind"])?;
@@ -224,6 +238,11 @@ impl Options {
 
     fn text(&self, name: &str) -> Option<&str> {
         self.others.get(name).map(String::as_str)
+    }
+
+    /// Where databases on a real disk lie.
+    fn directory(&self) -> std::path::PathBuf {
+        self.text("directory").map_or_else(std::env::temp_dir, std::path::PathBuf::from)
     }
 
     fn number(&self, name: &str, default: u64) -> Option<u64> {

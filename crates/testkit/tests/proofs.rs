@@ -8,6 +8,7 @@ use bolide_testkit::fault::{self, FaultOptions};
 use bolide_testkit::kinds::KindChoice;
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun};
+use bolide_testkit::soak::{self, SoakOptions};
 
 fn passed(outcome: Outcome<Counts>) -> Counts {
     match outcome {
@@ -82,4 +83,12 @@ fn threads_see_consistent_snapshots() {
     let run = SeedRun { threads: 1, ..SeedRun::of_test("threads --batches 120", 0..3) };
     let counts = passed(run.run(|seed| concurrent::check(seed, options)));
     assert!(counts.get("views checked") > 0, "{counts}");
+}
+
+#[test]
+fn uniform_writes_into_partitions_stay_bounded() {
+    let options =
+        SoakOptions { records: 20_000, rate: 0, seconds: 3, memtable_bytes: 128 << 10, ..SoakOptions::default() };
+    let counts = passed(soak::check(&std::env::temp_dir(), options));
+    assert!(counts.get("puts") > 20_000 && counts.get("flushes") > 10, "{counts}");
 }

@@ -1,0 +1,277 @@
+//! Uniform writes for a long time into the partitioned layout, whose flushes keep back what would cost too much
+//! (REMIX §4.2): memory and the log have to stay bounded, and nothing may be lost.
+//!
+//! A writer replaces records chosen at random, each as likely as the others, so that every flush has a little for every
+//! partition. Beside the busy collection lies a quiet one, whose rare writes hold back segments of the log. What the
+//! database holds in memtables, in the log and on disk is looked at while it goes on; records are read back and
+//! compared with what was written, all of them after the database was closed and opened again.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bolide::{Collection, CollectionOptions, Db, Layout, Options, SyncMode};
+use bolide_storage::SimRng;
+
+use crate::seeds::{Counts, Outcome};
+
+/// What is written, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct SoakOptions {
+    /// Records of the busy collection.
+    pub records: u64,
+    /// Puts a second, at most; 0: as many as there may be.
+    pub rate: u64,
+    /// Seconds of writing.
+    pub seconds: u64,
+    /// Size of a memtable, in bytes.
+    pub memtable_bytes: usize,
+    /// Chooses the records.
+    pub seed: u64,
+}
+
+impl Default for SoakOptions {
+    fn default() -> Self {
+        Self { records: 400_000, rate: 10_000, seconds: 60, memtable_bytes: 4 << 20, seed: 0 }
+    }
+}
+
+/// Sstables of the busy collection that one full memtable would fill.
+const SSTABLES_A_MEMTABLE: usize = 4;
+
+/// Bytes of the log for each byte of the memtable budget that there may be: four segments that a memtable with kept
+/// entries may hold back, the one in use, those of the memtables that wait, with the log's own bytes about small records.
+const MOST_LOG: u64 = 12;
+
+/// Bytes of memtables for each byte of their budget: the one in use, those that wait, and what they take beyond the
+/// bytes of their entries.
+const MOST_MEMTABLES: u64 = 6;
+
+/// The largest figures of one quarter of the time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Peaks {
+    memtables: u64,
+    log: u64,
+    retained: u64,
+    disk: u64,
+    resident: u64,
+}
+
+impl Peaks {
+    fn raise(&mut self, other: Self) {
+        self.memtables = self.memtables.max(other.memtables);
+        self.log = self.log.max(other.log);
+        self.retained = self.retained.max(other.retained);
+        self.disk = self.disk.max(other.disk);
+        self.resident = self.resident.max(other.resident);
+    }
+}
+
+/// Writes for as long as `options` say, in a new directory within `directory`; prints the peaks of each quarter.
+///
+/// # Errors
+/// Says which bound did not hold, or which record was not as written; or the error of the database, in words.
+pub fn check(directory: &Path, options: SoakOptions) -> Outcome<Counts> {
+    let place = directory.join(format!("soak-{}-{}", std::process::id(), options.seed));
+    let outcome = run(&place, options).map_err(|error| format!("seed {}: {error}", options.seed));
+    if outcome.is_ok() {
+        let _ = std::fs::remove_dir_all(&place);
+    }
+    outcome
+}
+
+fn run(place: &Path, options: SoakOptions) -> Outcome<Counts> {
+    let mut soak = Soak::start(place, options)?;
+    println!("| quarter | memtables | log | kept back by aborts | sstables | memory of the process |");
+    println!("|---|---|---|---|---|---|");
+    for quarter in 1..=4u64 {
+        let peaks = soak.write_for(Duration::from_millis(options.seconds * 250))?;
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        let Peaks { memtables, log, retained, disk, resident } = peaks;
+        let [memtables, log, retained] = [memtables, log, retained].map(mib);
+        println!("| {quarter} | {memtables} | {log} | {retained} | {} | {} |", mib(disk), mib(resident));
+    }
+    soak.finish()
+}
+
+/// A database under uniform writes, and what it has to hold.
+struct Soak {
+    db: Db,
+    busy: Collection,
+    quiet: Collection,
+    place: std::path::PathBuf,
+    options: SoakOptions,
+    rng: SimRng,
+    /// How often each record was written.
+    versions: Vec<u32>,
+    puts: u64,
+    counts: Counts,
+}
+
+impl Soak {
+    fn start(place: &Path, options: SoakOptions) -> Outcome<Self> {
+        let db = open(place, options)?;
+        // Small sstables make many partitions, each of which gets a little of every flush: this is what aborts are for.
+        let file_bytes = (options.memtable_bytes / SSTABLES_A_MEMTABLE) as u64;
+        let partitioned = CollectionOptions::bytes().layout(Layout::Partitioned).target_file_bytes(file_bytes);
+        let busy = db.create_collection("busy", partitioned).map_err(told)?;
+        let quiet = db.create_collection("quiet", CollectionOptions::bytes()).map_err(told)?;
+        let versions = vec![0; options.records as usize];
+        let rng = SimRng::new(options.seed);
+        let place = place.to_owned();
+        let mut soak =
+            Self { db, busy, quiet, place, options, rng, versions, puts: 0, counts: Counts::default() };
+        for record in 0..options.records {
+            soak.put(record)?;
+        }
+        Ok(soak)
+    }
+
+    fn put(&mut self, record: u64) -> Outcome {
+        let version = self.versions.get_mut(record as usize).ok_or("no such record")?;
+        *version += 1;
+        self.busy.put(&key(record), &value(record, *version)).map_err(told)?;
+        self.puts += 1;
+        if self.puts.is_multiple_of(100_000) {
+            self.quiet.put(b"puts", &self.puts.to_be_bytes()).map_err(told)?;
+        }
+        Ok(())
+    }
+
+    /// Writes for `time`; what there was at most.
+    fn write_for(&mut self, time: Duration) -> Outcome<Peaks> {
+        let started = Instant::now();
+        let mut peaks = Peaks::default();
+        let mut here = 0;
+        while started.elapsed() < time {
+            for _ in 0..100 {
+                let record = self.rng.below(self.options.records);
+                self.put(record)?;
+            }
+            here += 100;
+            self.read_one()?;
+            peaks.raise(self.look()?);
+            if self.options.rate > 0 {
+                let due = Duration::from_secs_f64(here as f64 / self.options.rate as f64);
+                thread::sleep(due.saturating_sub(started.elapsed()));
+            }
+        }
+        Ok(peaks)
+    }
+
+    /// What there is now.
+    ///
+    /// # Errors
+    /// Says which bound does not hold.
+    fn look(&self) -> Outcome<Peaks> {
+        let stats = self.db.stats();
+        let budget = self.options.memtable_bytes as u64;
+        let tables = || stats.collections.iter().map(|collection| &collection.table);
+        let peaks = Peaks {
+            memtables: tables().map(|table| table.memtable_bytes as u64).sum(),
+            log: log_bytes(&self.place),
+            retained: tables().map(|table| table.retained_bytes).sum(),
+            disk: stats.disk_bytes(),
+            resident: resident_bytes(),
+        };
+        let bounds = [
+            ("the log", peaks.log, budget * MOST_LOG),
+            ("memtables", peaks.memtables, budget * MOST_MEMTABLES),
+            ("what aborts keep back", peaks.retained, budget * 15 / 100),
+        ];
+        for (what, bytes, most) in bounds {
+            if bytes > most {
+                return Err(format!("after {} puts: {what}: {bytes} bytes, at most {most} may be", self.puts));
+            }
+        }
+        Ok(peaks)
+    }
+
+    fn read_one(&mut self) -> Outcome {
+        let record = self.rng.below(self.options.records);
+        self.read(record)
+    }
+
+    fn read(&self, record: u64) -> Outcome {
+        let version = self.versions.get(record as usize).copied().unwrap_or(0);
+        let found = self.busy.get(&key(record)).map_err(told)?;
+        match found {
+            Some(found) if found[..] == value(record, version)[..] => Ok(()),
+            other => Err(format!(
+                "after {} puts: record {record} is not as it was written the {version}th time, but {other:?}",
+                self.puts
+            )),
+        }
+    }
+
+    /// Closes the database, opens it again, and reads all records.
+    fn finish(mut self) -> Outcome<Counts> {
+        let writes = self.db.stats().writes;
+        for (what, count) in [
+            ("puts", self.puts),
+            ("flushes", writes.flushes),
+            ("partitions kept back", writes.aborts),
+            ("minor compactions", writes.minor_compactions),
+            ("major compactions", writes.major_compactions),
+            ("splits", writes.splits),
+            ("bytes written to sstables for 1,000 of records", (writes.write_amplification() * 1e3) as u64),
+        ] {
+            self.counts.add_many(what, count);
+        }
+        if writes.aborts == 0 && writes.flushes > 100 {
+            return Err("no flush kept anything back: this run shows nothing".into());
+        }
+        let again = self.reopened()?;
+        for record in 0..again.options.records {
+            again.read(record)?;
+        }
+        Ok(again.counts)
+    }
+
+    fn reopened(self) -> Outcome<Self> {
+        let Self { db, busy, quiet, place, options, rng, versions, puts, counts } = self;
+        drop((busy, quiet));
+        db.close().map_err(told)?;
+        let db = open(&place, options)?;
+        let busy = db.collection("busy").map_err(told)?;
+        let quiet = db.collection("quiet").map_err(told)?;
+        Ok(Self { db, busy, quiet, place, options, rng, versions, puts, counts })
+    }
+}
+
+fn open(place: &Path, options: SoakOptions) -> Outcome<Db> {
+    let options =
+        Options::default().sync(SyncMode::None).memtable_bytes(options.memtable_bytes).cache_bytes(16 << 20);
+    Db::open(place, options).map_err(told)
+}
+
+fn told(error: bolide::Error) -> String {
+    format!("{error:?}")
+}
+
+fn key(record: u64) -> [u8; 16] {
+    let mut key = *b"record..........";
+    key[8..].copy_from_slice(&record.to_be_bytes());
+    key
+}
+
+/// 120 bytes that only this version of this record has.
+fn value(record: u64, version: u32) -> [u8; 120] {
+    let mut rng = SimRng::new(record << 24 ^ u64::from(version));
+    std::array::from_fn(|_| rng.below(256) as u8)
+}
+
+/// Bytes that the log takes on disk, allocated in advance or not.
+fn log_bytes(place: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(place) else { return 0 };
+    let logs = entries.flatten().filter(|entry| entry.path().extension().is_some_and(|end| end == "wal"));
+    logs.filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
+}
+
+/// Memory of this process in RAM; 0 where the system does not tell.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
