@@ -113,7 +113,8 @@ impl Soak {
         let db = open(place, options)?;
         // Small sstables make many partitions, each of which gets a little of every flush: this is what aborts are for.
         let file_bytes = (options.memtable_bytes / SSTABLES_A_MEMTABLE) as u64;
-        let partitioned = CollectionOptions::bytes().layout(Layout::Partitioned).target_file_bytes(file_bytes);
+        let partitioned =
+            CollectionOptions::bytes().layout(Layout::Partitioned).target_file_bytes(file_bytes);
         let busy = db.create_collection("busy", partitioned).map_err(told)?;
         let quiet = db.create_collection("quiet", CollectionOptions::bytes()).map_err(told)?;
         let versions = vec![0; options.records as usize];
@@ -181,7 +182,10 @@ impl Soak {
         ];
         for (what, bytes, most) in bounds {
             if bytes > most {
-                return Err(format!("after {} puts: {what}: {bytes} bytes, at most {most} may be", self.puts));
+                return Err(format!(
+                    "after {} puts: {what}: {bytes} bytes, at most {most} may be",
+                    self.puts
+                ));
             }
         }
         Ok(peaks)

@@ -87,8 +87,13 @@ fn threads_see_consistent_snapshots() {
 
 #[test]
 fn uniform_writes_into_partitions_stay_bounded() {
-    let options =
-        SoakOptions { records: 20_000, rate: 0, seconds: 3, memtable_bytes: 128 << 10, ..SoakOptions::default() };
+    let options = SoakOptions {
+        records: 20_000,
+        rate: 0,
+        seconds: 3,
+        memtable_bytes: 128 << 10,
+        ..SoakOptions::default()
+    };
     let counts = passed(soak::check(&std::env::temp_dir(), options));
     assert!(counts.get("puts") > 20_000 && counts.get("flushes") > 10, "{counts}");
 }
