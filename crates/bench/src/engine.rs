@@ -5,6 +5,8 @@
 //! transactions (LMDB, redb, SQLite) wraps each batch in one. The workload chooses the batches so
 //! that a transaction holds about 100 writes.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Result;
 
 /// Block or page cache of every store, in bytes.
@@ -27,12 +29,64 @@ pub enum Access {
 }
 
 /// How Bolide arranges its sorted runs; the peers have no such choice here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Layout {
     /// Few runs, more rewriting.
     Leveled,
     /// More runs, less rewriting.
     Tiered,
+    /// Levels of partitions.
+    Fragmented,
+    /// One level of partitions, which full memtables go straight into.
+    Partitioned,
+}
+
+impl Layout {
+    /// The layout as Bolide calls it.
+    pub fn of_bolide(self) -> bolide::Layout {
+        match self {
+            Self::Leveled => bolide::Layout::Leveled,
+            Self::Tiered => bolide::Layout::Tiered,
+            Self::Fragmented => bolide::Layout::Fragmented,
+            Self::Partitioned => bolide::Layout::Partitioned,
+        }
+    }
+}
+
+/// How Bolide keeps the records of one store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrangement {
+    /// Of its sorted runs.
+    pub layout: Layout,
+    /// Whether they are read through a sorted view.
+    pub sorted_views: bool,
+}
+
+impl Arrangement {
+    /// That of a layout, without sorted views.
+    pub fn of(layout: Layout) -> Self {
+        Self { layout, sorted_views: false }
+    }
+}
+
+/// How a plain store is set up. All engines take cache and memtable, as far as they have them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// Bolide's arrangement.
+    pub arrangement: Arrangement,
+    /// Block or page cache, in bytes.
+    pub cache_bytes: usize,
+    /// Memtable or write buffer, in bytes.
+    pub memtable_bytes: usize,
+    /// Where Bolide begins another sstable, in bytes; `None` as it is shipped.
+    pub file_bytes: Option<u64>,
+}
+
+impl Setting {
+    /// That of the plain-store workload.
+    pub fn of(arrangement: Arrangement) -> Self {
+        Self { arrangement, cache_bytes: CACHE_BYTES, memtable_bytes: MEMTABLE_BYTES, file_bytes: None }
+    }
 }
 
 /// What a row asks of a plain store, inside one batch.

@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use engine::Layout;
+use engine::{Arrangement, Layout};
 use error::Result;
 use workloads::index::IndexPlan;
 use workloads::kinds::{KindsPlan, SUBJECTS};
@@ -62,6 +62,9 @@ enum Command {
         /// Rows to run after the load (default: all)
         #[arg(long, value_delimiter = ',')]
         rows: Vec<String>,
+        /// Let Bolide read its sorted runs through sorted views
+        #[arg(long)]
+        sorted_views: bool,
         #[command(flatten)]
         common: Common,
     },
@@ -176,7 +179,9 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Child { plan, directory } => child::serve(&plan, &directory),
-        Command::Store { n, threads, rows, common } => store(n, &threads, rows, &common),
+        Command::Store { n, threads, rows, sorted_views, common } => {
+            store(n, &threads, rows, sorted_views, &common)
+        }
         Command::Index { n, updates, common } => index(n, updates, &common),
         Command::Kinds { n, updates, common } => kinds(n, updates, &common),
         Command::SortedView { runs, mib, operations, segment, strong, repeats, rows } => {
@@ -196,7 +201,7 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-fn store(n: u64, threads: &[u64], rows: Vec<String>, common: &Common) -> Result<()> {
+fn store(n: u64, threads: &[u64], rows: Vec<String>, sorted_views: bool, common: &Common) -> Result<()> {
     if n == 0 || threads.contains(&0) {
         return Err("--n and --threads must be at least 1".into());
     }
@@ -214,7 +219,7 @@ fn store(n: u64, threads: &[u64], rows: Vec<String>, common: &Common) -> Result<
                 records: n,
                 threads: *threads,
                 rows: rows.clone(),
-                tiered: common.layout == Layout::Tiered,
+                arrangement: Arrangement { layout: common.layout, sorted_views },
                 seed: common.seed,
                 row_limit_seconds: common.row_limit,
             };
@@ -234,7 +239,7 @@ fn index(n: u64, updates: u64, common: &Common) -> Result<()> {
             engine: engine.clone(),
             records: n,
             updates,
-            tiered: common.layout == Layout::Tiered,
+            layout: common.layout,
             seed: common.seed,
         };
         jobs.push((engine, 1, child::Plan::Index(plan)));
@@ -253,7 +258,7 @@ fn kinds(n: u64, updates: u64, common: &Common) -> Result<()> {
             engine: engine.clone(),
             records: n,
             updates,
-            tiered: common.layout == Layout::Tiered,
+            layout: common.layout,
             seed: common.seed,
         };
         jobs.push((engine, 1, child::Plan::Kinds(plan)));

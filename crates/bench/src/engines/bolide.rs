@@ -12,23 +12,15 @@ use bolide::{
 use crate::data::indexed_record::secondary_of;
 use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, Layout, MEMTABLE_BYTES, Session, Visit,
+    IndexSession, Layout, MEMTABLE_BYTES, Session, Setting, Visit,
 };
 use crate::error::Result;
 
 const RECORDS: &str = "records";
 const ATTRIBUTE: &str = "secondary";
 
-fn options() -> Options {
-    Options::default().cache_bytes(CACHE_BYTES).memtable_bytes(MEMTABLE_BYTES).sync(SyncMode::None)
-}
-
 fn collection_options(layout: Layout) -> CollectionOptions {
-    let layout = match layout {
-        Layout::Leveled => bolide::Layout::Leveled,
-        Layout::Tiered => bolide::Layout::Tiered,
-    };
-    CollectionOptions::bytes().layout(layout).compression(Compression::None)
+    CollectionOptions::bytes().layout(layout.of_bolide()).compression(Compression::None)
 }
 
 struct Store {
@@ -37,16 +29,27 @@ struct Store {
 }
 
 /// Opens the plain store.
-pub fn open_store(path: &Path, layout: Layout) -> Result<Box<dyn Engine>> {
-    let db = Db::open(path, options())?;
-    let records = db.create_collection(RECORDS, collection_options(layout))?;
+pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
+    let options = Options::default()
+        .cache_bytes(setting.cache_bytes)
+        .memtable_bytes(setting.memtable_bytes)
+        .sorted_views(setting.arrangement.sorted_views)
+        .sync(SyncMode::None);
+    let mut collection = collection_options(setting.arrangement.layout);
+    if let Some(bytes) = setting.file_bytes {
+        collection = collection.target_file_bytes(bytes);
+    }
+    let db = Db::open(path, options)?;
+    let records = db.create_collection(RECORDS, collection)?;
     Ok(Box::new(Store { db, records }))
 }
 
 /// Opens a collection with an index of `kind`, options included, on the secondary key.
 pub fn open_index(path: &Path, layout: Layout, kind: &str) -> Result<Box<dyn IndexEngine>> {
     let components = Components::system().extractor(RECORDS, Arc::new(SecondaryKey));
-    let db = Db::open_with(path, options(), components)?;
+    let options =
+        Options::default().cache_bytes(CACHE_BYTES).memtable_bytes(MEMTABLE_BYTES).sync(SyncMode::None);
+    let db = Db::open_with(path, options, components)?;
     let index = format!("{ATTRIBUTE}:{kind}").parse()?;
     let records = db.create_collection(RECORDS, collection_options(layout).index(index))?;
     Ok(Box::new(Store { db, records }))

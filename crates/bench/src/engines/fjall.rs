@@ -8,18 +8,18 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use super::handmade::{entry, primary_of};
 use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, MEMTABLE_BYTES, Session, Visit,
+    IndexSession, MEMTABLE_BYTES, Session, Setting, Visit,
 };
 use crate::error::Result;
 
-fn open(path: &Path) -> Result<Database> {
-    Ok(Database::builder(path).cache_size(CACHE_BYTES as u64).open()?)
+fn open(path: &Path, cache_bytes: usize) -> Result<Database> {
+    Ok(Database::builder(path).cache_size(cache_bytes as u64).open()?)
 }
 
-fn keyspace(db: &Database, name: &str) -> Result<Keyspace> {
+fn keyspace(db: &Database, name: &str, memtable_bytes: usize) -> Result<Keyspace> {
     let options = || {
         KeyspaceCreateOptions::default()
-            .max_memtable_size(MEMTABLE_BYTES as u64)
+            .max_memtable_size(memtable_bytes as u64)
             .data_block_compression_policy(CompressionPolicy::disabled())
     };
     Ok(db.keyspace(name, options)?)
@@ -32,9 +32,9 @@ struct Store {
 }
 
 /// Opens the plain store.
-pub fn open_store(path: &Path) -> Result<Box<dyn Engine>> {
-    let db = open(path)?;
-    let records = keyspace(&db, "records")?;
+pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
+    let db = open(path, setting.cache_bytes)?;
+    let records = keyspace(&db, "records", setting.memtable_bytes)?;
     Ok(Box::new(Store { _db: db, records }))
 }
 
@@ -83,8 +83,9 @@ struct Indexed {
 
 /// Opens records and index entries as two keyspaces of one database.
 pub fn open_index(path: &Path) -> Result<Box<dyn IndexEngine>> {
-    let db = open(path)?;
-    let (records, entries) = (keyspace(&db, "records")?, keyspace(&db, "entries")?);
+    let db = open(path, CACHE_BYTES)?;
+    let (records, entries) =
+        (keyspace(&db, "records", MEMTABLE_BYTES)?, keyspace(&db, "entries", MEMTABLE_BYTES)?);
     Ok(Box::new(Indexed { db, records, entries }))
 }
 

@@ -32,7 +32,7 @@ use std::path::Path;
 
 pub use self::bolide::SecondaryKey;
 
-use crate::engine::{Engine, IndexEngine, Layout};
+use crate::engine::{Engine, IndexEngine, Layout, Setting};
 use crate::error::{Error, Result};
 
 /// Names of the plain stores this build can run, Bolide first.
@@ -54,19 +54,19 @@ pub fn index_names(peers: bool) -> Vec<&'static str> {
 }
 
 /// Opens the plain store `name` in the empty directory `path`.
-pub fn open_store(name: &str, path: &Path, layout: Layout) -> Result<Box<dyn Engine>> {
+pub fn open_store(name: &str, path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
     match name {
-        "bolide" => bolide::open_store(path, layout),
+        "bolide" => bolide::open_store(path, setting),
         #[cfg(feature = "peers")]
-        "rocksdb" => rocksdb::open_store(path),
+        "rocksdb" => rocksdb::open_store(path, setting),
         #[cfg(feature = "peers")]
-        "fjall" => fjall::open_store(path),
+        "fjall" => fjall::open_store(path, setting),
         #[cfg(feature = "peers")]
-        "redb" => redb::open_store(path),
+        "redb" => redb::open_store(path, setting),
         #[cfg(feature = "peers")]
         "lmdb" => lmdb::open_store(path),
         #[cfg(feature = "peers")]
-        "sqlite" => sqlite::open_store(path),
+        "sqlite" => sqlite::open_store(path, setting),
         other => Err(unknown(other)),
     }
 }

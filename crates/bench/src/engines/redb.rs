@@ -7,7 +7,7 @@ use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDe
 use super::handmade::{ENTRY_BYTES, entry, primary_of};
 use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, Session, Visit,
+    IndexSession, Session, Setting, Visit,
 };
 use crate::error::Result;
 
@@ -21,8 +21,8 @@ struct Store {
     db: Database,
 }
 
-fn open(path: &Path) -> Result<Store> {
-    let db = Database::builder().set_cache_size(CACHE_BYTES).create(path.join("data.redb"))?;
+fn open(path: &Path, cache_bytes: usize) -> Result<Store> {
+    let db = Database::builder().set_cache_size(cache_bytes).create(path.join("data.redb"))?;
     let transaction = db.begin_write()?;
     transaction.open_table(RECORDS)?;
     transaction.open_table(ENTRIES)?;
@@ -31,13 +31,13 @@ fn open(path: &Path) -> Result<Store> {
 }
 
 /// Opens the plain store.
-pub fn open_store(path: &Path) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(open(path)?))
+pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(open(path, setting.cache_bytes)?))
 }
 
 /// Opens records and index entries as two tables of one file.
 pub fn open_index(path: &Path) -> Result<Box<dyn IndexEngine>> {
-    Ok(Box::new(open(path)?))
+    Ok(Box::new(open(path, CACHE_BYTES)?))
 }
 
 impl Engine for Store {

@@ -9,21 +9,21 @@ use rocksdb::{
 use super::handmade::{Removal, entry, is_current, primary_of};
 use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, MEMTABLE_BYTES, Session, Visit,
+    IndexSession, MEMTABLE_BYTES, Session, Setting, Visit,
 };
 use crate::error::Result;
 
 const RECORDS: &str = "records";
 const ENTRIES: &str = "entries";
 
-fn options() -> Result<Options> {
+fn options(cache_bytes: usize, memtable_bytes: usize) -> Result<Options> {
     let mut blocks = BlockBasedOptions::default();
-    blocks.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES)?);
+    blocks.set_block_cache(&Cache::new_lru_cache(cache_bytes)?);
     blocks.set_bloom_filter(10.0, false);
     let mut options = Options::default();
     options.create_if_missing(true);
     options.create_missing_column_families(true);
-    options.set_write_buffer_size(MEMTABLE_BYTES);
+    options.set_write_buffer_size(memtable_bytes);
     options.set_compression_type(DBCompressionType::None);
     options.set_block_based_table_factory(&blocks);
     Ok(options)
@@ -34,8 +34,9 @@ struct Store {
 }
 
 /// Opens the plain store.
-pub fn open_store(path: &Path) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(Store { db: DB::open(&options()?, path)? }))
+pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
+    let options = options(setting.cache_bytes, setting.memtable_bytes)?;
+    Ok(Box::new(Store { db: DB::open(&options, path)? }))
 }
 
 impl Engine for Store {
@@ -89,7 +90,7 @@ struct Indexed {
 
 /// Opens records and index entries as two column families of one database.
 pub fn open_index(path: &Path, removal: Removal) -> Result<Box<dyn IndexEngine>> {
-    let options = options()?;
+    let options = options(CACHE_BYTES, MEMTABLE_BYTES)?;
     let families = [(RECORDS, options.clone()), (ENTRIES, options.clone())];
     Ok(Box::new(Indexed { db: DB::open_cf_with_opts(&options, path, families)?, removal }))
 }

@@ -9,7 +9,7 @@ use rusqlite::{Connection as Sqlite, params};
 use crate::data::indexed_record::{secondary_of, version_of};
 use crate::engine::{
     Access, Batch, CACHE_BYTES, Connection, Engine, Fetch, IndexBatch, IndexConnection, IndexEngine,
-    IndexSession, Session, Visit,
+    IndexSession, Session, Setting, Visit,
 };
 use crate::error::Result;
 
@@ -23,6 +23,7 @@ const INDEX_SCHEMA: &str = "
 
 struct Store {
     file: PathBuf,
+    cache_bytes: usize,
     /// Connections not in use: each has a page cache of its own, which must outlive a row.
     idle: Mutex<Vec<Sqlite>>,
 }
@@ -30,36 +31,36 @@ struct Store {
 impl Store {
     fn transactions(&self) -> Result<Transactions<'_>> {
         let idle = self.idle.lock().map_or(None, |mut idle| idle.pop());
-        let sqlite = idle.map_or_else(|| connect(&self.file), Ok)?;
+        let sqlite = idle.map_or_else(|| connect(&self.file, self.cache_bytes), Ok)?;
         Ok(Transactions { store: self, sqlite: Some(sqlite) })
     }
 }
 
-fn connect(file: &Path) -> Result<Sqlite> {
+fn connect(file: &Path, cache_bytes: usize) -> Result<Sqlite> {
     let connection = Sqlite::open(file)?;
     connection.busy_timeout(Duration::from_secs(60))?;
     connection.set_prepared_statement_cache_capacity(32);
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "OFF")?;
     // Negative: kibibytes instead of pages.
-    connection.pragma_update(None, "cache_size", -(CACHE_BYTES as i64 / 1024))?;
+    connection.pragma_update(None, "cache_size", -(cache_bytes as i64 / 1024))?;
     Ok(connection)
 }
 
-fn open(path: &Path, schema: &str) -> Result<Store> {
+fn open(path: &Path, schema: &str, cache_bytes: usize) -> Result<Store> {
     let file = path.join("data.sqlite");
-    connect(&file)?.execute_batch(schema)?;
-    Ok(Store { file, idle: Mutex::default() })
+    connect(&file, cache_bytes)?.execute_batch(schema)?;
+    Ok(Store { file, cache_bytes, idle: Mutex::default() })
 }
 
 /// Opens the plain store.
-pub fn open_store(path: &Path) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(open(path, STORE_SCHEMA)?))
+pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(open(path, STORE_SCHEMA, setting.cache_bytes)?))
 }
 
 /// Opens a table with an SQL index.
 pub fn open_index(path: &Path) -> Result<Box<dyn IndexEngine>> {
-    Ok(Box::new(open(path, INDEX_SCHEMA)?))
+    Ok(Box::new(open(path, INDEX_SCHEMA, CACHE_BYTES)?))
 }
 
 impl Engine for Store {

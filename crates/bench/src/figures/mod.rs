@@ -10,6 +10,7 @@ mod next;
 mod page;
 mod perseid;
 mod quartiles;
+mod remix;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -50,6 +51,7 @@ pub struct Scale {
 }
 
 /// What a figure is called and how it is made.
+#[derive(Debug, Clone, Copy)]
 pub struct Figure {
     /// Its name on the command line.
     pub name: &'static str,
@@ -61,7 +63,7 @@ pub struct Figure {
 
 /// All figures.
 fn all() -> impl Iterator<Item = &'static Figure> {
-    leveldbpp::FIGURES.iter().chain(perseid::FIGURES).chain(next::FIGURES)
+    leveldbpp::FIGURES.iter().chain(perseid::FIGURES).chain(next::FIGURES).chain(remix::FIGURES)
 }
 
 /// Prints the names of all figures.
@@ -146,8 +148,12 @@ mod tests {
     #[test]
     fn names_mean_a_figure_those_of_a_paper_or_all() {
         let meant = |name: &str| all().filter(|figure| is_meant(figure, &[name.to_owned()])).count();
-        assert_eq!(meant("all"), leveldbpp::FIGURES.len() + perseid::FIGURES.len() + next::FIGURES.len());
+        assert_eq!(
+            meant("all"),
+            [leveldbpp::FIGURES, perseid::FIGURES, next::FIGURES, remix::FIGURES].concat().len()
+        );
         assert_eq!(meant("next-all"), next::FIGURES.len());
+        assert_eq!(meant("remix-all"), remix::FIGURES.len());
         assert_eq!(meant("perseid-all"), perseid::FIGURES.len());
         assert_eq!(
             (meant("perseid-7"), meant("leveldbpp-8"), meant("perseid"), meant("x-all")),

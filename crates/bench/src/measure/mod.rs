@@ -11,4 +11,4 @@ mod process;
 
 pub use clock::{process_cpu_nanos, settle, thread_cpu_nanos};
 pub use io::{Cause, CountingVfs, IoCount, IoCounters, because};
-pub use process::{disk_bytes, memory, written_bytes};
+pub use process::{disk_bytes, memory, read_bytes, written_bytes};

@@ -26,6 +26,12 @@ pub fn memory() -> Memory {
     Memory { peak: field(STATUS, "VmHWM:") * 1024, anonymous: field(STATUS, "RssAnon:") * 1024 }
 }
 
+/// Bytes this process has asked `read` calls for and got so far (`rchar` of `/proc/self/io`), in the page cache or not; 0 where the
+/// system does not tell. What is read through mappings is not counted.
+pub fn read_bytes() -> u64 {
+    field("/proc/self/io", "rchar:")
+}
+
 fn field(file: &str, name: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name));

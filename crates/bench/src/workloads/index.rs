@@ -38,7 +38,7 @@ pub struct IndexPlan {
     /// Updates after that.
     pub updates: u64,
     /// Bolide's layout.
-    pub tiered: bool,
+    pub layout: Layout,
     /// Seed of all random choices.
     pub seed: u64,
 }
@@ -103,8 +103,7 @@ fn fold(checksum: u64, answer: u64) -> u64 {
 
 /// Runs `plan` on a store in the empty directory `path`.
 pub fn run(plan: &IndexPlan, path: &Path) -> Result<Vec<RowFigures>> {
-    let layout = if plan.tiered { Layout::Tiered } else { Layout::Leveled };
-    let engine = engines::open_index(&plan.engine, path, layout)?;
+    let engine = engines::open_index(&plan.engine, path, plan.layout)?;
     let mut model = Model::new(plan);
     let mut figures = Vec::new();
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::meter::Meter;
 use crate::data::random::Random;
-use crate::engine::{CACHE_BYTES, MEMTABLE_BYTES};
+use crate::engine::{CACHE_BYTES, Layout, MEMTABLE_BYTES};
 use crate::error::Result;
 use crate::measure;
 use crate::report::RowFigures;
@@ -49,7 +49,7 @@ pub struct KindsPlan {
     /// Updates after that.
     pub updates: u64,
     /// Bolide's layout.
-    pub tiered: bool,
+    pub layout: Layout,
     /// Seed of all random choices.
     pub seed: u64,
 }
@@ -112,7 +112,7 @@ pub fn run(plan: &KindsPlan, path: &Path) -> Result<Vec<RowFigures>> {
     let options =
         Options::default().cache_bytes(CACHE_BYTES).memtable_bytes(MEMTABLE_BYTES).sync(SyncMode::None);
     let db = Db::open(path, options)?;
-    let layout = if plan.tiered { bolide::Layout::Tiered } else { bolide::Layout::Leveled };
+    let layout = plan.layout.of_bolide();
     let mut collection = CollectionOptions::json().layout(layout).compression(Compression::None);
     let subject = SUBJECTS.iter().find(|(name, _)| *name == plan.engine);
     let (_, spec) = subject.ok_or_else(|| format!("there is no kind `{}`", plan.engine))?;

@@ -11,4 +11,5 @@ pub mod meter;
 pub mod rows;
 pub mod sorted_view;
 pub mod store;
-mod worker;
+pub mod view_bed;
+pub mod worker;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::{Popularity, Row};
 use super::worker::{Shared, Worker};
-use crate::engine::{Access, Engine, Layout};
+use crate::engine::{Access, Arrangement, Engine, Setting};
 use crate::engines;
 use crate::error::Result;
 use crate::measure;
@@ -25,8 +25,8 @@ pub struct StorePlan {
     pub threads: u64,
     /// Names of the rows to run; the load always runs.
     pub rows: Vec<String>,
-    /// Bolide's layout.
-    pub tiered: bool,
+    /// Bolide's arrangement.
+    pub arrangement: Arrangement,
     /// Seed of all random choices.
     pub seed: u64,
     /// A row that takes longer stops early, in seconds.
@@ -35,8 +35,7 @@ pub struct StorePlan {
 
 /// Runs `plan` on a store in the empty directory `path`.
 pub fn run(plan: &StorePlan, path: &Path) -> Result<Vec<RowFigures>> {
-    let layout = if plan.tiered { Layout::Tiered } else { Layout::Leveled };
-    let engine = engines::open_store(&plan.engine, path, layout)?;
+    let engine = engines::open_store(&plan.engine, path, &Setting::of(plan.arrangement))?;
     let mut population = plan.records;
     let mut figures = Vec::new();
     let mut warm = false;

@@ -166,7 +166,7 @@ impl SortedViewCursor {
         self.place.segment < self.view.remix().segments.count()
     }
 
-    fn set_place(&mut self, place: Place) {
+    pub(super) fn set_place(&mut self, place: Place) {
         self.steps = 0;
         self.place = place;
         self.entries = self.view.remix().segments.get(place.segment).entries();
@@ -333,7 +333,7 @@ impl SortedViewCursor {
 
     /// [`show`](Self::show); after an error the cursor has no place.
     #[inline]
-    fn shown(&mut self) -> Result<()> {
+    pub(super) fn shown(&mut self) -> Result<()> {
         self.show().map_err(|error| self.fail(error))
     }
 }

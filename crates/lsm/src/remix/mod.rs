@@ -25,12 +25,14 @@
 //! | `view` | a REMIX with its runs; point reads |
 //! | `search` | the binary search in a segment |
 //! | `cursor` | all versions in both directions |
+//! | `by_steps` | seeks without a search in the segment |
 //! | `visible` | what a reader sees at one sequence number |
 //! | `level` | a level of a tree, a view for each partition |
 //! | `level_cursor` | partition after partition |
 
 mod anchors;
 mod build;
+mod by_steps;
 mod cursor;
 mod format;
 #[doc(hidden)]

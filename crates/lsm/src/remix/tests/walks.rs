@@ -60,7 +60,8 @@ fn a_view_walks_as_a_merge_does() {
             match rng.below(12) {
                 0 => (cursor.seek_to_first()?, merge.seek_to_first()?),
                 1 => (cursor.seek_to_last()?, merge.seek_to_last()?),
-                2 | 3 => (cursor.seek(key, sequence)?, merge.seek(key, sequence)?),
+                2 => (cursor.seek(key, sequence)?, merge.seek(key, sequence)?),
+                3 => (cursor.seek_by_steps(key, sequence)?, merge.seek(key, sequence)?),
                 4 => (cursor.seek_before(key)?, merge.seek_before(key)?),
                 5..=8 => (cursor.next()?, merge.next()?),
                 _ => (cursor.prev()?, merge.prev()?),

@@ -1,0 +1,290 @@
+//! Figures 11 to 13: sorted views over sstables alone (§5.1).
+
+use super::{report, told_runs};
+use crate::error::Result;
+use crate::figures::Scale;
+use crate::figures::perseid::{bars, lines, listed};
+use crate::figures::report::FigureReport;
+use crate::workloads::view_bed::{Ask, Bed, BedShape};
+
+/// Numbers of sstables.
+const RUNS: [usize; 10] = [1, 2, 3, 4, 6, 8, 10, 12, 14, 16];
+/// Rounds in which the compared ones take turns; the least of them counts.
+const PASSES: u64 = 9;
+/// Operations of a round for each of `--questions`.
+const OPERATIONS_FACTOR: u64 = 10;
+/// Fewer records a run leave nothing to search for: claims about speed are not judged.
+const ENOUGH: u64 = 20_000;
+
+const ASKED: [Ask; 10] = [
+    Ask::SeekView,
+    Ask::SeekSteps,
+    Ask::SeekMerge,
+    Ask::ScanView,
+    Ask::ScanSteps,
+    Ask::ScanMerge,
+    Ask::GetView,
+    Ask::GetTags,
+    Ask::GetBloom,
+    Ask::GetBare,
+];
+
+/// CPU microseconds of each of some operations over so many runs.
+type Row = (usize, Vec<f64>);
+
+/// Rounds over `asks`, which take turns in each.
+fn rounds(scale: &Scale, bed: &Bed, asks: &[Ask]) -> Result<Vec<f64>> {
+    let operations = scale.questions * OPERATIONS_FACTOR;
+    let mut least = vec![f64::MAX; asks.len()];
+    // Round 0 fills the cache.
+    for round in 0..=PASSES {
+        for (&ask, least) in asks.iter().zip(&mut least) {
+            let nanos = bed.ask(ask, round * operations..(round + 1) * operations)?;
+            if round > 0 {
+                *least = least.min(nanos as f64 / 1000.0 / operations as f64);
+            }
+        }
+    }
+    Ok(least)
+}
+
+fn build(scale: &Scale, runs: usize, strong: bool, segment_entries: usize, bare: bool) -> Result<Bed> {
+    let folder = super::folder(scale)?;
+    let entries = scale.records * runs as u64;
+    Bed::build(&BedShape { runs, entries, strong, segment_entries, bare }, folder.path())
+}
+
+/// What figures 11 and 12 are judged by.
+struct Measured {
+    rows: Vec<Row>,
+}
+
+impl Measured {
+    fn micros(&self, runs: usize, ask: Ask) -> f64 {
+        let row = self.rows.iter().find(|(of, _)| *of == runs).map(|(_, row)| row);
+        let at = ASKED.iter().position(|other| *other == ask);
+        row.zip(at).and_then(|(row, at)| row.get(at)).copied().unwrap_or(f64::NAN)
+    }
+
+    /// How many times as fast `ask` is as `other`.
+    fn gain(&self, runs: usize, ask: Ask, other: Ask) -> f64 {
+        self.micros(runs, other) / self.micros(runs, ask)
+    }
+
+    fn gains(&self, runs: &[usize], ask: Ask, other: Ask) -> String {
+        told_runs(runs.iter().map(|runs| (*runs, self.gain(*runs, ask, other))))
+    }
+
+    fn told(&self, runs: &[usize], ask: Ask) -> String {
+        told_runs(runs.iter().map(|runs| (*runs, self.micros(*runs, ask))))
+    }
+
+    /// Million operations a second of CPU time.
+    fn rates(&self, ask: Ask) -> Vec<f64> {
+        RUNS.iter().map(|runs| 1.0 / self.micros(*runs, ask)).collect()
+    }
+}
+
+pub(super) fn figure_11(scale: &Scale) -> Result<FigureReport> {
+    figure(scale, "remix-11", "Figure 11", false)
+}
+
+pub(super) fn figure_12(scale: &Scale) -> Result<FigureReport> {
+    figure(scale, "remix-12", "Figure 12", true)
+}
+
+fn figure(scale: &Scale, name: &str, what: &str, strong: bool) -> Result<FigureReport> {
+    let mut report = report(name, what, scale);
+    report.set("records of an sstable", scale.records);
+    report.set("keys and values", "16 and 100 bytes, all in the block cache, not compressed");
+    report.set("operations of a round", scale.questions * OPERATIONS_FACTOR);
+    let mut measured = Measured { rows: Vec::new() };
+    for runs in RUNS {
+        eprintln!("  {runs} sstables");
+        let bed = build(scale, runs, strong, 32, true)?;
+        measured.rows.push((runs, rounds(scale, &bed, &ASKED)?));
+    }
+    claims_of_ranges(&mut report, &measured, strong);
+    claims_of_points(&mut report, &measured, strong);
+    let x: Vec<f64> = RUNS.iter().map(|runs| *runs as f64).collect();
+    let labels = ("sstables", "million a second of CPU time");
+    let series = |asks: &[(&'static str, Ask)]| -> Vec<(&'static str, Vec<f64>)> {
+        asks.iter().map(|(name, ask)| (*name, measured.rates(*ask))).collect()
+    };
+    let ranges = |view, steps, merge| [(FULL, view), (PARTIAL, steps), (MERGE, merge)];
+    let seeks = ranges(Ask::SeekView, Ask::SeekSteps, Ask::SeekMerge);
+    report.panels.push(lines("Seek", labels, false, x.clone(), series(&seeks)));
+    let scans = ranges(Ask::ScanView, Ask::ScanSteps, Ask::ScanMerge);
+    report.panels.push(lines("Seek + next 50", labels, false, x.clone(), series(&scans)));
+    let gets = [
+        ("view", Ask::GetView),
+        ("view with tags", Ask::GetTags),
+        ("Bloom filters", Ask::GetBloom),
+        ("no filters", Ask::GetBare),
+    ];
+    report.panels.push(lines("Get", labels, false, x, series(&gets)));
+    Ok(super::judged(report, scale, ENOUGH))
+}
+
+const FULL: &str = "view, full binary search";
+const PARTIAL: &str = "view, partial binary search";
+const MERGE: &str = "merging cursor";
+
+fn claims_of_ranges(report: &mut FigureReport, measured: &Measured, strong: bool) {
+    let gain = |runs, ask, other| measured.gain(runs, ask, other);
+    report.claim(
+        "§5.1: over one sstable a merging cursor is no slower than the view, which has nothing to gain there (within a tenth)",
+        gain(1, Ask::SeekView, Ask::SeekMerge) < 1.1,
+        format!("view, times as fast: {}", measured.gains(&[1], Ask::SeekView, Ask::SeekMerge)),
+    );
+    report.claim(
+        "§5.1: seeks of a merging cursor take the longer the more sstables there are: over eight four times as long as over one, \
+         over 16 half as long again as over eight",
+        measured.micros(8, Ask::SeekMerge) > 4.0 * measured.micros(1, Ask::SeekMerge)
+            && measured.micros(16, Ask::SeekMerge) > 1.5 * measured.micros(8, Ask::SeekMerge),
+        format!("CPU µs: {}", measured.told(&[1, 2, 4, 8, 16], Ask::SeekMerge)),
+    );
+    report.claim(
+        "§5.1: a view seeks the faster beside it the more sstables there are: over 16 half as much again as over four",
+        gain(16, Ask::SeekView, Ask::SeekMerge) > 1.5 * gain(4, Ask::SeekView, Ask::SeekMerge),
+        format!("times as fast: {}", measured.gains(&RUNS, Ask::SeekView, Ask::SeekMerge)),
+    );
+    report.departs(
+        "over 8 sstables it seeks 1.5 times as fast as a merging cursor, over 16 2.5 times",
+        gain(8, Ask::SeekView, Ask::SeekMerge) > 1.5 && gain(16, Ask::SeekView, Ask::SeekMerge) > 2.5,
+        format!("times as fast: {}", measured.gains(&[8, 16], Ask::SeekView, Ask::SeekMerge)),
+        "there, 5.1 and 9.3 times. Here a merging cursor asks for the memory of all sstables before it looks at the first, and takes \
+         half as long as the one of the paper's prototype.",
+    );
+    report.claim(
+        "§5.1: without the search in the segment a view seeks more slowly (a tenth at least, of four sstables and more)",
+        RUNS.iter().filter(|runs| **runs >= 4).all(|runs| gain(*runs, Ask::SeekView, Ask::SeekSteps) > 1.1),
+        format!("full, times as fast: {}", measured.gains(&RUNS, Ask::SeekView, Ask::SeekSteps)),
+    );
+    report.departs(
+        "and then no faster than a merging cursor over eight sstables, while over 16 it keeps up (within a third)",
+        gain(8, Ask::SeekSteps, Ask::SeekMerge) < 1.0 && gain(16, Ask::SeekSteps, Ask::SeekMerge) > 0.75,
+        format!("times as fast: {}", measured.gains(&RUNS, Ask::SeekSteps, Ask::SeekMerge)),
+        "there, 3.5 and 6.1 times as fast. Here each step waits for the entry that it compares with, and the merging cursor for \
+         all sstables at once.",
+    );
+    report.claim(
+        "§5.1: seek + next 50 is faster through the view over eight sstables and more (a fifth at least)",
+        RUNS.iter().filter(|runs| **runs >= 8).all(|runs| gain(*runs, Ask::ScanView, Ask::ScanMerge) > 1.2),
+        format!(
+            "times as fast: {}; the paper: over 2, 8 and 16 sstables 1.4, 2.3 and 3.1",
+            measured.gains(&RUNS, Ask::ScanView, Ask::ScanMerge)
+        ),
+    );
+    report.claim(
+        "§5.1: there the search in the segment matters less than it does to a seek",
+        RUNS.iter().filter(|runs| **runs >= 4).all(|runs| {
+            gain(*runs, Ask::ScanView, Ask::ScanSteps) < gain(*runs, Ask::SeekView, Ask::SeekSteps)
+        }),
+        format!("full, times as fast: {}", measured.gains(&RUNS, Ask::ScanView, Ask::ScanSteps)),
+    );
+    if strong {
+        report.claim(
+            "§5.1: 64 neighbours in one sstable: seek + next 50 is twice as fast through the view over eight sstables and more",
+            RUNS.iter().filter(|runs| **runs >= 8).all(|runs| gain(*runs, Ask::ScanView, Ask::ScanMerge) > 2.0),
+            measured.gains(&RUNS, Ask::ScanView, Ask::ScanMerge),
+        );
+    }
+}
+
+fn claims_of_points(report: &mut FigureReport, measured: &Measured, strong: bool) {
+    let gain = |runs, ask, other| measured.gain(runs, ask, other);
+    report.claim(
+        "§5.1: without Bloom filters gets of sstables take the longer the more there are: over 16 four times as long as with them",
+        gain(16, Ask::GetBloom, Ask::GetBare) > 4.0,
+        format!("Bloom, times as fast: {}", measured.gains(&RUNS, Ask::GetBloom, Ask::GetBare)),
+    );
+    report.claim(
+        "§5.1: over eight sstables and more gets through the view are faster than those without filters (a half at least)",
+        RUNS.iter().filter(|runs| **runs >= 8).all(|runs| gain(*runs, Ask::GetView, Ask::GetBare) > 1.5),
+        format!("view, times as fast: {}", measured.gains(&RUNS, Ask::GetView, Ask::GetBare)),
+    );
+    report.claim(
+        "§5.1: Bloom filters do better than the view over few sstables",
+        gain(2, Ask::GetBloom, Ask::GetView) > 1.0 && gain(3, Ask::GetBloom, Ask::GetView) > 1.0,
+        format!("Bloom, times as fast: {}", measured.gains(&RUNS, Ask::GetBloom, Ask::GetView)),
+    );
+    let closer = if strong { 1.8 } else { 2.0 };
+    report.claim(
+        "§5.1: and over 16 no more than twice as well",
+        gain(16, Ask::GetBloom, Ask::GetView) < closer,
+        format!("Bloom, times as fast: {}", measured.gains(&[14, 16], Ask::GetBloom, Ask::GetView)),
+    );
+    report.departs(
+        "with a byte of the hash of each key, gets through the view are faster than without (a tenth at least, of four \
+         sstables and more)",
+        RUNS.iter().filter(|runs| **runs >= 4).all(|runs| gain(*runs, Ask::GetTags, Ask::GetView) > 1.1),
+        format!("times as fast: {}", measured.gains(&RUNS, Ask::GetTags, Ask::GetView)),
+        "the paper has no tags: a get is a seek there.",
+    );
+    report.departs(
+        "and over eight sstables and more no slower than with Bloom filters (within a tenth)",
+        RUNS.iter().filter(|runs| **runs >= 8).all(|runs| gain(*runs, Ask::GetTags, Ask::GetBloom) > 0.9),
+        format!("times as fast: {}", measured.gains(&RUNS, Ask::GetTags, Ask::GetBloom)),
+        "without tags, Bloom filters are ahead of a view of fewer than 14 sstables there.",
+    );
+}
+
+/// Segments of each size over eight sstables.
+pub(super) fn figure_13(scale: &Scale) -> Result<FigureReport> {
+    const RUNS: usize = 8;
+    const WIDTHS: [usize; 3] = [16, 32, 64];
+    const ASKED: [Ask; 4] = [Ask::SeekView, Ask::SeekSteps, Ask::ScanView, Ask::ScanSteps];
+    let mut report = report("remix-13", "Figure 13", scale);
+    report.set("sstables", RUNS);
+    report.set("records of an sstable", scale.records);
+    report.set("operations of a round", scale.questions * OPERATIONS_FACTOR);
+    let beds = WIDTHS.map(|width| build(scale, RUNS, false, width, false));
+    let beds = beds.into_iter().collect::<Result<Vec<_>>>()?;
+    // All three take turns.
+    let mut least = vec![[f64::MAX; 4]; beds.len()];
+    let operations = scale.questions * OPERATIONS_FACTOR;
+    for round in 0..=PASSES {
+        for (bed, least) in beds.iter().zip(&mut least) {
+            for (ask, least) in ASKED.into_iter().zip(least) {
+                let nanos = bed.ask(ask, round * operations..(round + 1) * operations)?;
+                if round > 0 {
+                    *least = least.min(nanos as f64 / 1000.0 / operations as f64);
+                }
+            }
+        }
+    }
+    let groups = ["D = 16", "D = 32", "D = 64"];
+    let column = |ask: usize| -> Vec<f64> { least.iter().map(|row| row[ask]).collect() };
+    let told = |ask: usize| listed(groups.into_iter().zip(column(ask)));
+    let spread = |ask: usize| column(ask)[2] / column(ask)[0];
+    report.claim(
+        "§5.1: without the search in the segment, larger ones make seeks slower: of 64 entries a third at least than of 16",
+        spread(1) > 1.33,
+        format!("CPU µs: {}", told(1)),
+    );
+    report.claim(
+        "§5.1: with it, the size matters less",
+        spread(0) < spread(1) && spread(0) < 1.5,
+        format!("CPU µs: {}", told(0)),
+    );
+    report.claim(
+        "§5.1: to seek + next 50 it matters little (a third at most with the search)",
+        spread(2) < 1.33 && spread(2) > 0.75,
+        format!("CPU µs: {}; partial: {}", told(2), told(3)),
+    );
+    let entries = (scale.records * RUNS as u64) as f64;
+    let bytes: Vec<f64> = beds.iter().map(|bed| bed.plain.file_bytes as f64 / entries).collect();
+    report.claim(
+        "§3.4: larger segments take less space",
+        bytes[0] > bytes[1] && bytes[1] > bytes[2],
+        format!("bytes an entry: {}", listed(groups.into_iter().zip(bytes.iter().copied()))),
+    );
+    let rates = |ask: usize| column(ask).iter().map(|micros| 1.0 / micros).collect();
+    let label = "million a second of CPU time";
+    report.panels.push(bars("Seek", label, false, &groups, [("full", rates(0)), ("partial", rates(1))]));
+    let scans = [("full", rates(2)), ("partial", rates(3))];
+    report.panels.push(bars("Seek + next 50", label, false, &groups, scans));
+    report.panels.push(bars("Size of the view", "bytes an entry", false, &groups, [("file", bytes)]));
+    Ok(super::judged(report, scale, ENOUGH))
+}

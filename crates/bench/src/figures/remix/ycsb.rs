@@ -1,0 +1,144 @@
+//! Figure 18: YCSB over every layout (§5.2, table 2).
+
+use super::report;
+use super::stores::{
+    FRAGMENTED, LAYOUTS, LEVELED, PARTITIONED, Records, Store, Subject, TIERED, TIERED_MERGED, subjects,
+};
+use crate::data::keys::{KEY_BYTES, VALUE_BYTES};
+use crate::engine::Connection;
+use crate::error::Result;
+use crate::figures::Scale;
+use crate::figures::perseid::{bars, listed};
+use crate::figures::report::FigureReport;
+use crate::measure::thread_cpu_nanos;
+use crate::workloads::rows::{Row, Ycsb};
+use crate::workloads::worker::{Shared, Worker};
+
+/// Rounds in which the stores take turns; the least of them counts.
+const PASSES: u64 = 5;
+/// Operations of a round for each of `--questions`; a tenth of them where they are scans.
+const OPERATIONS_FACTOR: u64 = 40;
+/// Records for each of `--records`.
+const RECORDS_FACTOR: u64 = 4;
+const ENOUGH: u64 = 50_000;
+
+const WORKLOADS: [(Ycsb, &str); 6] =
+    [(Ycsb::A, "A"), (Ycsb::B, "B"), (Ycsb::C, "C"), (Ycsb::D, "D"), (Ycsb::E, "E"), (Ycsb::F, "F")];
+
+/// Runs `operations` operations of a row. CPU microseconds of each, of the calling thread, and the records that it added.
+fn drive(connection: &mut dyn Connection, shared: &Shared, seed: u64, operations: u64) -> Result<(f64, u64)> {
+    let mut worker = Worker::new(shared, 0, seed);
+    let started = thread_cpu_nanos();
+    let mut left = operations;
+    while left > 0 {
+        let batch = left.min(shared.row.batch());
+        left -= batch;
+        connection
+            .batch(shared.row.access(), &mut |session| (0..batch).try_for_each(|_| worker.step(session)))?;
+    }
+    let micros = (thread_cpu_nanos() - started) as f64 / 1000.0 / operations.max(1) as f64;
+    Ok((micros, worker.inserted()))
+}
+
+pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
+    let mut report = report("remix-18", "Figure 18", scale);
+    let records = Records { count: scale.records * RECORDS_FACTOR, value_bytes: VALUE_BYTES };
+    let cache_bytes = records.bytes() / 64;
+    report.set("records", records.count);
+    report.set("block cache", format!("{} KiB", cache_bytes >> 10));
+    report.set("operations of a round", scale.questions * OPERATIONS_FACTOR);
+    report.set("scans of workload E", "1 to 100 records");
+    let subjects = subjects();
+    let mut stores = Vec::new();
+    for subject in &subjects {
+        eprintln!("  {}: load", subject.name);
+        let store = Store::create(scale, *subject, &records, cache_bytes)?;
+        let shared = Shared::new(Row::Load, records.count, 1);
+        let bytes = records.count * (KEY_BYTES + VALUE_BYTES) as u64;
+        store.measure_writes(records.count, bytes, |connection| {
+            drive(connection, &shared, scale.seed, records.count).map(drop)
+        })?;
+        stores.push(store);
+    }
+    let mut population = records.count;
+    let mut all: Vec<Vec<f64>> = Vec::new();
+    for (workload, name) in WORKLOADS {
+        eprintln!("  workload {name}");
+        let mut connections = stores.iter().map(Store::connect).collect::<Result<Vec<_>>>()?;
+        let factor = if workload == Ycsb::E { OPERATIONS_FACTOR / 10 } else { OPERATIONS_FACTOR };
+        let mut least = vec![f64::MAX; stores.len()];
+        for round in 0..=PASSES {
+            let shared = Shared::new(Row::Ycsb(workload), population, 1);
+            let seed = scale.seed + (round << 20);
+            let mut inserted = 0;
+            for (connection, least) in connections.iter_mut().zip(&mut least) {
+                let (micros, more) = drive(&mut **connection, &shared, seed, scale.questions * factor)?;
+                // All draw the same operations.
+                inserted = more;
+                if round > 0 {
+                    *least = least.min(micros);
+                }
+            }
+            population += inserted;
+        }
+        all.push(least);
+    }
+    claims(&mut report, &subjects, &all);
+    let names = WORKLOADS.map(|(_, name)| name);
+    let rates = subjects
+        .iter()
+        .enumerate()
+        .map(|(at, subject)| (subject.name, all.iter().map(|took| 1.0 / took[at]).collect()));
+    let label = "million operations a second of CPU time";
+    report.panels.push(bars("YCSB", label, true, &names, rates));
+    let micros = subjects
+        .iter()
+        .enumerate()
+        .map(|(at, subject)| (subject.name, all.iter().map(|took| took[at]).collect()));
+    report.panels.push(bars("YCSB", "CPU µs, calling thread", true, &names, micros));
+    Ok(super::judged(report, scale, ENOUGH))
+}
+
+fn claims(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<f64>]) {
+    let cost = |workload: usize, subject: Subject| {
+        let at = subjects.iter().position(|other| *other == subject);
+        at.and_then(|at| all.get(workload)?.get(at)).copied().unwrap_or(f64::NAN)
+    };
+    let told = |workloads: &[usize]| {
+        let each = workloads.iter().map(|&workload| {
+            let name = WORKLOADS[workload].1;
+            format!(
+                "{name}: {}",
+                listed(subjects.iter().map(|one| one.name).zip(all[workload].iter().copied()))
+            )
+        });
+        each.collect::<Vec<_>>().join("; ")
+    };
+    report.claim(
+        "§5.2: the partitioned layout is no slower than the leveled one in A, B, C, D and F (within a quarter)",
+        [0, 1, 2, 3, 5].iter().all(|at| cost(*at, PARTITIONED) < 1.25 * cost(*at, LEVELED)),
+        format!("CPU µs: {}", told(&[0, 1, 2, 3, 5])),
+    );
+    report.claim(
+        "§5.2: nor does it scan more slowly, in E (within a quarter), than fragmented, tiered and leveled",
+        [FRAGMENTED, TIERED, LEVELED].iter().all(|other| cost(4, PARTITIONED) < 1.25 * cost(4, *other)),
+        format!("CPU µs: {}", told(&[4])),
+    );
+    report.claim(
+        "§5.2: in E, a sorted view makes a tiered store faster",
+        cost(4, TIERED) < cost(4, TIERED_MERGED),
+        format!("CPU µs: {}", told(&[4])),
+    );
+    report.claim(
+        "§5.2: D asks for the newest records, which lie in memtables under every layout: the layouts differ less than in C \
+         (or by less than a half)",
+        {
+            let spread = |workload| {
+                let costs = LAYOUTS.map(|one| cost(workload, one));
+                costs.into_iter().fold(0.0, f64::max) / costs.into_iter().fold(f64::MAX, f64::min)
+            };
+            spread(3) < spread(2) || spread(3) < 1.5
+        },
+        format!("CPU µs: {}", told(&[2, 3])),
+    );
+}

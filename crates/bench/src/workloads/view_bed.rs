@@ -1,0 +1,422 @@
+//! Sorted runs of one sstable each, their sorted view, and what is asked of both (REMIX §5.1).
+//!
+//! Keys of 16 bytes and values of 100, uncompressed, all blocks in the cache. With weak locality each key lies in a
+//! random run, with strong locality 64 neighbours lie in one. Every answer is checked.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::checksum::hash_key;
+use bolide_base::{EntryKind, FileIdentity, MAX_SEQUENCE, Trailer};
+use bolide_lsm::cursor::{Bounds, VisibleCursor};
+use bolide_lsm::range_tombstones::RangeTombstones;
+use bolide_lsm::remix::{Remix, RemixOptions, SortedView, SortedViewCursor, ViewRun};
+use bolide_storage::{DiskVfs, Vfs};
+use bolide_table::{
+    BlockCache, Compression, FileSource, InternalCursor, TableBuilder, TableCursor, TableOptions, TableReader,
+};
+
+use crate::data::keys::{KEY_BYTES, hexadecimal};
+use crate::data::random::mix;
+use crate::error::Result;
+use crate::measure::thread_cpu_nanos;
+
+/// Bytes of a value.
+const VALUE_BYTES: usize = 100;
+/// Entries that a scan reads after the first.
+const SCAN: usize = 50;
+const DATABASE: u64 = 1;
+
+/// Bytes of keys and values of an entry.
+pub const ENTRY_BYTES: usize = KEY_BYTES + VALUE_BYTES;
+
+/// What the runs and the view are like.
+#[derive(Debug, Clone, Copy)]
+pub struct BedShape {
+    /// How many runs.
+    pub runs: usize,
+    /// Entries of all of them.
+    pub entries: u64,
+    /// 64 neighbours in one run instead of one.
+    pub strong: bool,
+    /// D.
+    pub segment_entries: usize,
+    /// Writes the runs again without Bloom filters, for [`Ask::GetBare`].
+    pub bare: bool,
+}
+
+/// The keys: evenly spread over all 64-bit numbers, each moved a little at random.
+#[derive(Clone, Copy)]
+struct Keys {
+    count: u64,
+    runs: u64,
+    neighbours: u64,
+}
+
+impl Keys {
+    fn key(&self, rank: u64) -> [u8; KEY_BYTES] {
+        let gap = u64::MAX / self.count;
+        hexadecimal(rank * gap + mix(rank) % gap)
+    }
+
+    fn run(&self, rank: u64) -> usize {
+        (mix((rank / self.neighbours) ^ 0x5eed) % self.runs) as usize
+    }
+
+    /// Rank number `operation` of a row: uniform.
+    fn rank(&self, operation: u64) -> u64 {
+        mix(operation.wrapping_mul(0x9e37_79b9) ^ 0xabcd) % self.count
+    }
+}
+
+/// A view, and what it took to build.
+pub struct BuiltView {
+    view: Arc<SortedView>,
+    /// CPU nanoseconds of the calling thread.
+    pub nanos: u64,
+    /// Bytes of its file.
+    pub file_bytes: u64,
+    /// Bytes in memory.
+    pub memory_bytes: usize,
+}
+
+/// The runs, and their view with and without tags.
+pub struct Bed {
+    keys: Keys,
+    tables: Vec<Arc<TableReader>>,
+    bare: Vec<Arc<TableReader>>,
+    /// Without tags.
+    pub plain: BuiltView,
+    /// With tags.
+    pub tagged: BuiltView,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// Seeks through the view, with a binary search in the segment.
+    SeekView,
+    /// Seeks through the view, step by step in the segment.
+    SeekSteps,
+    /// Seeks of a merging cursor.
+    SeekMerge,
+    /// Seeks through the view for the last key at or before one.
+    SeekBackView,
+    /// As [`SeekView`](Self::SeekView), and 50 entries more.
+    ScanView,
+    /// As [`SeekSteps`](Self::SeekSteps), and 50 entries more.
+    ScanSteps,
+    /// As [`SeekMerge`](Self::SeekMerge), and 50 entries more.
+    ScanMerge,
+    /// Point reads through the view.
+    GetView,
+    /// Point reads through the view with tags.
+    GetTags,
+    /// Point reads of one run after the other, by Bloom filters.
+    GetBloom,
+    /// Point reads of one run after the other, without filters.
+    GetBare,
+    /// Point reads of absent keys, through the view with tags.
+    AbsentTags,
+    /// Point reads of absent keys, by Bloom filters.
+    AbsentBloom,
+}
+
+impl Ask {
+    /// Those that `sorted-view` measures.
+    pub const ALL: [Self; 12] = [
+        Self::SeekView,
+        Self::SeekSteps,
+        Self::SeekMerge,
+        Self::SeekBackView,
+        Self::ScanView,
+        Self::ScanSteps,
+        Self::ScanMerge,
+        Self::GetView,
+        Self::GetTags,
+        Self::GetBloom,
+        Self::AbsentTags,
+        Self::AbsentBloom,
+    ];
+
+    /// The name of its row.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SeekView => "seek/view",
+            Self::SeekSteps => "seek/steps",
+            Self::SeekMerge => "seek/merge",
+            Self::SeekBackView => "seek-back/view",
+            Self::ScanView => "scan-50/view",
+            Self::ScanSteps => "scan-50/steps",
+            Self::ScanMerge => "scan-50/merge",
+            Self::GetView => "get/view",
+            Self::GetTags => "get/tags",
+            Self::GetBloom => "get/bloom",
+            Self::GetBare => "get/bare",
+            Self::AbsentTags => "absent/tags",
+            Self::AbsentBloom => "absent/bloom",
+        }
+    }
+}
+
+impl Bed {
+    /// Writes the runs into `directory` and builds the views.
+    pub fn build(shape: &BedShape, directory: &Path) -> Result<Self> {
+        let count = shape.entries;
+        let keys = Keys { count, runs: shape.runs as u64, neighbours: if shape.strong { 64 } else { 1 } };
+        let cache = BlockCache::new(8 << 30);
+        let options = TableOptions::default().compression(Compression::None).key_counts(true);
+        let tables = write_tables(&keys, &options, &cache, 1, directory)?;
+        let bare = match shape.bare {
+            true => write_tables(&keys, &options.bloom_bits_per_key(0), &cache, 101, directory)?,
+            false => Vec::new(),
+        };
+        let view_runs: Vec<_> = tables
+            .iter()
+            .map(|table| ViewRun::new(vec![table.clone()]))
+            .collect::<std::result::Result<_, _>>()?;
+        let options = RemixOptions::default().segment_entries(shape.segment_entries);
+        let plain = build_view(&view_runs, &options, directory)?;
+        let tagged = build_view(&view_runs, &options.tags(true), directory)?;
+        Ok(Self { keys, tables, bare, plain, tagged })
+    }
+
+    /// Asks with the `operations`-th keys of a sequence that is the same for all. CPU nanoseconds of the calling
+    /// thread.
+    ///
+    /// # Errors
+    /// A wrong answer is an error, like those of reading.
+    pub fn ask(&self, ask: Ask, operations: Range<u64>) -> Result<u64> {
+        let started = thread_cpu_nanos();
+        match ask {
+            Ask::SeekView => self.seek_view(operations, 0)?,
+            Ask::ScanView => self.seek_view(operations, SCAN)?,
+            Ask::SeekSteps => self.seek_by_steps(operations, 0)?,
+            Ask::ScanSteps => self.seek_by_steps(operations, SCAN)?,
+            Ask::SeekMerge => self.seek_merge(operations, 0)?,
+            Ask::ScanMerge => self.seek_merge(operations, SCAN)?,
+            Ask::SeekBackView => self.seek_back_view(operations)?,
+            Ask::GetView => self.get_view(&self.plain, operations)?,
+            Ask::GetTags => self.get_view(&self.tagged, operations)?,
+            Ask::GetBloom => self.get_tables(&self.tables, operations)?,
+            Ask::GetBare => self.get_tables(&self.bare, operations)?,
+            Ask::AbsentTags => self.absent_view(operations)?,
+            Ask::AbsentBloom => self.absent_tables(operations)?,
+        }
+        Ok((thread_cpu_nanos() - started).max(1))
+    }
+
+    fn seek_view(&self, operations: Range<u64>, more: usize) -> Result<()> {
+        let mut cursor = self.plain.view.visible(MAX_SEQUENCE, no_ranges(), Bounds::all());
+        let mut copied = Copied::new();
+        for operation in operations {
+            let rank = self.keys.rank(operation);
+            let key = self.keys.key(rank);
+            cursor.seek(&key)?;
+            expect(cursor.key(), &key)?;
+            if more > 0 {
+                copied.copy(cursor.key(), cursor.value());
+                for _ in 0..more {
+                    cursor.next()?;
+                    copied.copy(cursor.key(), cursor.value());
+                }
+                copied.check(&self.keys, rank)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn seek_by_steps(&self, operations: Range<u64>, more: usize) -> Result<()> {
+        let mut cursor: SortedViewCursor = self.plain.view.cursor(true);
+        let mut copied = Copied::new();
+        for operation in operations {
+            let rank = self.keys.rank(operation);
+            let key = self.keys.key(rank);
+            cursor.seek_by_steps(&key, MAX_SEQUENCE)?;
+            expect(cursor.key(), &key)?;
+            if more > 0 {
+                copied.copy(cursor.key(), cursor.value());
+                for _ in 0..more {
+                    cursor.next()?;
+                    copied.copy(cursor.key(), cursor.value());
+                }
+                copied.check(&self.keys, rank)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn seek_merge(&self, operations: Range<u64>, more: usize) -> Result<()> {
+        let sources = self.tables.iter().map(|table| table.cursor(true)).collect();
+        let mut cursor: VisibleCursor<TableCursor> =
+            VisibleCursor::new(sources, MAX_SEQUENCE, no_ranges(), Bounds::all());
+        let mut copied = Copied::new();
+        for operation in operations {
+            let rank = self.keys.rank(operation);
+            let key = self.keys.key(rank);
+            cursor.seek(&key)?;
+            expect(cursor.key(), &key)?;
+            if more > 0 {
+                copied.copy(cursor.key(), cursor.value());
+                for _ in 0..more {
+                    cursor.next()?;
+                    copied.copy(cursor.key(), cursor.value());
+                }
+                copied.check(&self.keys, rank)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn seek_back_view(&self, operations: Range<u64>) -> Result<()> {
+        let mut cursor = self.plain.view.visible(MAX_SEQUENCE, no_ranges(), Bounds::all());
+        for operation in operations {
+            let key = self.keys.key(self.keys.rank(operation));
+            cursor.seek_for_prev(&key)?;
+            expect(cursor.key(), &key)?;
+        }
+        Ok(())
+    }
+
+    fn get_view(&self, built: &BuiltView, operations: Range<u64>) -> Result<()> {
+        for operation in operations {
+            let rank = self.keys.rank(operation);
+            match built.view.get(&self.keys.key(rank), MAX_SEQUENCE)? {
+                Some((trailer, value)) if is_record(rank, trailer, &value) => {}
+                _ => return Err("a key was not found".into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn get_tables(&self, tables: &[Arc<TableReader>], operations: Range<u64>) -> Result<()> {
+        for operation in operations {
+            let rank = self.keys.rank(operation);
+            let key = self.keys.key(rank);
+            let (hash, mut found) = (hash_key(&key), None);
+            for table in tables {
+                found = table.get_hashed(&key, hash, MAX_SEQUENCE)?;
+                if found.is_some() {
+                    break;
+                }
+            }
+            match found {
+                Some((trailer, value)) if is_record(rank, trailer, &value) => {}
+                _ => return Err("a key was not found".into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn absent_view(&self, operations: Range<u64>) -> Result<()> {
+        for operation in operations {
+            if self.tagged.view.get(&absent_key(operation), MAX_SEQUENCE)?.is_some() {
+                return Err("an absent key was found".into());
+            }
+        }
+        Ok(())
+    }
+
+    fn absent_tables(&self, operations: Range<u64>) -> Result<()> {
+        for operation in operations {
+            let key = absent_key(operation);
+            let hash = hash_key(&key);
+            for table in &self.tables {
+                if table.get_hashed(&key, hash, MAX_SEQUENCE)?.is_some() {
+                    return Err("an absent key was found".into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes all runs, their files numbered from `first_number`, and opens them.
+fn write_tables(
+    keys: &Keys,
+    options: &TableOptions,
+    cache: &Arc<BlockCache>,
+    first_number: u64,
+    directory: &Path,
+) -> Result<Vec<Arc<TableReader>>> {
+    let vfs = DiskVfs::new();
+    let mut builders = Vec::new();
+    for run in 0..keys.runs {
+        let identity = FileIdentity { database_id: DATABASE, file_number: first_number + run };
+        let path = directory.join(format!("{:06}.sst", identity.file_number));
+        drop(vfs.remove(&path));
+        let builder = TableBuilder::new(vfs.create(&path)?, identity, options, Vec::new())?;
+        builders.push((builder, path, identity));
+    }
+    let value = [b'v'; VALUE_BYTES];
+    for rank in 0..keys.count {
+        let (builder, ..) = &mut builders[keys.run(rank)];
+        builder.add(&keys.key(rank), Trailer::new(rank + 1, EntryKind::Put), &value)?;
+    }
+    let mut tables = Vec::new();
+    for (builder, path, identity) in builders {
+        builder.finish()?;
+        let source = FileSource::direct(path.display().to_string(), vfs.open(&path)?);
+        tables.push(Arc::new(TableReader::open(source, identity, cache.clone())?));
+    }
+    Ok(tables)
+}
+
+/// Builds a view, and reads it back from its file.
+fn build_view(runs: &[Arc<ViewRun>], options: &RemixOptions, directory: &Path) -> Result<BuiltView> {
+    let vfs = DiskVfs::new();
+    let started = thread_cpu_nanos();
+    let remix = Remix::build(runs, options)?;
+    let nanos = (thread_cpu_nanos() - started).max(1);
+    let identity = FileIdentity { database_id: DATABASE, file_number: 1_000 };
+    let path = directory.join("001000.remix");
+    drop(vfs.remove(&path));
+    let file_bytes = remix.write(&*vfs.create(&path)?, identity)?;
+    let remix = Remix::read(&*vfs.open(&path)?, "001000.remix", identity)?;
+    let memory_bytes = remix.memory_bytes();
+    Ok(BuiltView { view: SortedView::new(remix, runs.to_vec())?, nanos, file_bytes, memory_bytes })
+}
+
+fn no_ranges() -> Arc<RangeTombstones> {
+    Arc::new(RangeTombstones::new())
+}
+
+fn expect(found: &[u8], wanted: &[u8]) -> Result<()> {
+    if found == wanted { Ok(()) } else { Err("a wrong key was found".into()) }
+}
+
+fn is_record(rank: u64, trailer: Trailer, value: &[u8]) -> bool {
+    trailer.sequence() == rank + 1 && value.len() == VALUE_BYTES
+}
+
+/// Where a scan copies what it meets.
+struct Copied(Vec<u8>);
+
+impl Copied {
+    fn new() -> Self {
+        Self(Vec::with_capacity((SCAN + 1) * ENTRY_BYTES))
+    }
+
+    fn copy(&mut self, key: &[u8], value: &[u8]) {
+        self.0.extend_from_slice(key);
+        self.0.extend_from_slice(value);
+    }
+
+    /// True if the last of the keys after `rank` is the right one.
+    fn check(&mut self, keys: &Keys, rank: u64) -> Result<()> {
+        let last = (rank + SCAN as u64).min(keys.count - 1);
+        let rows = (last - rank) as usize + 1;
+        let at = (rows - 1) * ENTRY_BYTES;
+        expect(self.0.get(at..at + KEY_BYTES).unwrap_or_default(), &keys.key(last))?;
+        self.0.clear();
+        Ok(())
+    }
+}
+
+fn absent_key(operation: u64) -> [u8; KEY_BYTES] {
+    let mut key = hexadecimal(mix(operation ^ 0xface));
+    // No key has such a digit.
+    key[KEY_BYTES - 1] = b'x';
+    key
+}
