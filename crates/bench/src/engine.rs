@@ -53,19 +53,41 @@ impl Layout {
     }
 }
 
+/// Which layouts of Bolide have sorted views.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum Views {
+    /// None.
+    Never,
+    /// Those with partitions, as it is shipped.
+    Partitions,
+    /// Those and tiered ones.
+    Always,
+}
+
+impl Views {
+    /// The choice as Bolide calls it.
+    pub fn of_bolide(self) -> bolide::SortedViews {
+        match self {
+            Self::Never => bolide::SortedViews::Never,
+            Self::Partitions => bolide::SortedViews::Partitions,
+            Self::Always => bolide::SortedViews::Always,
+        }
+    }
+}
+
 /// How Bolide keeps the records of one store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrangement {
     /// Of its sorted runs.
     pub layout: Layout,
-    /// Whether they are read through a sorted view.
-    pub sorted_views: bool,
+    /// Whether they are read through sorted views.
+    pub views: Views,
 }
 
 impl Arrangement {
-    /// That of a layout, without sorted views.
+    /// That of a layout as it is shipped.
     pub fn of(layout: Layout) -> Self {
-        Self { layout, sorted_views: false }
+        Self { layout, views: Views::Partitions }
     }
 }
 

@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use engine::{Arrangement, Layout};
+use engine::{Arrangement, Layout, Views};
 use error::Result;
 use workloads::index::IndexPlan;
 use workloads::kinds::{KindsPlan, SUBJECTS};
@@ -62,9 +62,9 @@ enum Command {
         /// Rows to run after the load (default: all)
         #[arg(long, value_delimiter = ',')]
         rows: Vec<String>,
-        /// Let Bolide read its sorted runs through sorted views
-        #[arg(long)]
-        sorted_views: bool,
+        /// Which layouts of Bolide have sorted views
+        #[arg(long, value_enum, default_value = "partitions")]
+        sorted_views: Views,
         #[command(flatten)]
         common: Common,
     },
@@ -201,7 +201,7 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-fn store(n: u64, threads: &[u64], rows: Vec<String>, sorted_views: bool, common: &Common) -> Result<()> {
+fn store(n: u64, threads: &[u64], rows: Vec<String>, views: Views, common: &Common) -> Result<()> {
     if n == 0 || threads.contains(&0) {
         return Err("--n and --threads must be at least 1".into());
     }
@@ -219,7 +219,7 @@ fn store(n: u64, threads: &[u64], rows: Vec<String>, sorted_views: bool, common:
                 records: n,
                 threads: *threads,
                 rows: rows.clone(),
-                arrangement: Arrangement { layout: common.layout, sorted_views },
+                arrangement: Arrangement { layout: common.layout, views },
                 seed: common.seed,
                 row_limit_seconds: common.row_limit,
             };

@@ -33,7 +33,7 @@ pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
     let options = Options::default()
         .cache_bytes(setting.cache_bytes)
         .memtable_bytes(setting.memtable_bytes)
-        .sorted_views(setting.arrangement.sorted_views)
+        .sorted_views(setting.arrangement.views.of_bolide())
         .sync(SyncMode::None);
     let mut collection = collection_options(setting.arrangement.layout);
     if let Some(bytes) = setting.file_bytes {

