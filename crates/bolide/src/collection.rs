@@ -504,6 +504,10 @@ impl Collection {
     fn info_of(&self, set: &IndexSet, index: &Index) -> IndexInfo {
         let now = self.handle.engine.components.runtime.now_micros();
         let successor = set.successor(index.tree);
+        for one in successor.map(|one| &**one).into_iter().chain([index]) {
+            // Of a collection that is gone there is nothing to tell.
+            let _ = index_build::rewrite::note_carried(&self.handle.engine, &self.state, one);
+        }
         IndexInfo {
             spec: index.spec().clone(),
             progress: index.progress.figures(now),

@@ -66,7 +66,7 @@ pub(crate) mod options;
 
 mod fill;
 mod pace;
-mod rewrite;
+pub(crate) mod rewrite;
 
 use std::sync::Arc;
 
@@ -287,7 +287,10 @@ fn start(handle: &Handle, jobs: Vec<Job>) -> Result<()> {
 fn run(engine: &Engine, job: &Job) -> Result<()> {
     let runtime = &engine.components.runtime;
     let outcome = match job.index.progress.state() {
-        IndexState::Ready => Ok(()),
+        IndexState::Ready => {
+            job.index.progress.begin(runtime.now_micros(), 0);
+            Ok(())
+        }
         _ => fill_and_publish(engine, job).map_err(|error| fill::name_end(engine, error)),
     };
     if let Err(problem) = &outcome {

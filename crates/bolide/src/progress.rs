@@ -20,6 +20,9 @@ pub(crate) struct Progress {
     entries: AtomicU64,
     /// About how many records there are to read in all.
     expected_records: AtomicU64,
+    /// Of an index of kind `next`: bytes of the collection's sstables that have its blocks, and of all.
+    carried_bytes: AtomicU64,
+    sstable_bytes: AtomicU64,
     /// What was done before this open of the database.
     before: Done,
     attempt: Mutex<Attempt>,
@@ -59,6 +62,8 @@ impl Progress {
             bytes: AtomicU64::new(life.done.bytes),
             entries: AtomicU64::new(life.done.entries),
             expected_records: AtomicU64::new(life.done.records),
+            carried_bytes: AtomicU64::new(0),
+            sstable_bytes: AtomicU64::new(0),
             before: life.done,
             attempt: Mutex::new(attempt),
             ended: Condvar::new(),
@@ -114,6 +119,12 @@ impl Progress {
         attempt.started_micros = Some(now_micros);
         attempt.ended_micros = None;
         self.expected_records.store(expected_records, Ordering::Relaxed);
+    }
+
+    /// So many bytes of the collection's sstables have its blocks, of so many in all.
+    pub(crate) fn carry(&self, carried_bytes: u64, sstable_bytes: u64) {
+        self.carried_bytes.store(carried_bytes, Ordering::Relaxed);
+        self.sstable_bytes.store(sstable_bytes, Ordering::Relaxed);
     }
 
     /// Counts what was just committed; the result is the sum.
@@ -208,6 +219,9 @@ impl Progress {
             elapsed: Duration::from_micros(elapsed),
             records_before: self.before.records,
             bytes_before: self.before.bytes,
+            carried_bytes: self.carried_bytes.load(Ordering::Relaxed),
+            sstable_bytes: self.sstable_bytes.load(Ordering::Relaxed),
+            at_work: attempt.started_micros.is_some() && attempt.ended_micros.is_none(),
         }
     }
 }
@@ -240,13 +254,22 @@ pub struct BuildProgress {
     pub records_before: u64,
     /// Bytes among [`bytes`](Self::bytes) that an earlier open of the database read.
     pub bytes_before: u64,
+    /// Of an index of kind `next`: bytes of the collection's sstables that have its blocks. Queries use such an index at
+    /// once, and read the other sstables whole until these are written again, for the index or by compactions. 0 for other kinds.
+    pub carried_bytes: u64,
+    /// Of an index of kind `next`: bytes of all sstables of the collection. 0 for other kinds.
+    pub sstable_bytes: u64,
+    /// Something is being done about it in this open of the database: it is filled, or sstables are written again for it.
+    pub at_work: bool,
 }
 
 impl BuildProgress {
-    /// The share that is done, from 0 to 1; 1 for an index that is ready.
+    /// The share that is done, from 0 to 1; 1 for an index that is ready. Of an index of kind `next`, which is ready at
+    /// once, the share of bytes of sstables that have its blocks.
     pub fn share(&self) -> f64 {
         match (self.state, self.expected_records) {
-            (IndexState::Ready, _) => 1.0,
+            (IndexState::Ready, _) if self.sstable_bytes == 0 => 1.0,
+            (IndexState::Ready, _) => self.carried_bytes as f64 / self.sstable_bytes as f64,
             (_, 0) => 0.0,
             (_, expected) => (self.records as f64 / expected as f64).min(1.0),
         }

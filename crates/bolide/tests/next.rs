@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use bolide::storage::{Fault, FaultPlan, SimRuntime, SimVfs, Vfs};
+use bolide::storage::{CrashMode, Fault, FaultPlan, RecordImages, Runtime, SimRuntime, SimVfs, Vfs};
 use bolide::{
     BuildOptions, Collection, Components, Db, IndexState, Layout, NextFigures, Options, Order, Query,
 };
@@ -171,4 +171,71 @@ fn questions_read_the_blocks_they_need_and_each_once() {
     assert!(newest.data_blocks_read == 2 && newest.index_blocks_read <= 4, "{newest:?}");
     let nothing = cost(&Query::new().eq("a", 10.5).using_index("a"), 0);
     assert_eq!((nothing.data_blocks_read, nothing.entries), (0, 0), "{nothing:?}");
+}
+
+/// Builds at a pace, and whether it is one of records.
+const PACES: [(u64, bool); 2] = [(2_000, false), (100, true)];
+
+#[test]
+fn old_sstables_are_written_again_no_faster_than_was_asked() {
+    for (pace, of_records) in PACES {
+        let vfs = SimVfs::new(1);
+        let runtime = Arc::new(SimRuntime::new(1));
+        let shared: Arc<dyn Vfs> = Arc::new(vfs.clone());
+        let components = Components::system().vfs(shared).runtime(runtime.clone());
+        let db = Db::open_with("db", tiny(), components).unwrap();
+        let one = filled(&db);
+        let table = db.stats().collections[0].table.clone();
+        let amount = if of_records { table.entries } else { table.disk_bytes };
+        let options = match of_records {
+            true => BuildOptions::default().records_per_second(pace),
+            false => BuildOptions::default().bytes_per_second(pace),
+        };
+        let before = runtime.now_micros();
+        one.create_index_with("a:next".parse().unwrap(), &options).unwrap();
+        let seconds = (runtime.now_micros() - before) / 1_000_000;
+        let wanted = amount / pace;
+        assert!(wanted > 5, "{amount} at {pace}");
+        assert!((wanted..wanted * 2).contains(&seconds), "{amount} at {pace}: {seconds} s");
+        assert_eq!(one.indexes()[0].progress().share(), 1.0);
+    }
+}
+
+#[test]
+fn progress_is_told_and_a_power_cut_amid_the_writing_loses_none_of_it() {
+    let vfs = SimVfs::new(1);
+    let db = open(&vfs, tiny());
+    let one = filled(&db);
+    one.create_index("of_another_kind=a:composite".parse().unwrap()).unwrap();
+    db.flush().unwrap();
+    vfs.record_images(RecordImages::SyncPoints);
+    one.create_index("a:next:block_bytes=64".parse().unwrap()).unwrap();
+    vfs.record_images(RecordImages::Never);
+    let shares = |db: &Db| {
+        let one = db.collection("one").unwrap();
+        let of = |name: &str| one.indexes().iter().find(|one| one.name() == name).cloned();
+        assert_eq!(of("of_another_kind").unwrap().progress().share(), 1.0);
+        of("a").map(|info| (info.state(), *info.progress()))
+    };
+    let (state, progress) = shares(&db).unwrap();
+    assert_eq!((state, progress.share(), progress.at_work), (IndexState::Ready, 1.0, false));
+    assert!(progress.sstable_bytes > 0 && progress.carried_bytes == progress.sstable_bytes);
+    let (mut partly, mut last) = (0, 0.0);
+    for image in vfs.take_images() {
+        let disk = image.vfs.crash(CrashMode::None);
+        // What is there without the builder going on with it.
+        let components = Components::system().vfs(Arc::new(disk.clone()));
+        let before = shares(&Db::open_read_only_with("db", tiny(), components).unwrap());
+        let db = open(&disk, tiny());
+        let Some((state, before)) = before else { continue };
+        assert!(state == IndexState::Building || before.share() >= last, "{before:?} after {last}");
+        if state == IndexState::Ready {
+            last = before.share();
+            partly += u32::from(0.0 < last && last < 1.0);
+        }
+        let (state, after) = shares(&db).unwrap();
+        assert_eq!((state, after.share(), after.at_work), (IndexState::Ready, 1.0, false), "{after:?}");
+        assert_eq!(keys_of(&db.collection("one").unwrap(), 7), expected(7));
+    }
+    assert!(partly >= 3, "{partly}");
 }

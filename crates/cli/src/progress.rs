@@ -76,6 +76,14 @@ impl BuildBar {
         if self.bar.is_hidden() {
             return;
         }
+        if progress.sstable_bytes > 0 {
+            // What of old data has blocks; new data has them anyway.
+            self.bar.set_length(progress.sstable_bytes);
+            self.bar.set_position(progress.carried_bytes);
+            let [carried, all] = [progress.carried_bytes, progress.sstable_bytes].map(figures::bytes);
+            self.bar.set_message(format!("{carried} of {all} have index blocks"));
+            return;
+        }
         self.bar.set_length(progress.expected_records);
         self.bar.set_position(progress.records);
         let records = figures::grouped(progress.records);

@@ -6,6 +6,7 @@ use crate::attribute;
 use crate::path::AttributePath;
 use crate::query::{CompiledQuery, Order};
 use crate::space::Rect;
+use crate::space::nearness::{Near, Nearness};
 use crate::spec::IndexSpec;
 
 /// The part of an index over certain attributes that holds all matches of a query.
@@ -37,6 +38,8 @@ pub struct Access {
     pub(crate) order_included: Option<usize>,
     /// Of the rectangles from `low` on and below `end`, those that intersect this one.
     pub(crate) window: Option<Rect>,
+    /// The question is for the nearest, in the order of their distances: candidates bring these as their values.
+    pub(crate) near: Option<Near>,
     /// Answers that are wanted, at most: so many candidates may be enough.
     pub(crate) limit: usize,
     /// The answers start behind the candidate with this sequence number: those that come before it in the
@@ -66,6 +69,7 @@ impl Access {
             included: Vec::new(),
             order_included: None,
             window: None,
+            near: None,
             limit: query.limit,
             resume: None,
         };
@@ -98,6 +102,10 @@ impl Access {
                 access.low.extend_from_slice(&query.predicates[range].range.low);
                 access.end.extend_from_slice(&query.predicates[range].range.end);
                 access.window = query.predicates[range].range.window;
+                if query.order == Order::Nearest && query.order_predicate == Some(range) {
+                    let from = query.predicates[range].nearest;
+                    access.near = from.map(|from| Near { from, behind: None });
+                }
                 access.covered.push(range);
                 access.covered.sort_unstable();
             }
@@ -152,6 +160,11 @@ impl Access {
         self.covered.contains(&predicate) || self.included.iter().any(|(number, _)| *number == predicate)
     }
 
+    /// True if candidates bring the value that the order of the query goes by.
+    pub(crate) fn knows_order_value(&self) -> bool {
+        self.order_attribute.is_some() || self.order_included.is_some() || self.near.is_some()
+    }
+
     /// Leaves out what comes before `value` and `sequence` in `order`, where the keys tell.
     pub(crate) fn resume_at(&mut self, order: Order, value: &[u8], sequence: SequenceNumber) {
         match order {
@@ -164,6 +177,11 @@ impl Access {
                 } else {
                     attribute::make_successor(&mut at);
                     self.end = at.min(std::mem::take(&mut self.end));
+                }
+            }
+            Order::Nearest => {
+                if let Some(near) = &mut self.near {
+                    near.behind = Nearness::from_bytes(value, sequence);
                 }
             }
             _ => {}

@@ -10,6 +10,7 @@ use crate::attribute_plan::{AttributePlan, AttributeValues, Slot};
 use crate::cursor_token::CursorToken;
 use crate::path::AttributePath;
 use crate::predicate::{Condition, EncodedRange, Predicate, ValueRange, combine};
+use crate::space::nearness::DistanceBytes;
 use crate::space::{Point, Rect};
 
 /// Most predicates of one query.
@@ -35,9 +36,6 @@ pub enum Order {
     /// with several rectangles stands at the nearest.
     Nearest,
 }
-
-/// Room for the value by which a record stands in an order, where it is not one of its attributes.
-pub(crate) type DistanceBytes = [u8; 8];
 
 impl Order {
     /// The name on the command line.

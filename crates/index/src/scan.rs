@@ -7,8 +7,9 @@ use bolide_base::{Result, SequenceNumber};
 use crate::attribute_plan::AttributeValues;
 use crate::candidate::{Candidate, CandidateCursor, Origin};
 use crate::extractor::AttributeExtractor;
-use crate::query::{CompiledQuery, DistanceBytes, Order};
+use crate::query::{CompiledQuery, Order};
 use crate::source::EntryCursor;
+use crate::space::nearness::DistanceBytes;
 
 /// Proposes the records that satisfy all predicates; they need no validation and no further check.
 pub(crate) struct ScanCursor<'q, C> {

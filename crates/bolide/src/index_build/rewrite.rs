@@ -15,6 +15,8 @@ use super::pace::Pace;
 use super::{Job, check_wanted};
 use crate::catalog::Done;
 use crate::handle::Engine;
+use crate::index_set::Index;
+use crate::schema::CollectionState;
 
 /// How long to leave compactions alone that are at work on all that is left.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -32,6 +34,22 @@ pub(super) fn without_blocks(engine: &Engine, job: &Job) -> Result<BTreeSet<u64>
     Ok(without)
 }
 
+/// Notes in the progress of an index of kind `next` which part of the collection's sstables has its blocks, by what the manifest says of
+/// them: also what compactions have carried.
+///
+/// # Errors
+/// `NotFound` where the collection was dropped.
+pub(crate) fn note_carried(engine: &Engine, collection: &CollectionState, index: &Index) -> Result<()> {
+    let Some(next) = &index.next else { return Ok(()) };
+    let (mut carried, mut all) = (0, 0);
+    engine.store.visit_tables(collection.tree, |meta, _| {
+        all += meta.file_bytes;
+        carried += if next.is_carried_by(meta) { meta.file_bytes } else { 0 };
+    })?;
+    index.progress.carry(carried, all);
+    Ok(())
+}
+
 /// Writes the sstables again that lack the blocks of the index.
 ///
 /// # Errors
@@ -45,16 +63,18 @@ pub(super) fn old_sstables(engine: &Engine, job: &Job) -> Result<()> {
     let wanted = |meta: &TableMeta| {
         old.contains(&meta.number) && index.next.as_ref().is_some_and(|next| !next.is_carried_by(meta))
     };
+    note_carried(engine, collection, index)?;
     while !old.is_empty() {
         check_wanted(engine, collection, index)?;
         match engine.store.rewrite_one(collection.tree, wanted)? {
-            Rewritten::One { bytes } => {
-                let done = Done { bytes, ..Done::default() };
+            Rewritten::One { bytes, entries } => {
+                note_carried(engine, collection, index)?;
+                let done = Done { bytes, records: entries, ..Done::default() };
                 pace.keep(done, runtime, || check_wanted(engine, collection, index))?;
             }
             Rewritten::Busy => runtime.sleep(PATIENCE),
             Rewritten::Nothing => break,
         }
     }
-    Ok(())
+    note_carried(engine, collection, index)
 }

@@ -34,7 +34,7 @@ fn add(arguments: &IndexAdd) -> Result<(), Failure> {
     let collection = database::collection(&db, &arguments.collection)?;
     // A build that an earlier process was killed in went on when the database was opened.
     if let Some(info) = collection.indexes().into_iter().find(|info| *info.spec() == spec)
-        && info.state() == IndexState::Building
+        && (info.state() == IndexState::Building || info.progress().at_work)
     {
         wait_for(&collection, info.name())?;
     } else {
@@ -88,6 +88,8 @@ fn wait_for(collection: &Collection, name: &str) -> Result<(), Failure> {
         let info = collection.index(name)?;
         match (info.state(), info.problem()) {
             (IndexState::Building, None) => bar.update(info.progress()),
+            // Queries use it already; old sstables are still written again for it.
+            (IndexState::Ready, None) if info.progress().at_work => bar.update(info.progress()),
             (IndexState::Ready, _) => {
                 bar.finish();
                 return Ok(());
@@ -146,8 +148,9 @@ fn row(
         ("validation".into(), spec.validation_name().into()),
         ("state".into(), info.state().name().into()),
     ];
+    // One that is ready may have sstables without its blocks, which questions read whole.
     let done = match info.state() {
-        IndexState::Ready => Value::Null,
+        IndexState::Ready if info.progress().share() >= 1.0 => Value::Null,
         _ => percent(info.progress()),
     };
     if form != Format::Table || !done.is_null() || info.rebuild().is_some() {

@@ -14,6 +14,7 @@ use crate::attribute_plan::AttributeValues;
 use crate::candidate::{Candidate, Origin};
 use crate::extractor::AttributeExtractor;
 use crate::query::Order;
+use crate::space::nearness::Nearness;
 
 /// Longest record that is handed on with its match; longer ones are fetched again if they are wanted.
 pub(crate) const MAX_IN_HAND_BYTES: usize = 4 << 10;
@@ -113,7 +114,12 @@ impl Matches {
         // Where answers go on behind a token, the range ends at the token's value: the record may have been
         // answered by another of its values before.
         let repeated = !access.point && keys.count() > 1;
-        let found = note(&mut self.bytes, sequence, primary_key, order_value(access, order, &self.key));
+        let rects = || keys.first_values().filter_map(attribute::decode_rect);
+        let distance = access.near.and_then(|near| {
+            rects().map(|rect| Nearness::new(&rect, &near.from, sequence)).max().map(Nearness::bytes)
+        });
+        let value = distance.as_ref().map_or_else(|| order_value(access, order, &self.key), |bytes| bytes);
+        let found = note(&mut self.bytes, sequence, primary_key, value);
         self.found.push(Found { repeated, ..found.read_at(place, &mut self.bytes) });
     }
 
@@ -131,11 +137,18 @@ impl Matches {
         if !access.wants(secondary_key) {
             return;
         }
-        let found = note(&mut self.bytes, sequence, primary_key, order_value(access, order, secondary_key));
+        let distance = access.near.and_then(|near| {
+            let rect = attribute::decode_rect(secondary_key)?;
+            Some(Nearness::new(&rect, &near.from, sequence).bytes())
+        });
+        let value =
+            distance.as_ref().map_or_else(|| order_value(access, order, secondary_key), |bytes| bytes);
+        let found = note(&mut self.bytes, sequence, primary_key, value);
         self.found.push(Found { repeated: repeated && !access.point, ..found });
     }
 
-    /// As [`note_entry`](Self::note_entry), for a record that `place` stands at.
+    /// As [`note_entry`](Self::note_entry), for a record that `place` stands at. To a question for the nearest the
+    /// key is the [distance](Nearness::bytes).
     pub(crate) fn note_read(
         &mut self,
         question: &Question<'_>,
@@ -144,7 +157,8 @@ impl Matches {
         repeated: bool,
     ) {
         let Question { access, order, .. } = *question;
-        let value = order_value(access, order, secondary_key);
+        let value =
+            if access.near.is_some() { secondary_key } else { order_value(access, order, secondary_key) };
         let found = note(&mut self.bytes, place.sequence(), place.key(), value);
         let found = found.read_at(Some(place), &mut self.bytes);
         self.found.push(Found { repeated: repeated && !access.point, ..found });

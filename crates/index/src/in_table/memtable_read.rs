@@ -77,6 +77,44 @@ pub(crate) fn read_memtable(
     }
 }
 
+/// Calls `visit` with all entries in the range of the question that the index of a memtable has, also those that are too
+/// new for its view; the second argument tells whether the write has others. The index is locked meanwhile.
+///
+/// # Errors
+/// `Corruption` or `Io` from taking in what is new.
+pub(crate) fn visit_entries(
+    question: &Question<'_>,
+    component: &MemtableComponent,
+    mut visit: impl FnMut(&Entry<'_>, bool),
+) -> Result<()> {
+    let (access, attributes) = (question.access, question.index.spec.attributes().len());
+    let index = component.attachments().get_or_make(ATTACHMENT, || Ok(MemtableIndex::default()))?;
+    let range = (access.low.as_slice(), None, access.end.as_slice());
+    index.visit(component.memtable(), question.index, question.extractor, range, |key, repeated| {
+        if let Some(entry) = split_entry(key, attributes) {
+            visit(&entry, repeated);
+        }
+        true
+    })
+}
+
+/// Notes the matches among the records of a memtable that could not be looked into when they were taken in.
+///
+/// # Errors
+/// Where a current one still cannot be looked into; `Corruption` or `Io` from validating such records.
+pub(crate) fn look_up_opaque(
+    question: &Question<'_>,
+    table: &TreeView,
+    component: &MemtableComponent,
+    out: &mut Matches,
+) -> Result<()> {
+    let index = component.attachments().get_or_make(ATTACHMENT, || Ok(MemtableIndex::default()))?;
+    for (sequence, primary_key) in index.opaque(question.index, table.sequence()) {
+        out.look_up(question, table, &primary_key, sequence)?;
+    }
+    Ok(())
+}
+
 impl Reader<'_> {
     /// Begins with a memtable.
     fn enter(&mut self, rank: u64) -> Result<Rest> {
@@ -87,10 +125,7 @@ impl Reader<'_> {
         } else {
             self.read_entries(rank, None, SequenceNumber::MAX)?
         };
-        // Records that could not be looked into before.
-        for (sequence, primary_key) in self.index.opaque(self.question.index, self.table.sequence()) {
-            self.out.look_up(self.question, self.table, &primary_key, sequence)?;
-        }
+        look_up_opaque(self.question, self.table, self.component, self.out)?;
         Ok(rest)
     }
 
@@ -196,10 +231,10 @@ fn note_entry(out: &mut Matches, question: &Question<'_>, key: &[u8], attributes
 }
 
 /// An entry of a memtable index.
-struct Entry<'k> {
-    secondary_key: &'k [u8],
-    sequence: SequenceNumber,
-    primary_key: &'k [u8],
+pub(crate) struct Entry<'k> {
+    pub(crate) secondary_key: &'k [u8],
+    pub(crate) sequence: SequenceNumber,
+    pub(crate) primary_key: &'k [u8],
 }
 
 /// The sequence number of the write that the entry `key` of a memtable index of `index` stems from.

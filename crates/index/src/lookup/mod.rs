@@ -239,7 +239,9 @@ impl<S: ReadSource> Lookup<'_, S> {
         let mut others = plan.legs.split_off(1);
         others.sort_by(|left, right| left.entries.total_cmp(&right.entries));
         let mut set: Option<SequenceSet> = None;
-        for leg in others {
+        for mut leg in others {
+            // A set has no order.
+            leg.access.near = None;
             if leg.access.low >= leg.access.end {
                 plan.legs.push(leg);
                 return Ok(Some(SequenceSet::default()));

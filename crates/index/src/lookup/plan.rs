@@ -332,9 +332,7 @@ impl Estimates<'_, '_> {
         let Some(lead) = legs.first() else { return self.scan_cost() };
         let settles = |number: usize| legs.iter().any(|leg| leg.access.covered.contains(&number));
         let all_settled = (0..self.shares.len()).all(|number| settles(number) || lead.access.settles(number));
-        let by_record = self.query.by_value()
-            && lead.access.order_attribute.is_none()
-            && lead.access.order_included.is_none();
+        let by_record = self.query.by_value() && !lead.access.knows_order_value();
         let fetch = match self.query.projection {
             Projection::Records => true,
             Projection::Values => !Covered::new(self.query, &lead.access, lead.index.spec()).selects(),

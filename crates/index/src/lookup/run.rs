@@ -11,8 +11,9 @@ use crate::candidate::{Candidate, CandidateCursor};
 use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
-use crate::query::{CompiledQuery, DistanceBytes, Order, Projection, Query};
+use crate::query::{CompiledQuery, Order, Projection, Query};
 use crate::source::{ReadSource, TreeSource};
+use crate::space::nearness::DistanceBytes;
 use crate::top_k::TopK;
 use crate::validation::Validator;
 
@@ -117,9 +118,7 @@ where
         let query = self.query;
         let spec = lead.index.spec();
         self.covered = Covered::new(query, &lead.access, spec);
-        self.knows_value = query.order_predicate.is_none()
-            || lead.access.order_attribute.is_some()
-            || lead.access.order_included.is_some();
+        self.knows_value = query.order_predicate.is_none() || lead.access.knows_order_value();
         self.order_by_record = query.by_value() && !self.knows_value;
         let by_key = |number: usize| {
             lead.access.covered.contains(&number)

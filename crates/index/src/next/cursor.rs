@@ -34,6 +34,7 @@ use crate::in_table::InTable;
 use crate::in_table::matches::{Found, Matches, Question};
 use crate::in_table::memtable_read::{MemtablePart, read_memtable};
 use crate::query::Order;
+use crate::space::nearness::Nearness;
 use crate::space::rect_block::{self, RectEntry};
 
 /// Questions for more answers go by place.
@@ -348,7 +349,10 @@ impl<'v> NextCursor<'v> {
         let rank = |version: &Version| if descending { !version.key } else { version.key };
         let place = |version: &Version| (version.entry.block, version.entry.entry);
         self.versions.sort_unstable_by_key(|version| (place(version), rank(version)));
-        self.versions.dedup_by_key(|version| place(version));
+        // Each place of a record has its distance.
+        if self.question.access.near.is_none() {
+            self.versions.dedup_by_key(|version| place(version));
+        }
         self.versions.reverse();
         self.left = std::mem::take(&mut self.versions);
         Ok(())
@@ -379,7 +383,14 @@ impl<'v> NextCursor<'v> {
                     let RectEntry { sequence, block, entry, repeated, .. } = *found;
                     let entry = Entry { sequence, block, entry, repeated };
                     let (member, is_opaque) = (at.member, info.is_opaque);
-                    self.versions.push(Version { member, entry, is_opaque, key: NO_KEY });
+                    let mut key = NO_KEY;
+                    if let Some(near) = access.near.filter(|_| !is_opaque) {
+                        key = self.key_ends.len() as u32;
+                        let distance = Nearness::new(&found.rect, &near.from, sequence).bytes();
+                        self.keys.extend_from_slice(&distance);
+                        self.key_ends.push(self.keys.len());
+                    }
+                    self.versions.push(Version { member, entry, is_opaque, key });
                 }
             });
             let is_empty = gathered.ok_or_else(damaged)? == 0;

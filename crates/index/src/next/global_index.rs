@@ -19,7 +19,8 @@ use super::directory::{self, BlockInfo, Directory, SharedDirectory};
 use super::intervals::{Bounds, Intervals};
 use crate::in_table::{InTable, summary};
 use crate::space::Rect;
-use crate::space::packed_tree::{Item, PackedTree};
+use crate::space::packed_tree::{Below, Item, Node, PackedTree};
+use crate::space::rect_directory;
 
 /// All is packed anew when more than one part in so many of the base came or went.
 const WORTH_PACKING: usize = 8;
@@ -80,12 +81,21 @@ impl Packed {
 }
 
 /// An index block of a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BlockPlace {
     /// Number of the member.
     pub(crate) member: u32,
     /// Number of the block in its directory.
     pub(crate) block: u32,
+}
+
+/// What a walk through the ranges of an index of space meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Met {
+    /// A node of the tree over the base, or of that over the delta.
+    Node { in_delta: bool, node: Node },
+    /// A range of an index block.
+    Block(BlockPlace),
 }
 
 /// The bounds of the members' ranges.
@@ -227,6 +237,35 @@ impl GlobalIndex {
         }
     }
 
+    /// Of an index of space: calls `visit` with what is right below a node, and the rectangle around it. Without a node with what has
+    /// all the rest below it, and with each block whose records could not be looked into, which has no rectangle.
+    pub(crate) fn visit_below(&self, node: Option<(bool, Node)>, mut visit: impl FnMut(Met, Option<&Rect>)) {
+        let mut step = |in_delta: bool, node: Option<Node>| {
+            let packed = if in_delta { &self.delta } else { &*self.base };
+            packed.space.visit_below(node, |below| match below {
+                Below::Node(node, rect) => visit(Met::Node { in_delta, node }, Some(rect)),
+                Below::Item(&Item { ref rect, owner: member, number: block }) => {
+                    if self.place(member).is_some() {
+                        visit(Met::Block(BlockPlace { member, block }), Some(rect));
+                    }
+                }
+            });
+        };
+        if let Some((in_delta, node)) = node {
+            return step(in_delta, Some(node));
+        }
+        step(false, None);
+        step(true, None);
+        if self.is_unpacked {
+            for (member, of) in (0..).zip(&self.members) {
+                for (block, rect) in of.directory.rects() {
+                    visit(Met::Block(BlockPlace { member, block: *block }), Some(rect));
+                }
+            }
+        }
+        self.opaque.iter().for_each(|at| visit(Met::Block(*at), None));
+    }
+
     /// What the directory says of an index block.
     pub(crate) fn info(&self, at: BlockPlace) -> Option<&BlockInfo> {
         self.members.get(at.member as usize)?.directory.blocks().get(at.block as usize)
@@ -318,6 +357,14 @@ fn read(sstable: &TableComponent, index: &InTable) -> Result<Directory> {
         Error::new(ErrorKind::Corruption, format!("sstable {file:06}.sst: meta block \"{name}\" {what}"))
     };
     let payload = sstable.meta_block(&directory::name(index.id))?.ok_or_else(|| damaged("is missing"))?;
+    if payload.first() == Some(&rect_directory::OLD_FORMAT) {
+        let (file, name) = (sstable.meta().number, directory::name(index.id));
+        let what = format!(
+            "meta block \"{name}\" is of format {}, which was never released; drop the index and make it again",
+            rect_directory::OLD_FORMAT
+        );
+        return Err(Error::unsupported(format_args!("sstable {file:06}.sst"), what));
+    }
     let mut problem = None;
     let decoded = Directory::decode(&payload, |number| {
         let name = directory::block_name(index.id, number);

@@ -42,6 +42,7 @@ mod estimate;
 mod global_index;
 mod index_block;
 mod intervals;
+mod nearest;
 mod split;
 
 use std::fmt;
@@ -65,6 +66,7 @@ use crate::validation::{GetLiteValidator, Validator};
 use cursor::NextCursor;
 use directory::Directory;
 use global_index::GlobalIndex;
+use nearest::NearestCursor;
 
 pub use costs::NextCosts;
 pub use describe::describe_meta_block;
@@ -229,6 +231,10 @@ impl SecondaryIndex<ReadView> for NextIndex {
     ) -> Result<Box<dyn CandidateCursor + 'v>> {
         let table = view.tree(self.base.table)?;
         let global = self.global(&table)?;
+        if let Some(near) = access.near.filter(|_| NearestCursor::serves(access, order, &global)) {
+            let extractor = self.base.extractor()?;
+            return Ok(Box::new(NearestCursor::new(&self.base, extractor, access, near, table, global)));
+        }
         Ok(Box::new(NextCursor::new(&self.base, self.base.extractor()?, access, order, table, global)))
     }
 

@@ -15,6 +15,7 @@
 //! across it is stored with two rectangles, as `rect(path)` of an array of arrays.
 
 pub(crate) mod hilbert;
+pub(crate) mod nearness;
 pub(crate) mod packed_tree;
 pub(crate) mod packer;
 mod rect;

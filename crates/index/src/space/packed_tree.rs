@@ -20,6 +20,21 @@ pub(crate) struct Item {
     pub(crate) number: u32,
 }
 
+/// A node of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Node {
+    /// 0 for nodes of items.
+    level: u32,
+    number: u32,
+}
+
+/// What is right below a node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Below<'t> {
+    Node(Node, &'t Rect),
+    Item(&'t Item),
+}
+
 /// Rectangles that can be searched; see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct PackedTree {
@@ -58,6 +73,26 @@ impl PackedTree {
         size_of::<Self>() + size_of_val(&*self.items) + nodes
     }
 
+    /// Calls `visit` with what is right below `node`, or without one with the nodes that have all others below
+    /// them. For a walk that chooses its way, by distance say: whoever visits what is nearest first meets the items by
+    /// their distance, since no item is nearer than a node above it.
+    pub(crate) fn visit_below(&self, node: Option<Node>, mut visit: impl FnMut(Below<'_>)) {
+        let (first, end) = match node {
+            Some(node) => (node.number as usize * FANOUT, (node.number as usize + 1) * FANOUT),
+            None => (0, usize::MAX),
+        };
+        let level = node.map_or(self.levels.len(), |node| node.level as usize);
+        let Some(below) = level.checked_sub(1) else {
+            let items = self.items.get(first..end.min(self.items.len()));
+            return items.unwrap_or_default().iter().for_each(|item| visit(Below::Item(item)));
+        };
+        let nodes = self.levels.get(below).map_or(&[][..], |nodes| nodes);
+        let range = first..end.min(nodes.len());
+        for (number, rect) in range.clone().zip(nodes.get(range).unwrap_or_default()) {
+            visit(Below::Node(Node { level: below as u32, number: number as u32 }, rect));
+        }
+    }
+
     /// Calls `visit` with each rectangle that intersects `window`; without a window with all.
     pub(crate) fn visit(&self, window: Option<&Rect>, mut visit: impl FnMut(&Item)) {
         let meets = |rect: &Rect| window.is_none_or(|window| rect.intersects(window));
@@ -87,9 +122,12 @@ impl PackedTree {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::space::Point;
 
     fn any_rect() -> impl Strategy<Value = Rect> {
         let coordinate =
@@ -115,6 +153,49 @@ mod tests {
                 let wanted: Vec<usize> = (0..rects.len()).filter(meets).collect();
                 prop_assert_eq!(found, wanted);
             }
+        }
+    }
+
+    /// The items by their distance from a point, and how many nodes it took.
+    fn nearest_first(tree: &PackedTree, from: &Point) -> (Vec<(u64, u32)>, usize) {
+        let mut waiting: BTreeSet<(u64, Option<Node>, u32)> = BTreeSet::new();
+        let (mut found, mut opened) = (Vec::new(), 0);
+        let mut open = |node, waiting: &mut BTreeSet<(u64, Option<Node>, u32)>| {
+            opened += 1;
+            tree.visit_below(node, |below| {
+                let (rect, node, number) = match below {
+                    Below::Node(node, rect) => (rect, Some(node), 0),
+                    Below::Item(item) => (&item.rect, None, item.number),
+                };
+                waiting.insert((rect.distance_squared(from).to_bits(), node, number));
+            });
+        };
+        open(None, &mut waiting);
+        while let Some((distance, node, number)) = waiting.pop_first() {
+            match node {
+                Some(_) => open(node, &mut waiting),
+                None => found.push((distance, number)),
+            }
+        }
+        (found, opened)
+    }
+
+    proptest! {
+        #[test]
+        fn a_walk_by_distance_meets_all_items_by_theirs(
+            rects in proptest::collection::vec(any_rect(), 1..600),
+            from in any_rect(),
+        ) {
+            let from = Point::new(from.min_x(), from.max_y()).unwrap();
+            let item = |(number, rect): (usize, &Rect)| Item { rect: *rect, owner: 7, number: number as u32 };
+            let tree = PackedTree::new(rects.iter().enumerate().map(item).collect());
+            let (found, _) = nearest_first(&tree, &from);
+            let mut wanted: Vec<(u64, u32)> =
+                (0..).zip(&rects).map(|(number, rect)| (rect.distance_squared(&from).to_bits(), number)).collect();
+            wanted.sort_unstable();
+            prop_assert_eq!(found.len(), wanted.len());
+            let by_distance = |all: &[(u64, u32)]| all.iter().map(|one| one.0).collect::<Vec<_>>();
+            prop_assert_eq!(by_distance(&found), by_distance(&wanted));
         }
     }
 

@@ -187,6 +187,14 @@ impl Rect {
         x * x + y * y
     }
 
+    /// No rectangle within this one is farther away than the square of this distance; rounded as
+    /// [`distance_squared`](Self::distance_squared) is, so that this holds to the last bit.
+    pub(crate) fn farthest_squared(&self, point: &Point) -> f64 {
+        let x = (self.max_x - point.x).max(point.x - self.min_x).max(0.0);
+        let y = (self.max_y - point.y).max(point.y - self.min_y).max(0.0);
+        x * x + y * y
+    }
+
     /// Appends the coordinates, each in bytes that sort like it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         for coordinate in self.corners() {
@@ -370,6 +378,7 @@ mod tests {
             prop_assert!(!a.contains(&c) || a.intersects(&c));
             let point = Point::new(x, y).unwrap();
             prop_assert!(both.distance_squared(&point) <= a.distance_squared(&point));
+            prop_assert!(a.distance_squared(&point) <= both.farthest_squared(&point));
             prop_assert_eq!(a.contains(&point.into()), a.intersects(&point.into()));
         }
     }

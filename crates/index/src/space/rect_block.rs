@@ -1,22 +1,28 @@
 //! An index block of points or rectangles: which writes have them, and where these lie (NEXT §3.2).
 //!
 //! ```text
-//! format         u8       2 (index blocks of keys have another)
+//! format         u8       3 (index blocks of keys have another; 2 was a form without groups)
 //! flags          u8       bit 0 all are points; bit 1 entries carry a bit `repeated`; others zero
 //! digits         u8       0..=15 coordinates are whole numbers over 10^digits; 255 they are ordered bits of f64
-//! bits           7 x u8   of each field of an entry, in its order: 0..=64 four times, 0..=47, 0..=32, 0..=32
-//! unused         u16      0
-//! entries        u32      m, at least one
-//! base x         u64      the smallest x and y, as codes
-//! base y         u64
-//! base sequence  u64      the smallest sequence number
-//! entries        m x {    bit by bit, the lowest bit of the first byte first
-//!     x, y           codes of the least coordinates, less their bases
-//!     width, height  codes of the largest coordinates, less those of the least; no bits with flag 0
-//!     sequence       sequence number, less its base
-//!     block          number of the data block
-//!     entry          number of the entry in that block
-//!     repeated       one bit with flag 1: the write has other rectangles too
+//! least          7 x u8   of each field of an entry, in its order, the fewest bits that it has in a group
+//! spread         7 x u8   how many bits tell how many more it has
+//! base bits      4 x u8   of each base of a group, in its order
+//! unused         u8       0
+//! entries        u16      m, at least one
+//! bases          4 x u64  the smallest x, y, sequence number and data block; coordinates as codes
+//! groups of 16 entries, the last one of what is left; bit by bit, the lowest bit of the first byte first {
+//!     bits       of each field, less its least
+//!     bases      x, y, sequence, block: the smallest of the group, less those of the index block
+//!     16 x {
+//!         x         code of the least x, less that of the entry before; the first has none: it is the base
+//!         y         code of the least y, less its base
+//!         width     code of the largest x, less that of the least; no bits with flag 0
+//!         height    the same of y
+//!         sequence  sequence number, less its base
+//!         block     number of the data block, less its base
+//!         entry     number of the entry in that block
+//!         repeated  one bit with flag 1: the write has other rectangles too
+//!     }
 //! }
 //! ```
 //!
@@ -24,30 +30,53 @@
 //! so that they order. Coordinates that were written as decimals are whole numbers over a power of ten, which take a
 //! third of the bits of their f64; that they come back exactly is checked before they are written so.
 //!
-//! All fields have a fixed width, so an entry is read without those before it, and a window is tested on one coordinate
-//! after the other. Whoever reads a block has verified its checksum. Still, nothing is taken on trust: whatever
-//! contradicts itself reads as `None`.
+//! Entries come in the order of a curve that keeps neighbours together, so those of a group are close in the plane, and mostly
+//! in the file; within a group they stand by x, which makes its steps small. A group is to its block what the block is to the directory: its
+//! head tells within which rectangle it lies, and what a window does not meet is passed over as a whole. A field has one width in a
+//! group, so nothing is decoded that is not looked at.
+//!
+//! Whoever reads a block has verified its checksum. Still, nothing is taken on trust: whatever contradicts itself reads as
+//! `None`.
 
-use bolide_base::coding::{Decoder, put_u16, put_u32, put_u64};
+use bolide_base::coding::{Decoder, put_u16, put_u64};
 use bolide_base::{MAX_SEQUENCE, SequenceNumber};
 
 use super::Rect;
 use super::rect::{from_ordered_bits, ordered_bits};
 
-pub(crate) const FORMAT: u8 = 2;
+pub(crate) const FORMAT: u8 = 3;
+/// Most entries of a block.
+pub(crate) const MAX_ENTRIES: usize = 1 << 14;
+/// Entries of a group.
+const GROUP: usize = 16;
 const POINTS: u8 = 1;
 const REPEATS: u8 = 2;
 /// Coordinates are the bits of an f64.
 const RAW: u8 = 255;
 const MAX_DIGITS: u8 = 15;
 #[cfg(test)]
-const HEADER_BYTES: usize = 40;
+const HEADER_BYTES: usize = 56;
 /// Whole numbers up to here, and their negatives, are exact as `f64`.
 const EXACT: f64 = (1_u64 << 53) as f64;
 /// Added to a whole number, so that it orders without a sign.
 const SIGN: u64 = 1 << 63;
+
 const FIELDS: usize = 7;
 const MAX_BITS: [u8; FIELDS] = [64, 64, 64, 64, 47, 32, 32];
+/// Numbers of fields.
+const X: usize = 0;
+const Y: usize = 1;
+const WIDTH: usize = 2;
+const HEIGHT: usize = 3;
+const SEQUENCE: usize = 4;
+const BLOCK: usize = 5;
+const ENTRY: usize = 6;
+/// Bits that tell a number of bits, at most.
+const MAX_SPREAD: u8 = 7;
+
+/// The fields that have a base.
+const BASED: [usize; 4] = [X, Y, SEQUENCE, BLOCK];
+type Bases = [u64; BASED.len()];
 
 /// A rectangle, and the write that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,47 +144,116 @@ impl Coding {
     }
 }
 
-/// Writes the block of these entries, as long as there is one.
+/// Bits that it takes to write a number.
+fn bits_of(number: u64) -> u8 {
+    (u64::BITS - number.leading_zeros()) as u8
+}
+
+/// What the head of a group says.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    bits: [u8; FIELDS],
+    bases: Bases,
+}
+
+impl Group {
+    /// Of entries whose fields are these, in the order of x.
+    fn of(fields: &[[u64; FIELDS]]) -> Self {
+        let of = |field: usize| fields.iter().filter_map(move |one| one.get(field).copied());
+        let bases = BASED.map(|field| of(field).min().unwrap_or(0));
+        let mut bits = [0; FIELDS];
+        for (field, bits) in bits.iter_mut().enumerate() {
+            let base =
+                BASED.iter().zip(bases).find(|(based, _)| **based == field).map_or(0, |(_, base)| base);
+            let largest = match field {
+                X => of(X).zip(of(X).skip(1)).map(|(before, x)| x - before).max(),
+                _ => of(field).max().map(|largest| largest - base),
+            };
+            *bits = bits_of(largest.unwrap_or(0));
+        }
+        Self { bits, bases }
+    }
+
+    /// Bits of so many entries.
+    fn entries_bits(&self, count: u32, repeats: bool) -> u64 {
+        let all = self.bits.iter().map(|bits| u64::from(*bits)).sum::<u64>() + u64::from(repeats);
+        (all * u64::from(count)).saturating_sub(self.bits[X].into())
+    }
+}
+
+/// Writes the block of these entries, at least one and at most [`MAX_ENTRIES`]; they come back in another order.
 pub(crate) fn write(entries: &[RectEntry]) -> Vec<u8> {
     let coding = Coding::of(entries.iter().flat_map(|entry| entry.rect.corners()));
     let is_point = |entry: &RectEntry| Rect::min_corner(&entry.rect) == entry.rect;
     let points = entries.iter().all(is_point);
     let repeats = entries.iter().any(|entry| entry.repeated);
-    let fields = |entry: &RectEntry| -> [u64; FIELDS] {
+    let fields_of = |entry: &RectEntry| -> [u64; FIELDS] {
         let [min_x, min_y, max_x, max_y] = entry.rect.corners().map(|coordinate| coding.code(coordinate));
         let (block, place) = (entry.block.into(), entry.entry.into());
         [min_x, min_y, max_x - min_x, max_y - min_y, entry.sequence, block, place]
     };
-    // The bases of x, y and the sequence number; the other fields have none.
-    let mut bases = [u64::MAX, u64::MAX, 0, 0, u64::MAX, 0, 0];
-    let mut largest = [0; FIELDS];
-    for entry in entries {
-        for ((base, largest), field) in bases.iter_mut().zip(&mut largest).zip(fields(entry)) {
-            (*base, *largest) = ((*base).min(field), (*largest).max(field));
+    let mut all: Vec<([u64; FIELDS], bool)> =
+        entries.iter().map(|entry| (fields_of(entry), entry.repeated)).collect();
+    all.chunks_mut(GROUP).for_each(<[_]>::sort_unstable);
+    let fields: Vec<[u64; FIELDS]> = all.iter().map(|(fields, _)| *fields).collect();
+    let groups: Vec<Group> = fields.chunks(GROUP).map(Group::of).collect();
+
+    let [mut least, mut most] = [[u8::MAX; FIELDS], [0; FIELDS]];
+    let [mut bases, mut largest] = [[u64::MAX; BASED.len()], [0; BASED.len()]];
+    for group in &groups {
+        for ((least, most), bits) in least.iter_mut().zip(&mut most).zip(group.bits) {
+            (*least, *most) = ((*least).min(bits), (*most).max(bits));
+        }
+        for ((base, largest), of_group) in bases.iter_mut().zip(&mut largest).zip(group.bases) {
+            (*base, *largest) = ((*base).min(of_group), (*largest).max(of_group));
         }
     }
-    let mut widths = [0; FIELDS];
-    for ((width, base), largest) in widths.iter_mut().zip(&bases).zip(largest) {
-        *width = (u64::BITS - largest.saturating_sub(*base).leading_zeros()) as u8;
+    let mut spread = [0; FIELDS];
+    for ((spread, least), most) in spread.iter_mut().zip(&mut least).zip(most) {
+        *least = (*least).min(most);
+        *spread = bits_of((most - *least).into());
     }
-    let mut out =
-        vec![FORMAT, if points { POINTS } else { 0 } | if repeats { REPEATS } else { 0 }, coding.digits];
-    out.extend_from_slice(&widths);
-    put_u16(&mut out, 0);
-    put_u32(&mut out, entries.len() as u32);
-    for base in [bases[0], bases[1], bases[4]] {
-        put_u64(&mut out, base);
+    let mut base_bits = [0; BASED.len()];
+    for ((bits, base), largest) in base_bits.iter_mut().zip(&bases).zip(largest) {
+        *bits = bits_of(largest.saturating_sub(*base));
     }
+
+    let flags = if points { POINTS } else { 0 } | if repeats { REPEATS } else { 0 };
+    let mut out = vec![FORMAT, flags, coding.digits];
+    out.extend_from_slice(&least);
+    out.extend_from_slice(&spread);
+    out.extend_from_slice(&base_bits);
+    out.push(0);
+    put_u16(&mut out, entries.len() as u16);
+    bases.iter().for_each(|base| put_u64(&mut out, *base));
     let mut bits = BitWriter { out, held: 0, count: 0 };
-    for entry in entries {
-        for ((field, base), width) in fields(entry).into_iter().zip(bases).zip(widths) {
-            bits.put(field - base, width);
+    for (group, entries) in groups.iter().zip(all.chunks(GROUP)) {
+        for ((width, least), spread) in group.bits.into_iter().zip(least).zip(spread) {
+            bits.put((width - least).into(), spread);
         }
-        if repeats {
-            bits.put(entry.repeated.into(), 1);
+        for ((of_group, base), width) in group.bases.into_iter().zip(bases).zip(base_bits) {
+            bits.put(of_group - base, width);
         }
+        write_entries(&mut bits, group, entries, repeats);
     }
     bits.finish()
+}
+
+/// Writes the entries of a group.
+fn write_entries(bits: &mut BitWriter, group: &Group, entries: &[([u64; FIELDS], bool)], repeats: bool) {
+    let [x, y, sequence, block] = group.bases;
+    let mut before = [x, y, 0, 0, sequence, block, 0];
+    for (number, (fields, repeated)) in entries.iter().enumerate() {
+        for (field, ((value, base), width)) in fields.iter().zip(before).zip(group.bits).enumerate() {
+            if !(field == X && number == 0) {
+                bits.put(value - base, width);
+            }
+        }
+        before[X] = fields[X];
+        if repeats {
+            bits.put((*repeated).into(), 1);
+        }
+    }
 }
 
 /// A block that was read; see the [module](self).
@@ -164,12 +262,11 @@ pub(crate) struct RectBlock<'b> {
     coding: Coding,
     points: bool,
     repeats: bool,
-    bits: [u8; FIELDS],
-    entry_bits: u64,
-    entries: u32,
-    base_x: u64,
-    base_y: u64,
-    base_sequence: u64,
+    least: [u8; FIELDS],
+    spread: [u8; FIELDS],
+    base_bits: [u8; BASED.len()],
+    entries: u16,
+    bases: Bases,
     body: &'b [u8],
 }
 
@@ -178,76 +275,120 @@ impl<'b> RectBlock<'b> {
     pub(crate) fn parse(bytes: &'b [u8]) -> Option<Self> {
         let mut input = Decoder::new(bytes);
         let (format, flags, coding) = (input.u8()?, input.u8()?, Coding::new(input.u8()?)?);
-        let mut bits = [0; FIELDS];
-        for (bits, most) in bits.iter_mut().zip(MAX_BITS) {
+        let [mut least, mut spread] = [[0; FIELDS]; 2];
+        for (bits, most) in least.iter_mut().zip(MAX_BITS) {
             *bits = input.u8().filter(|bits| *bits <= most)?;
         }
-        let (unused, entries) = (input.u16()?, input.u32()?);
-        let (base_x, base_y, base_sequence) = (input.u64()?, input.u64()?, input.u64()?);
+        for bits in &mut spread {
+            *bits = input.u8().filter(|bits| *bits <= MAX_SPREAD)?;
+        }
+        let mut base_bits = [0; BASED.len()];
+        for bits in &mut base_bits {
+            *bits = input.u8().filter(|bits| *bits <= 64)?;
+        }
+        let (unused, entries) = (input.u8()?, input.u16()?);
+        let mut bases = Bases::default();
+        for base in &mut bases {
+            *base = input.u64()?;
+        }
         let (points, repeats) = (flags & POINTS != 0, flags & REPEATS != 0);
-        let entry_bits = bits.iter().map(|bits| u64::from(*bits)).sum::<u64>() + u64::from(repeats);
-        let body = input.rest();
+        let has_extent = [least, spread].iter().any(|of| of[WIDTH] != 0 || of[HEIGHT] != 0);
         let is_whole = format == FORMAT
             && flags & !(POINTS | REPEATS) == 0
             && unused == 0
-            && entries > 0
-            && base_sequence <= MAX_SEQUENCE
-            && !(points && (bits[2] != 0 || bits[3] != 0))
-            && body.len() as u64 == (entry_bits * u64::from(entries)).div_ceil(8);
-        is_whole.then_some(Self {
-            coding,
-            points,
-            repeats,
-            bits,
-            entry_bits,
-            entries,
-            base_x,
-            base_y,
-            base_sequence,
-            body,
-        })
+            && (1..=MAX_ENTRIES).contains(&entries.into())
+            && !(points && has_extent);
+        let body = input.rest();
+        is_whole.then_some(Self { coding, points, repeats, least, spread, base_bits, entries, bases, body })
     }
 
     /// How many entries it has.
     pub(crate) fn entries(&self) -> u32 {
-        self.entries
+        self.entries.into()
     }
 
-    /// Entry number `number`, if its rectangle intersects `window` or there is none. The outer `None` where the block
-    /// contradicts itself.
-    #[inline]
-    pub(crate) fn entry_within(&self, number: u32, window: Option<&Rect>) -> Option<Option<RectEntry>> {
-        let mut at = u64::from(number) * self.entry_bits;
+    /// Reads the head of a group, and moves `at` behind it.
+    fn group(&self, at: &mut u64) -> Option<Group> {
         let mut next = |bits: u8| {
-            let field = read_bits(self.body, at, bits);
-            at += u64::from(bits);
+            let field = read_bits(self.body, *at, bits);
+            *at += u64::from(bits);
             field
         };
-        let [x_bits, y_bits, width_bits, height_bits, sequence_bits, block_bits, entry_bits] = self.bits;
-        let x = self.base_x.checked_add(next(x_bits)?)?;
-        let y = self.base_y.checked_add(next(y_bits)?)?;
-        let (min_x, min_y) = (self.coding.coordinate(x), self.coding.coordinate(y));
-        let (max_x, max_y) = if self.points {
-            (min_x, min_y)
-        } else {
-            let (right, top) = (x.checked_add(next(width_bits)?)?, y.checked_add(next(height_bits)?)?);
-            (self.coding.coordinate(right), self.coding.coordinate(top))
-        };
-        let rect = Rect::valid([min_x, min_y, max_x, max_y])?;
-        if window.is_some_and(|window| !rect.intersects(window)) {
-            return Some(None);
+        let mut group = Group { bits: self.least, bases: self.bases };
+        for ((bits, spread), most) in group.bits.iter_mut().zip(self.spread).zip(MAX_BITS) {
+            // At most seven bits tell of at most 127 more.
+            *bits = bits.checked_add(next(spread)? as u8).filter(|bits| *bits <= most)?;
         }
-        let sequence =
-            self.base_sequence.checked_add(next(sequence_bits)?).filter(|one| *one <= MAX_SEQUENCE)?;
-        let (block, entry) = (next(block_bits)? as u32, next(entry_bits)? as u32);
-        let repeated = self.repeats && next(1)? == 1;
-        Some(Some(RectEntry { rect, sequence, block, entry, repeated }))
+        for (base, bits) in group.bases.iter_mut().zip(self.base_bits) {
+            *base = base.checked_add(next(bits)?)?;
+        }
+        Some(group)
     }
 
-    #[cfg(test)]
-    /// Entry number `number`; `None` where there is none, or where the block contradicts itself.
-    pub(crate) fn entry(&self, number: u32) -> Option<RectEntry> {
-        if number < self.entries { self.entry_within(number, None)? } else { None }
+    /// Whether an entry of a group may intersect `window`, by the head of the group.
+    fn may_meet(&self, group: &Group, window: &Rect) -> bool {
+        let [x, y, ..] = group.bases;
+        let most = |field: usize| match group.bits.get(field) {
+            None | Some(0) => 0,
+            Some(bits) => u64::MAX >> (64 - u32::from(*bits).min(64)),
+        };
+        let right = x.saturating_add(most(X).saturating_mul(GROUP as u64 - 1)).saturating_add(most(WIDTH));
+        let top = y.saturating_add(most(Y)).saturating_add(most(HEIGHT));
+        let apart = self.coding.coordinate(x) > window.max_x()
+            || self.coding.coordinate(y) > window.max_y()
+            || self.coding.coordinate(right) < window.min_x()
+            || self.coding.coordinate(top) < window.min_y();
+        !apart
+    }
+
+    /// Calls `visit` with those of the `count` entries of a group from bit `at` on that intersect `window`; without a window
+    /// with all. How many there are.
+    fn visit_group(
+        &self,
+        group: &Group,
+        at: u64,
+        count: u32,
+        window: Option<&Rect>,
+        visit: &mut impl FnMut(&RectEntry),
+    ) -> Option<u32> {
+        let bits = group.bits;
+        let all: u64 = bits.iter().map(|bits| u64::from(*bits)).sum::<u64>() + u64::from(self.repeats);
+        let [mut x, base_y, base_sequence, base_block] = group.bases;
+        // Where the next entry would begin if the first had a step too.
+        let mut start = at.wrapping_sub(bits[X].into());
+        let mut met = 0;
+        for number in 0..count {
+            let mut at = start.wrapping_add(bits[X].into());
+            if number > 0 {
+                x = x.checked_add(read_bits(self.body, start, bits[X])?)?;
+            }
+            start = start.wrapping_add(all);
+            let mut next = |field: usize| {
+                let bits = bits.get(field).copied()?;
+                let read = read_bits(self.body, at, bits);
+                at += u64::from(bits);
+                read
+            };
+            let y = base_y.checked_add(next(Y)?)?;
+            let (min_x, min_y) = (self.coding.coordinate(x), self.coding.coordinate(y));
+            let (max_x, max_y) = if self.points {
+                (min_x, min_y)
+            } else {
+                let (right, top) = (x.checked_add(next(WIDTH)?)?, y.checked_add(next(HEIGHT)?)?);
+                (self.coding.coordinate(right), self.coding.coordinate(top))
+            };
+            let rect = Rect::valid([min_x, min_y, max_x, max_y])?;
+            if window.is_some_and(|window| !rect.intersects(window)) {
+                continue;
+            }
+            let sequence = base_sequence.checked_add(next(SEQUENCE)?).filter(|one| *one <= MAX_SEQUENCE)?;
+            let block = base_block.checked_add(next(BLOCK)?)?;
+            let (block, entry) = (u32::try_from(block).ok()?, next(ENTRY)? as u32);
+            let repeated = self.repeats && read_bits(self.body, at, 1)? == 1;
+            visit(&RectEntry { rect, sequence, block, entry, repeated });
+            met += 1;
+        }
+        Some(met)
     }
 }
 
@@ -255,14 +396,21 @@ impl<'b> RectBlock<'b> {
 /// are; `None` where the block contradicts itself, after some of them.
 pub(crate) fn visit(bytes: &[u8], window: Option<&Rect>, mut visit: impl FnMut(&RectEntry)) -> Option<u32> {
     let block = RectBlock::parse(bytes)?;
-    let mut count = 0;
-    for number in 0..block.entries() {
-        if let Some(entry) = block.entry_within(number, window)? {
-            visit(&entry);
-            count += 1;
+    let (mut at, mut left, mut met) = (0, block.entries(), 0);
+    let end = block.body.len() as u64 * 8;
+    while left > 0 {
+        let count = left.min(GROUP as u32);
+        let group = block.group(&mut at)?;
+        let behind = at + group.entries_bits(count, block.repeats);
+        if behind > end {
+            return None;
         }
+        if window.is_none_or(|window| block.may_meet(&group, window)) {
+            met += block.visit_group(&group, at, count, window, &mut visit)?;
+        }
+        (at, left) = (behind, left - count);
     }
-    Some(count)
+    (at.div_ceil(8) * 8 == end).then_some(met)
 }
 
 /// Writes fields of bits, the lowest bit of the first byte first.

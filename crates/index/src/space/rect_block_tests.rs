@@ -6,9 +6,18 @@ fn entry(corners: [f64; 4], sequence: u64) -> RectEntry {
     RectEntry { rect: Rect::valid(corners).unwrap(), sequence, block: 7, entry: 3, repeated: false }
 }
 
+/// The entries of a block, in an order of their own.
 fn read(bytes: &[u8]) -> Vec<RectEntry> {
-    let block = RectBlock::parse(bytes).unwrap();
-    (0..block.entries()).map(|number| block.entry(number).unwrap()).collect()
+    let mut found = Vec::new();
+    assert_eq!(visit(bytes, None, |entry| found.push(*entry)).map(|count| count as usize), Some(found.len()));
+    sorted(&found)
+}
+
+fn sorted(entries: &[RectEntry]) -> Vec<RectEntry> {
+    let mut sorted = entries.to_vec();
+    let key = |one: &RectEntry| (one.rect.corners().map(ordered_bits), one.sequence, one.block, one.entry);
+    sorted.sort_by_key(|one| (key(one), one.repeated));
+    sorted
 }
 
 fn any_entries() -> impl Strategy<Value = Vec<RectEntry>> {
@@ -35,7 +44,7 @@ fn any_entries() -> impl Strategy<Value = Vec<RectEntry>> {
     let place = (0..=MAX_SEQUENCE, any::<u32>(), any::<u32>(), any::<bool>());
     // All of a block are of one kind, as a rule.
     (0..kinds.len())
-        .prop_flat_map(move |kind| proptest::collection::vec((kinds[kind].clone(), place.clone()), 1..40))
+        .prop_flat_map(move |kind| proptest::collection::vec((kinds[kind].clone(), place.clone()), 1..80))
         .prop_map(|all| {
             let of = |(rect, (sequence, block, entry, repeated))| RectEntry {
                 rect,
@@ -66,12 +75,12 @@ fn decimals_take_a_few_bytes_each() {
         .collect();
     let bytes = write(&entries);
     assert_eq!(bytes[2], 7, "digits");
-    assert!(bytes.len() <= HEADER_BYTES + entries.len() * 13, "{}", bytes.len());
-    assert_eq!(read(&bytes), entries);
+    assert!(bytes.len() <= HEADER_BYTES + entries.len() * 10, "{}", bytes.len());
+    assert_eq!(read(&bytes), sorted(&entries));
     let points: Vec<RectEntry> =
         entries.iter().map(|one| RectEntry { rect: one.rect.min_corner(), ..*one }).collect();
     assert!(write(&points).len() < bytes.len() * 3 / 4);
-    assert_eq!(read(&write(&points)), points);
+    assert_eq!(read(&write(&points)), sorted(&points));
 }
 
 #[test]
@@ -81,33 +90,63 @@ fn what_is_no_decimal_keeps_its_bits() {
         [entry([third, 0.0, third, 1e300], 5), entry([-5e-324, -1.0, third, f64::MAX], MAX_SEQUENCE)];
     let bytes = write(&entries);
     assert_eq!(bytes[2], RAW);
-    assert_eq!(read(&bytes), entries);
-    assert_eq!(
-        bytes.len() - HEADER_BYTES,
-        (RectBlock::parse(&bytes).unwrap().entry_bits * 2).div_ceil(8) as usize
-    );
+    assert_eq!(read(&bytes), sorted(&entries));
     // A number that fits without digits, and does not with those of another.
     let mixed = [entry([9e15, 0.5, 9e15, 0.5], 1)];
     assert_eq!(read(&write(&mixed)), mixed);
 }
 
 #[test]
+fn the_form_without_groups_is_refused() {
+    let mut bytes = write(&[entry([0.0, 0.0, 1.0, 1.0], 1)]);
+    assert!(RectBlock::parse(&bytes).is_some());
+    bytes[0] = 2;
+    assert!(RectBlock::parse(&bytes).is_none());
+}
+
+#[test]
 fn a_window_takes_what_it_touches() {
     let entries: Vec<RectEntry> =
-        (0..10).map(|at| entry([at.into(), 0.0, f64::from(at) + 1.0, 1.0], 1)).collect();
+        (0..50_u32).map(|at| entry([at.into(), 0.0, f64::from(at) + 1.0, 1.0], u64::from(at) + 1)).collect();
+    let bytes = write(&entries);
+    let window = Rect::new(13.0, 1.0, 18.0, 2.0).unwrap();
+    let mut met = Vec::new();
+    assert_eq!(visit(&bytes, Some(&window), |entry| met.push(entry.sequence)), Some(7));
+    assert_eq!(met, [13, 14, 15, 16, 17, 18, 19]);
+}
+
+/// Groups that a window cannot meet are passed over, whatever is in them.
+#[test]
+fn far_groups_are_not_looked_into() {
+    let entries: Vec<RectEntry> =
+        (0..64_u32).map(|at| entry([f64::from(at), 0.0, f64::from(at), 0.5], 1)).collect();
     let bytes = write(&entries);
     let block = RectBlock::parse(&bytes).unwrap();
-    let window = Rect::new(3.0, 1.0, 4.0, 2.0).unwrap();
-    let met =
-        (0..block.entries()).filter(|&number| block.entry_within(number, Some(&window)).unwrap().is_some());
-    assert_eq!(met.collect::<Vec<_>>(), [2, 3, 4]);
-    assert_eq!(block.entry(10), None);
+    let (mut at, mut met) = (0, Vec::new());
+    let window = Rect::new(25.0, 0.0, 26.0, 1.0).unwrap();
+    for _ in 0..4 {
+        let group = block.group(&mut at).unwrap();
+        met.push(block.may_meet(&group, &window));
+        at += group.entries_bits(16, false);
+    }
+    assert_eq!(met, [false, true, false, false]);
+    let above = Rect::new(0.0, 1.0, 64.0, 2.0).unwrap();
+    assert!(!block.may_meet(&block.group(&mut 0).unwrap(), &above));
 }
 
 proptest! {
     #[test]
-    fn blocks_round_trip(entries in any_entries()) {
-        prop_assert_eq!(read(&write(&entries)), entries);
+    fn blocks_round_trip_and_windows_find_theirs(
+        entries in any_entries(),
+        window in any_entries().prop_map(|all| all[0].rect),
+    ) {
+        let bytes = write(&entries);
+        prop_assert_eq!(read(&bytes), sorted(&entries));
+        let mut met = Vec::new();
+        prop_assert!(visit(&bytes, Some(&window), |entry| met.push(*entry)).is_some());
+        let wanted: Vec<RectEntry> =
+            entries.iter().filter(|entry| entry.rect.intersects(&window)).copied().collect();
+        prop_assert_eq!(sorted(&met), sorted(&wanted));
     }
 
     #[test]
@@ -117,17 +156,17 @@ proptest! {
         cut in any::<prop::sample::Index>(),
     ) {
         let mut bytes = write(&entries);
-        prop_assert!(RectBlock::parse(&bytes[..cut.index(bytes.len())]).is_none());
+        let cut = visit(&bytes[..cut.index(bytes.len())], None, |_| {});
+        prop_assert!(cut.is_none());
         for (at, byte) in damage {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        if let Some(block) = RectBlock::parse(&bytes) {
-            for number in 0..block.entries().min(100) {
-                if let Some(entry) = block.entry(number) {
-                    prop_assert!(entry.sequence <= MAX_SEQUENCE);
-                }
-            }
-        }
+        let mut count = 0;
+        visit(&bytes, None, |entry| {
+            assert!(entry.sequence <= MAX_SEQUENCE);
+            count += 1;
+        });
+        prop_assert!(count <= MAX_ENTRIES);
     }
 }

@@ -1,7 +1,7 @@
 //! The directory of the index blocks of points or rectangles in one sstable.
 //!
 //! ```text
-//! format         u8       2 (that of index blocks of keys has another)
+//! format         u8       3 (that of index blocks of keys has another)
 //! data blocks    varint   of the sstable
 //! blocks         varint   n index blocks
 //! n x {
@@ -27,7 +27,9 @@ use bolide_base::{MAX_SEQUENCE, SequenceNumber};
 use super::Rect;
 use super::rect_block::RectEntry;
 
-pub(crate) const FORMAT: u8 = 2;
+pub(crate) const FORMAT: u8 = 3;
+/// That of directories whose index blocks had another form.
+pub(crate) const OLD_FORMAT: u8 = 2;
 const RECTS: u8 = 0;
 const OPAQUE: u8 = 1;
 /// Most ranges of a block.

@@ -16,10 +16,12 @@ use crate::version::TableMeta;
 /// What writing an sstable again came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rewritten {
-    /// It is done; the old file had so many bytes.
+    /// It is done.
     One {
         /// Bytes of the old file.
         bytes: u64,
+        /// Entries of the old file.
+        entries: u64,
     },
     /// Compactions are at work on all that are left.
     Busy,
@@ -38,7 +40,7 @@ impl Store {
         let inner = &*self.inner;
         inner.check_writable()?;
         let tree = inner.tree(tree)?;
-        let (plan, bytes) = {
+        let (plan, bytes, entries) = {
             let mut work = inner.work.lock();
             match pick(&mut work, &tree, &wanted) {
                 Ok(picked) => picked,
@@ -50,7 +52,7 @@ impl Store {
         inner.forget_spent_ranges();
         inner.remove_obsolete_files();
         inner.work_arrived();
-        outcome.map(|()| Rewritten::One { bytes })
+        outcome.map(|()| Rewritten::One { bytes, entries })
     }
 }
 
@@ -59,7 +61,7 @@ fn pick(
     work: &mut Work,
     tree: &Arc<Tree>,
     wanted: &impl Fn(&TableMeta) -> bool,
-) -> std::result::Result<(CompactionPlan, u64), Rewritten> {
+) -> std::result::Result<(CompactionPlan, u64, u64), Rewritten> {
     let state = tree.state_guard();
     let shape = VersionShape::of(&state.version);
     let mut outcome = Rewritten::Nothing;
@@ -86,7 +88,7 @@ fn pick(
                     cut: Cut::Within,
                     claims: Vec::new(),
                 };
-                return Ok((plan, meta.file_bytes));
+                return Ok((plan, meta.file_bytes, meta.entries));
             }
         }
     }
