@@ -118,7 +118,10 @@ impl Matches {
         let distance = access.near.and_then(|near| {
             rects().map(|rect| Nearness::new(&rect, &near.from, sequence)).max().map(Nearness::bytes)
         });
-        let value = distance.as_ref().map_or_else(|| order_value(access, order, &self.key), |bytes| bytes);
+        let value = match &distance {
+            Some(bytes) => bytes,
+            None => order_value(access, order, &self.key),
+        };
         let found = note(&mut self.bytes, sequence, primary_key, value);
         self.found.push(Found { repeated, ..found.read_at(place, &mut self.bytes) });
     }
@@ -141,8 +144,10 @@ impl Matches {
             let rect = attribute::decode_rect(secondary_key)?;
             Some(Nearness::new(&rect, &near.from, sequence).bytes())
         });
-        let value =
-            distance.as_ref().map_or_else(|| order_value(access, order, secondary_key), |bytes| bytes);
+        let value = match &distance {
+            Some(bytes) => bytes,
+            None => order_value(access, order, secondary_key),
+        };
         let found = note(&mut self.bytes, sequence, primary_key, value);
         self.found.push(Found { repeated: repeated && !access.point, ..found });
     }

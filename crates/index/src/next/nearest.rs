@@ -241,10 +241,9 @@ impl<'v> NearestCursor<'v> {
             let RectEntry { ref rect, sequence, block, entry, repeated } = *found;
             let version = Version { member: at.member, block, entry, repeated };
             let rank = Nearness::new(rect, &near.from, sequence);
-            if sequence > view {
-            } else if info.is_opaque {
-                opaque.push((version, sequence));
-            } else if from.is_none_or(|from| rank <= from) && near.wants(rank) {
+            if info.is_opaque {
+                opaque.extend((sequence <= view).then_some((version, sequence)));
+            } else if sequence <= view && from.is_none_or(|from| rank <= from) && near.wants(rank) {
                 entries += 1;
                 nearest.push(rank, || version);
             }

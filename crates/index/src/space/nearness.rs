@@ -140,7 +140,7 @@ mod tests {
             }
             sorted.sort_by(|left, right| right.cmp(left));
             let (mut taken, rest) = selection.finish();
-            taken.sort_by(|left, right| right.0.cmp(&left.0));
+            taken.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
             prop_assert!(taken.iter().all(|(at, one)| at == one));
             let taken: Vec<Nearness> = taken.into_iter().map(|(at, _)| at).collect();
             let split = most.max(1).min(sorted.len());
