@@ -175,6 +175,28 @@ fn indexes_of_kind_next_show_in_stats_dumps_and_plans() {
 }
 
 #[test]
+fn the_list_shows_how_much_old_data_has_the_blocks_of_a_new_index() {
+    let place = Place::new();
+    let rows: String = (0..3000).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 70)).collect();
+    place.import(&rows, "");
+    let db = bolide::Db::open(place.path("db"), bolide::Options::default()).expect("the database opens");
+    let collection = db.collection("c").expect("the collection");
+    db.flush().expect("an sstable");
+    let lazily = bolide::BuildOptions::default().leaves_old_sstables(true);
+    collection.create_index_with("n:next".parse().expect("a declaration"), &lazily).expect("an index");
+    drop(collection);
+    db.close().expect("a clean close");
+    let done = || {
+        let listed = place.ok("index list db c").json().remove(0);
+        assert_eq!(listed["state"], "ready", "{listed:?}");
+        listed["done_percent"].clone()
+    };
+    assert_eq!(done(), 0.0);
+    place.ok("compact db");
+    assert_eq!(done(), serde_json::Value::Null);
+}
+
+#[test]
 fn dumps_show_every_kind_of_file() {
     let place = Place::new();
     let rows: String = (0..50).map(|id| format!("{{\"id\":\"key-{id}\",\"n\":{}}}\n", id % 7)).collect();
