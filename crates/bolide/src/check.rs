@@ -62,6 +62,9 @@ impl fmt::Display for CheckReport {
             "{} sstables, {} bytes, {} entries read",
             files.tables, files.table_bytes, files.entries
         )?;
+        if files.views > 0 {
+            writeln!(f, "{} sorted views, {} bytes read", files.views, files.view_bytes)?;
+        }
         if files.kept_files > 0 {
             writeln!(f, "{} page segments, {} bytes read", files.kept_files, files.kept_bytes)?;
         }

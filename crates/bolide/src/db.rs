@@ -10,13 +10,14 @@ use bolide_index::{IndexSpec, ValidationStrategy};
 
 use crate::catalog::{CollectionDescriptor, CollectionState as Life, IndexLife, IndexState, check_name};
 use crate::check::{self, CheckReport};
+use crate::collection_options::CollectionOptions;
 use crate::components::Components;
 use crate::handle::{Collection, Engine, Handle};
 use crate::index_build;
 use crate::index_set::{Index, IndexSet};
 use crate::index_upkeep::install_upkeep;
 use crate::open;
-use crate::options::{CollectionOptions, Options, WriteOptions};
+use crate::options::{Options, WriteOptions};
 use crate::progress::Progress;
 use crate::schema::CollectionState;
 use crate::snapshot::Snapshot;

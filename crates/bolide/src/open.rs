@@ -158,6 +158,8 @@ fn store_options(path: &Path, options: &Options, read_only: bool) -> StoreOption
     store.max_open_files = options.max_open_files;
     store.manifest_bytes = options.manifest_bytes;
     store.sorted_views = options.sorted_views;
+    store.view_delay_percent = options.view_delay_percent;
+    store.partition_tables = options.partition_tables.clamp(2, 60);
     store
 }
 

@@ -1,4 +1,4 @@
-//! The settings of a database, a collection, a write and an iteration: data without behaviour.
+//! The settings of a database, a write and an iteration: data without behaviour.
 //!
 //! All are `#[non_exhaustive]`: start from the default and change what you need with the methods.
 
@@ -6,21 +6,12 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bolide_index::{FetchOptions, IndexSpec};
-use bolide_lsm::{Layout, SortedViews, StoreOptions, SyncMode, TreeOptions};
-use bolide_table::Compression;
+use bolide_index::FetchOptions;
+use bolide_lsm::{SortedViews, StoreOptions, SyncMode};
 
-use crate::catalog::RecordKind;
 use crate::fetching::FetchSettings;
-use crate::key::KeyFormat;
 use crate::key_range::KeyRange;
 use crate::snapshot::Snapshot;
-
-/// Bounds of [`CollectionOptions::block_bytes`].
-const MIN_BLOCK_BYTES: usize = 256;
-const MAX_BLOCK_BYTES: usize = 16 << 20;
-/// Most bits per key that make sense: beyond, more probes buy nothing.
-const MAX_BLOOM_BITS: usize = 32;
 
 /// Settings of a database for the time it is open. None is kept in the database.
 ///
@@ -52,6 +43,10 @@ pub struct Options {
     pub manifest_bytes: u64,
     /// See [`sorted_views`](Self::sorted_views()).
     pub sorted_views: SortedViews,
+    /// See [`view_delay_percent`](Self::view_delay_percent()).
+    pub view_delay_percent: u32,
+    /// See [`partition_tables`](Self::partition_tables()).
+    pub partition_tables: usize,
     /// See [`fetch_threads`](Self::fetch_threads()).
     pub fetch_threads: usize,
     /// See [`fetch_shared_from`](Self::fetch_shared_from()).
@@ -76,6 +71,8 @@ impl Default for Options {
             max_open_files: store.max_open_files,
             manifest_bytes: store.manifest_bytes,
             sorted_views: store.sorted_views,
+            view_delay_percent: store.view_delay_percent,
+            partition_tables: store.partition_tables,
             fetch_threads: 0,
             fetch_shared_from: FetchOptions::default().shared_from,
             fetch_by_sequence: true,
@@ -205,8 +202,8 @@ impl Options {
     }
 
     /// Which collections and indexes keep sorted views over their sorted runs, so that scans go through them instead of
-    /// merging the runs (REMIX §3). A view takes two to three bytes of memory for each entry and is
-    /// made by flushes and compactions, from the first one after opening on. Default:
+    /// merging the runs (REMIX §3). A view takes two to three bytes for each entry, in a file and, once it is read, in memory. It is
+    /// written by flushes and compactions, read when its partition is, and built again where its file is damaged. Default:
     /// [`SortedViews::Partitions`], those of layout `partitioned` and `fragmented`. `true` stands for tiered ones too,
     /// `false` for none at all. Say `true` where there are many scans of tiered collections.
     ///
@@ -218,6 +215,31 @@ impl Options {
     #[must_use]
     pub fn sorted_views(mut self, kept: impl Into<SortedViews>) -> Self {
         self.sorted_views = kept.into();
+        self
+    }
+
+    /// How many entries, for 100 that the sorted view of a partition has, are to be written to the partition before the view is built
+    /// again; readers merge them with it until then, and at most four sorted runs. Default: 0, each flush that adds to a
+    /// partition renews its view. Raise it where writes go all over the keys and scans are few (REMIX §4.3).
+    ///
+    /// ```
+    /// assert_eq!(bolide::Options::default().view_delay_percent(20).view_delay_percent, 20);
+    /// ```
+    #[must_use]
+    pub fn view_delay_percent(mut self, percent: u32) -> Self {
+        self.view_delay_percent = percent;
+        self
+    }
+
+    /// Most sstables that flushes leave in a partition of layout `partitioned` by adding alone; with more of them it is merged or split
+    /// (T in REMIX §4.2). Default: 10; brought into 2 to 60. With more, less is written, and reads meet more sorted runs.
+    ///
+    /// ```
+    /// assert_eq!(bolide::Options::default().partition_tables(6).partition_tables, 6);
+    /// ```
+    #[must_use]
+    pub fn partition_tables(mut self, tables: usize) -> Self {
+        self.partition_tables = tables;
         self
     }
 
@@ -280,188 +302,6 @@ impl Options {
     pub fn dax_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dax_dir = Some(dir.into());
         self
-    }
-}
-
-/// Settings of a collection. They are kept in the database, except for the list of indexes to begin
-/// with.
-///
-/// ```
-/// use bolide::{CollectionOptions, Components, Compression, Db, Options};
-/// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
-/// let options = CollectionOptions::default().compression(Compression::Zstd(3)).index("subreddit".parse()?);
-/// let posts = db.create_collection("posts", options)?;
-/// assert_eq!(posts.indexes().len(), 1);
-/// # Ok::<(), bolide::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct CollectionOptions {
-    /// What the records are. Default: [`RecordKind::Json`]; see [`bytes`](Self::bytes).
-    pub records: RecordKind,
-    /// See [`keys`](Self::keys()).
-    pub keys: KeyFormat,
-    /// See [`layout`](Self::layout()).
-    pub layout: Layout,
-    /// See [`compression`](Self::compression()).
-    pub compression: Compression,
-    /// See [`block_bytes`](Self::block_bytes()).
-    pub block_bytes: usize,
-    /// See [`bloom_bits_per_key`](Self::bloom_bits_per_key()).
-    pub bloom_bits_per_key: usize,
-    /// See [`target_file_bytes`](Self::target_file_bytes()).
-    pub target_file_bytes: u64,
-    /// See [`index`](Self::index).
-    pub indexes: Vec<IndexSpec>,
-}
-
-impl Default for CollectionOptions {
-    fn default() -> Self {
-        let tree = TreeOptions::default();
-        Self {
-            records: RecordKind::Json,
-            keys: KeyFormat::Bytes,
-            layout: tree.layout,
-            compression: tree.compression,
-            block_bytes: tree.block_bytes,
-            bloom_bits_per_key: tree.bloom_bits_per_key as usize,
-            target_file_bytes: tree.target_file_bytes,
-            indexes: Vec::new(),
-        }
-    }
-}
-
-impl CollectionOptions {
-    /// A collection of JSON objects: the same as the default.
-    ///
-    /// ```
-    /// use bolide::{CollectionOptions, RecordKind};
-    /// assert_eq!(CollectionOptions::json().records, RecordKind::Json);
-    /// ```
-    pub fn json() -> Self {
-        Self::default()
-    }
-
-    /// A collection whose records are any bytes. Nothing looks into them, except for the program's own
-    /// extractor where there is one; see [`RecordKind::Bytes`].
-    ///
-    /// ```
-    /// use bolide::{CollectionOptions, Components, Db, Options};
-    /// let db = Db::open_with("db", Options::default(), Components::in_memory())?;
-    /// let blobs = db.create_collection("blobs", CollectionOptions::bytes())?;
-    /// blobs.put(b"key", &[0xff, 0x00])?;
-    /// # Ok::<(), bolide::Error>(())
-    /// ```
-    pub fn bytes() -> Self {
-        Self { records: RecordKind::Bytes, ..Self::default() }
-    }
-
-    /// How people read the keys. Default: [`KeyFormat::Bytes`]. The `bolide` command makes collections
-    /// of [`KeyFormat::Typed`]; it changes nothing in how keys are stored or compared.
-    ///
-    /// ```
-    /// use bolide::CollectionOptions;
-    /// use bolide::key::KeyFormat;
-    /// assert_eq!(CollectionOptions::default().keys(KeyFormat::Typed).keys, KeyFormat::Typed);
-    /// ```
-    #[must_use]
-    pub fn keys(mut self, keys: KeyFormat) -> Self {
-        self.keys = keys;
-        self
-    }
-
-    /// How the sorted runs are arranged, of the records and of the indexes alike. Default:
-    /// [`Layout::Leveled`]. [`Layout::Tiered`] writes each byte about half as often and makes reads
-    /// look into more runs: for loads that mostly write. [`Layout::Partitioned`] cuts the keys into partitions of a few
-    /// sstables and writes straight into them: for large collections whose writes are near each other
-    /// (REMIX §4.2). [`Layout::Fragmented`] has several levels of such partitions. It can be changed at any time:
-    /// [`Collection::set_layout`](crate::Collection::set_layout).
-    ///
-    /// ```
-    /// use bolide::{CollectionOptions, Layout};
-    /// assert_eq!(CollectionOptions::default().layout(Layout::Tiered).layout, Layout::Tiered);
-    /// ```
-    #[must_use]
-    pub fn layout(mut self, layout: Layout) -> Self {
-        self.layout = layout;
-        self
-    }
-
-    /// How data blocks are compressed, of the records and of the indexes alike. Default:
-    /// [`Compression::Lz4`]. [`Compression::Zstd`] (level 1 to 22) is smaller and slower;
-    /// [`Compression::None`] is for records that are compressed already.
-    ///
-    /// ```
-    /// use bolide::{CollectionOptions, Compression};
-    /// assert_eq!(CollectionOptions::default().compression(Compression::None).compression, Compression::None);
-    /// ```
-    #[must_use]
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.compression = compression;
-        self
-    }
-
-    /// Size at which a data block ends, in bytes before compression. Default: 4096; other values are
-    /// brought into 256 bytes to 16 MiB. Larger blocks compress better and make a get read more.
-    ///
-    /// ```
-    /// assert_eq!(bolide::CollectionOptions::default().block_bytes(16 << 10).block_bytes, 16 << 10);
-    /// ```
-    #[must_use]
-    pub fn block_bytes(mut self, bytes: usize) -> Self {
-        self.block_bytes = bytes;
-        self
-    }
-
-    /// Bits of Bloom filter a key; 0 for none, at most 32. Default: 10, which lets about 1 % of the
-    /// needless reads through. Filters stay in memory: set 0 where keys that are asked for always exist in the
-    /// lowest level.
-    ///
-    /// ```
-    /// assert_eq!(bolide::CollectionOptions::default().bloom_bits_per_key(0).bloom_bits_per_key, 0);
-    /// ```
-    #[must_use]
-    pub fn bloom_bits_per_key(mut self, bits: usize) -> Self {
-        self.bloom_bits_per_key = bits;
-        self
-    }
-
-    /// Size at which a compaction starts a new sstable, in bytes. Default: 64 MiB. Smaller ones make
-    /// compactions finer and files more.
-    ///
-    /// ```
-    /// assert_eq!(bolide::CollectionOptions::default().target_file_bytes(1 << 20).target_file_bytes, 1 << 20);
-    /// ```
-    #[must_use]
-    pub fn target_file_bytes(mut self, bytes: u64) -> Self {
-        self.target_file_bytes = bytes;
-        self
-    }
-
-    /// Begins with an index. More can be made at any time with
-    /// [`Collection::create_index`](crate::Collection::create_index).
-    ///
-    /// ```
-    /// use bolide::CollectionOptions;
-    /// let options = CollectionOptions::default().index("tags[*]".parse()?).index("newest=author".parse()?);
-    /// assert_eq!(options.indexes.len(), 2);
-    /// # Ok::<(), bolide::Error>(())
-    /// ```
-    #[must_use]
-    pub fn index(mut self, spec: IndexSpec) -> Self {
-        self.indexes.push(spec);
-        self
-    }
-
-    /// The settings of the tree of the records.
-    pub(crate) fn tree_options(&self) -> TreeOptions {
-        let mut options = TreeOptions::default();
-        options.layout = self.layout;
-        options.compression = self.compression;
-        options.block_bytes = self.block_bytes.clamp(MIN_BLOCK_BYTES, MAX_BLOCK_BYTES);
-        options.bloom_bits_per_key = self.bloom_bits_per_key.min(MAX_BLOOM_BITS) as u32;
-        options.target_file_bytes = self.target_file_bytes;
-        options
     }
 }
 

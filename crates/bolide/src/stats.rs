@@ -124,8 +124,13 @@ pub struct TreeFigures {
     pub immutable_memtables: usize,
     /// Bytes of the log with entries that the last flush kept back, in the partitioned layout.
     pub retained_bytes: u64,
-    /// Bytes that the filters and block indexes of its open sstables take in memory.
+    /// Bytes that the filters and block indexes of its open sstables, and its sorted views, take in memory.
     pub resident_bytes: usize,
+    /// Bytes of its sorted views in memory, part of [`resident_bytes`](Self::resident_bytes); a view comes to memory when its
+    /// partition is first read.
+    pub sorted_view_bytes: usize,
+    /// Bytes of the files of its sorted views; no part of [`disk_bytes`](Self::disk_bytes).
+    pub sorted_view_file_bytes: u64,
     /// Deleted ranges that are remembered.
     pub range_tombstones: usize,
     /// Bytes of files that flushes and compactions wrote for it since it was made, whatever closed and opened the
@@ -169,6 +174,8 @@ impl From<&TreeStats> for TreeFigures {
             immutable_memtables: tree.immutable_memtables,
             retained_bytes: tree.retained_bytes,
             resident_bytes: tree.resident_bytes,
+            sorted_view_bytes: tree.sorted_view_bytes,
+            sorted_view_file_bytes: tree.sorted_view_file_bytes,
             range_tombstones: tree.range_tombstones,
             written_bytes: tree.written_bytes,
         }

@@ -4,7 +4,7 @@
 //! 000123.sst        an sstable          000125.tmp   a file being written, worthless after a crash
 //! 000124.wal        a WAL segment       CURRENT      names the manifest in force
 //! 000126.region     pages of a region   LOCK         held by the one opener
-//! MANIFEST-000003   a manifest
+//! 000127.remix      a sorted view      MANIFEST-000003   a manifest
 //! ```
 //!
 //! All numbers come from one counter and are never reused, so a number alone identifies a file. Nothing
@@ -22,6 +22,8 @@ pub enum FileName {
     Wal(u64),
     /// A file of a tree that a keeper keeps: pages of a region.
     Region(u64),
+    /// A REMIX file: the order of the entries of some sstables.
+    View(u64),
     /// A manifest: the log of version edits.
     Manifest(u64),
     /// A file that is renamed once it is whole.
@@ -59,6 +61,7 @@ impl FileName {
                         "sst" => Self::Table(number),
                         "wal" => Self::Wal(number),
                         "region" => Self::Region(number),
+                        "remix" => Self::View(number),
                         "tmp" => Self::Temp(number),
                         _ => return None,
                     }
@@ -79,6 +82,7 @@ impl FileName {
             Self::Table(number)
             | Self::Wal(number)
             | Self::Region(number)
+            | Self::View(number)
             | Self::Manifest(number)
             | Self::Temp(number) => Some(number),
             Self::Current | Self::Lock => None,
@@ -100,6 +104,7 @@ impl fmt::Display for FileName {
             Self::Table(number) => write!(f, "{number:06}.sst"),
             Self::Wal(number) => write!(f, "{number:06}.wal"),
             Self::Region(number) => write!(f, "{number:06}.region"),
+            Self::View(number) => write!(f, "{number:06}.remix"),
             Self::Manifest(number) => write!(f, "MANIFEST-{number:06}"),
             Self::Temp(number) => write!(f, "{number:06}.tmp"),
             Self::Current => f.write_str("CURRENT"),
@@ -119,6 +124,7 @@ mod tests {
                 FileName::Table(number),
                 FileName::Wal(number),
                 FileName::Region(number),
+                FileName::View(number),
                 FileName::Manifest(number),
                 FileName::Temp(number),
             ] {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! | format u8 = 1 | layout u8: 0 leveled, 1 tiered, 2 fragmented, 3 partitioned | compression u8: 0 none, 1 lz4, 2 zstd | level u8 |
-//! | block bytes varint | Bloom bits per key varint | target file bytes varint |
+//! | block bytes varint | Bloom bits per key varint | target file bytes varint | flags u8, unless 0: bit 0 view tags |
 //! ```
 
 use std::path::PathBuf;
@@ -139,6 +139,13 @@ pub struct StoreOptions {
     /// memory for each entry, and some nanoseconds for each at the end of a flush or compaction that adds to a
     /// partition. Default: [`SortedViews::Partitions`].
     pub sorted_views: SortedViews,
+    /// The view of a partition is built again once the runs that it lacks have so many entries for 100 of its own, or are more
+    /// than four; until then readers merge them with it. Default: 0, at each flush that adds to the partition. More where there are many
+    /// writes all over the keys and few scans (REMIX §4.3).
+    pub view_delay_percent: u32,
+    /// Most sstables of a partition that a flush only adds to: T of REMIX §4.2. Default: 10. More writes less and has reads
+    /// go through more runs. At least 2.
+    pub partition_tables: usize,
 }
 
 impl StoreOptions {
@@ -161,6 +168,8 @@ impl StoreOptions {
             max_open_files: 512,
             manifest_bytes: 4 << 20,
             sorted_views: SortedViews::default(),
+            view_delay_percent: 0,
+            partition_tables: 10,
         }
     }
 }
@@ -175,6 +184,7 @@ impl StoreOptions {
 ///          block bytes         varint
 ///          bloom bits per key  varint
 ///          target file bytes   varint
+///          flags               u8      left out where it is 0; bit 0: view tags
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -189,6 +199,9 @@ pub struct TreeOptions {
     pub bloom_bits_per_key: u32,
     /// Size at which a compaction starts a new sstable, in bytes. Default: 64 MiB.
     pub target_file_bytes: u64,
+    /// Where the tree keeps sorted views, they answer point reads, too: they have a byte of each key's hash, and new sstables
+    /// have no Bloom filters (REMIX §4). Default: false.
+    pub view_tags: bool,
 }
 
 impl Default for TreeOptions {
@@ -199,9 +212,13 @@ impl Default for TreeOptions {
             block_bytes: 4096,
             bloom_bits_per_key: 10,
             target_file_bytes: 64 << 20,
+            view_tags: false,
         }
     }
 }
+
+/// The flag for [`TreeOptions::view_tags`].
+const VIEW_TAGS: u8 = 1;
 
 impl TreeOptions {
     /// The settings of this tree's sstables.
@@ -229,6 +246,9 @@ impl TreeOptions {
         coding::put_varint(&mut out, self.block_bytes as u64);
         coding::put_varint(&mut out, self.bloom_bits_per_key.into());
         coding::put_varint(&mut out, self.target_file_bytes);
+        if self.view_tags {
+            out.push(VIEW_TAGS);
+        }
         out
     }
 
@@ -251,13 +271,20 @@ impl TreeOptions {
             (2, level @ 1..=22) => Compression::Zstd(level.into()),
             _ => return None,
         };
-        let options = Self {
+        let mut options = Self {
             layout,
             compression,
             block_bytes: decoder.length(1 << 30)?,
             bloom_bits_per_key: decoder.length(64)? as u32,
             target_file_bytes: decoder.varint()?,
+            view_tags: false,
         };
+        if !decoder.is_empty() {
+            options.view_tags = decoder.u8()? == VIEW_TAGS;
+            if !options.view_tags {
+                return None;
+            }
+        }
         decoder.is_empty().then_some(options)
     }
 }
@@ -276,6 +303,9 @@ mod tests {
                 for cut in 0..bytes.len() {
                     assert_eq!(TreeOptions::decode(&bytes[..cut]), None);
                 }
+                let tagged = TreeOptions { view_tags: true, ..TreeOptions::decode(&bytes).unwrap() };
+                assert_eq!(TreeOptions::decode(&tagged.encode()), Some(tagged));
+                assert_eq!(TreeOptions::decode(&[&bytes[..], &[2]].concat()), None);
             }
         }
         assert_eq!(TreeOptions::decode(&[2, 0, 0, 0, 1, 1, 1]), None);

@@ -11,11 +11,12 @@ use bolide_lsm::{
 use bolide_storage::{MemVfs, SimRng, SystemRuntime};
 use bolide_table::{BlockCache, ValueRef};
 
-fn open(sorted_views: bool) -> Store {
+fn open(sorted_views: bool, view_delay_percent: u32) -> Store {
     let mut options = StoreOptions::new("/db");
     options.memtable_bytes = 4 << 10;
     options.background_threads = 0;
     options.sorted_views = sorted_views.into();
+    options.view_delay_percent = view_delay_percent;
     let components = StoreComponents {
         vfs: Arc::new(MemVfs::new()),
         runtime: Arc::new(SystemRuntime::default()),
@@ -24,12 +25,13 @@ fn open(sorted_views: bool) -> Store {
     Store::open(options, components).unwrap()
 }
 
-fn tree_of(store: &Store, layout: Layout, bloom_bits_per_key: u32) -> TreeId {
+fn tree_of(store: &Store, layout: Layout, bloom_bits_per_key: u32, view_tags: bool) -> TreeId {
     let mut options = TreeOptions::default();
     options.layout = layout;
     options.block_bytes = 256;
     options.target_file_bytes = 4 << 10;
     options.bloom_bits_per_key = bloom_bits_per_key;
+    options.view_tags = view_tags;
     store.create_tree(options, b"").unwrap()
 }
 
@@ -115,9 +117,12 @@ fn compare_many(pairs: [(&ReadView, TreeId); 2], rng: &mut SimRng, seed: u64) {
 fn same_with_views_and_without(layouts: &[Layout], seed: u64) -> u32 {
     let mut with_view = 0;
     let mut rng = SimRng::new(seed);
-    let stores = [open(false), open(true)];
+    // Put off, so that runs are loose for a while.
+    let delay = [0, 60][rng.below(2) as usize];
+    let stores = [open(false, 0), open(true, delay)];
     let bloom_bits_per_key = [0, 10][rng.below(2) as usize];
-    let trees = [0, 1].map(|store| tree_of(&stores[store], layouts[0], bloom_bits_per_key));
+    let tags = rng.one_in(2);
+    let trees = [0, 1].map(|store| tree_of(&stores[store], layouts[0], bloom_bits_per_key, tags));
     let mut held: Vec<[ReadView; 2]> = Vec::new();
     for _ in 0..1_200 {
         let (at, end, choice) = (key(&mut rng), key(&mut rng), rng.below(60));
@@ -173,7 +178,7 @@ fn readers_see_the_same_while_the_layout_changes() {
 
 #[test]
 fn trees_that_gain_nothing_have_no_view() {
-    let store = open(true);
+    let store = open(true, 0);
     let fill = |tree: TreeId, runs: usize| {
         for run in 0..runs {
             let mut batch = StoreBatch::new();
@@ -184,8 +189,8 @@ fn trees_that_gain_nothing_have_no_view() {
             store.flush().unwrap();
         }
     };
-    let leveled = tree_of(&store, Layout::Leveled, 10);
-    let tiered = tree_of(&store, Layout::Tiered, 10);
+    let leveled = tree_of(&store, Layout::Leveled, 10, false);
+    let tiered = tree_of(&store, Layout::Tiered, 10, false);
     fill(leveled, 3);
     fill(tiered, 1);
     assert_eq!((view_bytes(&store, leveled), view_bytes(&store, tiered)), (0, 0));

@@ -15,6 +15,8 @@ pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
         ("sstables".into(), report.files.tables.into()),
         ("bytes".into(), report.files.table_bytes.into()),
         ("entries".into(), report.files.entries.into()),
+        ("sorted_views".into(), report.files.views.into()),
+        ("sorted_view_bytes".into(), report.files.view_bytes.into()),
         ("page_segments".into(), report.files.kept_files.into()),
         ("page_segment_bytes".into(), report.files.kept_bytes.into()),
     ];

@@ -9,6 +9,7 @@ use bolide_index::perseid::describe_in_place;
 use bolide_index::{embedded, next};
 use bolide_lsm::file_name::FileName;
 use bolide_lsm::page_log::describe_segment;
+use bolide_lsm::remix::describe_remix;
 use bolide_lsm::version::{describe_current, describe_manifest, owner_of_table};
 use bolide_lsm::wal::describe_wal;
 use bolide_lsm::{BatchReader, Operation};
@@ -32,6 +33,7 @@ pub(super) fn run(arguments: &Dump) -> Result<(), Failure> {
         Some(FileName::Table(_)) => describe_table(&vfs, path, &mut gate),
         Some(FileName::Wal(_)) => describe_wal(&vfs, path, &mut gate, &mut describe_batch),
         Some(FileName::Region(_)) => describe_segment(&vfs, path, &mut gate),
+        Some(FileName::View(_)) => describe_remix(&vfs, path, &mut gate),
         Some(FileName::Manifest(_)) => describe_manifest(&vfs, path, &mut gate),
         Some(FileName::Current) => describe_current(&vfs, path, &mut gate),
         None if name.ends_with(".pmem") => describe_in_place(&vfs, path, &mut gate),
@@ -77,7 +79,7 @@ fn nothing_to_show(path: &Path, name: Option<FileName>) -> Failure {
     };
     Failure::operation(
         format!("{} {what}", path.display()),
-        "give an sstable (000012.sst), a WAL (000013.wal), a page segment (000014.region), a region in persistent memory (*.pmem), a manifest (MANIFEST-000003) or \
+        "give an sstable (000012.sst), a WAL (000013.wal), a page segment (000014.region), a sorted view (000015.remix), a region in persistent memory (*.pmem), a manifest (MANIFEST-000003) or \
          CURRENT",
     )
 }

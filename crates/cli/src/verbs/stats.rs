@@ -204,6 +204,10 @@ fn tree_rows(collection: &str, tree: &str, figures: &TreeFigures) -> Vec<Fields>
     let mut sum = row("all".into(), figures.runs(), figures.sstables(), figures.disk_bytes, figures.entries);
     sum.push(("resident_bytes".into(), figures.resident_bytes.into()));
     sum.push(("range_tombstones".into(), figures.range_tombstones.into()));
+    if figures.sorted_view_file_bytes + figures.sorted_view_bytes as u64 > 0 {
+        sum.push(("sorted_view_bytes".into(), figures.sorted_view_bytes.into()));
+        sum.push(("sorted_view_file_bytes".into(), figures.sorted_view_file_bytes.into()));
+    }
     if figures.retained_bytes > 0 {
         sum.push(("retained_bytes".into(), figures.retained_bytes.into()));
     }

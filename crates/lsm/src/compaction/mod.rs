@@ -23,12 +23,12 @@ use leveled::Leveled;
 use partitioned::Partitioned;
 use tiered::Tiered;
 
-/// The policy for a tree with these options.
-pub fn policy_for(options: &TreeOptions) -> Box<dyn CompactionPolicy> {
+/// The policy for a tree with these options; `partition_tables` is the most that a partition has before it is merged.
+pub fn policy_for(options: &TreeOptions, partition_tables: usize) -> Box<dyn CompactionPolicy> {
     match options.layout {
         Layout::Leveled => Box::new(Leveled::new(options.target_file_bytes)),
         Layout::Tiered => Box::new(Tiered::new(options.target_file_bytes)),
         Layout::Fragmented => Box::new(Fragmented::new(options.target_file_bytes)),
-        Layout::Partitioned => Box::new(Partitioned::new(options.target_file_bytes)),
+        Layout::Partitioned => Box::new(Partitioned::new(options.target_file_bytes, partition_tables)),
     }
 }

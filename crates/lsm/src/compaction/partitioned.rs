@@ -3,7 +3,7 @@
 //! # What a flush does with a partition
 //! * **Abort**: its new entries stay in memory and in the log until the next flush, if what they would cost now is
 //!   high for what they are.
-//! * **Minor**: new sstables beside those that are there, as long as these are at most [`MOST_TABLES`] then.
+//! * **Minor**: new sstables beside those that are there, as long as these are at most T then.
 //! * **Major**: new entries are merged with the newest runs, as many as give the best ratio of sstables that go to
 //!   sstables that come.
 //! * **Split**: where that ratio is low, since the sstables are large, everything that overlaps is merged, and the partition
@@ -25,8 +25,6 @@ use super::policy::{
 };
 use crate::version::LAST_LEVEL;
 
-/// Most sstables of a partition after a minor compaction: T in REMIX §4.2.
-pub const MOST_TABLES: usize = 10;
 /// Sstables that a split puts into each new partition: M in REMIX §4.2.
 pub const TABLES_PER_PARTITION: usize = 2;
 /// Percent of the memory for memtables that aborts may keep back.
@@ -93,8 +91,14 @@ pub enum Action {
     },
 }
 
-/// What is done with each of `loads`, in their order. At most `may_keep_bytes` of new entries are kept back.
-pub fn plan(loads: &[PartitionLoad<'_>], target_file_bytes: u64, may_keep_bytes: u64) -> Vec<Action> {
+/// What is done with each of `loads`, in their order. A partition is only added to as long as it has at most `most_tables`
+/// sstables then: T in REMIX §4.2. At most `may_keep_bytes` of new entries are kept back.
+pub fn plan(
+    loads: &[PartitionLoad<'_>],
+    target_file_bytes: u64,
+    most_tables: usize,
+    may_keep_bytes: u64,
+) -> Vec<Action> {
     let mut actions = Vec::with_capacity(loads.len());
     let mut costly = Vec::new();
     for (position, load) in loads.iter().enumerate() {
@@ -102,7 +106,7 @@ pub fn plan(loads: &[PartitionLoad<'_>], target_file_bytes: u64, may_keep_bytes:
             actions.push(Action::Rest);
             continue;
         };
-        let action = load.act(&new, target_file_bytes.max(1));
+        let action = load.act(&new, target_file_bytes.max(1), most_tables);
         let ratio = load.cost(&new, &action) as f64 / new.bytes.max(1) as f64;
         if ratio >= ABORT_FROM {
             costly.push((ratio, position, new.bytes));
@@ -124,9 +128,9 @@ pub fn plan(loads: &[PartitionLoad<'_>], target_file_bytes: u64, may_keep_bytes:
 
 impl PartitionLoad<'_> {
     /// What is done with it if it is not aborted.
-    fn act(&self, new: &NewEntries<'_>, target_file_bytes: u64) -> Action {
+    fn act(&self, new: &NewEntries<'_>, target_file_bytes: u64, most_tables: usize) -> Action {
         let outputs = |bytes: u64| bytes.div_ceil(target_file_bytes).max(1) as usize;
-        if self.tables.len() + outputs(new.bytes) <= MOST_TABLES {
+        if self.tables.len() + outputs(new.bytes) <= most_tables {
             return Action::Minor;
         }
         let (mut best, mut best_ratio) = (0, 0.0);
@@ -179,12 +183,13 @@ impl PartitionLoad<'_> {
 #[derive(Debug, Clone, Copy)]
 pub struct Partitioned {
     target_file_bytes: u64,
+    most_tables: usize,
 }
 
 impl Partitioned {
-    /// The policy that cuts outputs at `target_file_bytes`.
-    pub fn new(target_file_bytes: u64) -> Self {
-        Self { target_file_bytes }
+    /// The policy that cuts outputs at `target_file_bytes`, and merges partitions with more than `most_tables` runs.
+    pub fn new(target_file_bytes: u64, most_tables: usize) -> Self {
+        Self { target_file_bytes, most_tables }
     }
 
     /// Moves everything above the partitions to them.
@@ -200,7 +205,7 @@ impl CompactionPolicy for Partitioned {
         if (0..LAST_LEVEL).any(|level| !shape.runs(level).is_empty()) {
             return self.pick_above(shape, busy);
         }
-        merge_tallest(shape, MOST_TABLES + 1, self.target_file_bytes, busy)
+        merge_tallest(shape, self.most_tables.max(1) + 1, self.target_file_bytes, busy)
     }
 
     fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan> {

@@ -55,7 +55,7 @@ pub const REMIX_FORMAT_VERSION: u32 = 1;
 const KNOWN_FEATURES: u64 = 0;
 const HEADER_MAGIC: &[u8; 8] = b"BOLIDRMX";
 const FOOTER_MAGIC: &[u8; 8] = b"XMRDILOB";
-const HEADER_BYTES: usize = 48;
+pub(super) const HEADER_BYTES: usize = 48;
 const FOOTER_BYTES: usize = 112;
 /// Bytes of a piece, without its checksum.
 const PIECE_BYTES: usize = 256 << 10;

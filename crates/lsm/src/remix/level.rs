@@ -12,7 +12,7 @@
 //! for good where a rebuild is put off (§4.3, at its end). A view counts as long as all sstables that it orders are in
 //! the partition, and loose ones are newer than what they overlap of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use bolide_table::ValueRef;
 use super::selectors::MAX_RUNS;
 use super::view::SortedView;
 use crate::key_heads::KeyHeads;
-use crate::version::{Partition, SortedRun, TableHandle, Version};
+use crate::version::{KeptView, Partition, SortedRun, TableHandle, Version};
 
 /// A level with more than one sorted run, by partition.
 pub struct ViewedLevel {
@@ -44,9 +44,9 @@ pub struct ViewedPartition {
     runs: Box<[Arc<SortedRun>]>,
     /// Those that the view does not have, newest first; each newer than what it overlaps of the view.
     loose: Box<[Arc<SortedRun>]>,
-    view: Option<Arc<SortedView>>,
+    view: Option<Arc<KeptView>>,
     /// Another view that knows some of the runs: the next one is made from it.
-    base: Option<Arc<SortedView>>,
+    base: Option<Arc<KeptView>>,
     serves_reads: bool,
 }
 
@@ -56,7 +56,7 @@ impl ViewedLevel {
     pub fn of(
         version: &Version,
         level: usize,
-        known: &[Arc<SortedView>],
+        known: &[Arc<KeptView>],
         before: Option<&Self>,
     ) -> Option<Arc<Self>> {
         let first = version.runs().partition_point(|run| run.level() < level);
@@ -132,7 +132,7 @@ impl ViewedLevel {
 }
 
 impl ViewedPartition {
-    fn of(runs: Box<[Arc<SortedRun>]>, owners: &BTreeMap<u64, Vec<&Arc<SortedView>>>) -> Self {
+    fn of(runs: Box<[Arc<SortedRun>]>, owners: &BTreeMap<u64, Vec<&Arc<KeptView>>>) -> Self {
         let best = if (2..=MAX_RUNS).contains(&runs.len()) { most_shared(&runs, owners) } else { None };
         let valid = best.and_then(|view| Some((view, loose_beside(&runs, view)?)));
         let (view, loose) = match valid {
@@ -140,7 +140,7 @@ impl ViewedPartition {
             None => (None, runs.clone()),
         };
         let base = if view.is_none() { best.cloned() } else { None };
-        let serves_reads = view.as_ref().is_some_and(|view| !view.has_filters() || view.remix().has_tags());
+        let serves_reads = view.as_ref().is_some_and(|view| view.meta().serves_reads);
         Self { runs, loose, view, base, serves_reads }
     }
 
@@ -154,26 +154,36 @@ impl ViewedPartition {
         &self.loose
     }
 
-    /// The view, if there is one.
+    /// The view, if there is one. The first call may read its file; `None` where that cannot be done: then the runs are to
+    /// be read one by one.
+    #[inline]
     pub fn view(&self) -> Option<&Arc<SortedView>> {
+        self.view.as_ref()?.view(&self.runs)
+    }
+
+    /// The view as it is kept, if there is one.
+    pub fn kept_view(&self) -> Option<&Arc<KeptView>> {
         self.view.as_ref()
     }
 
     /// The view that the next one is best made from.
-    pub fn base(&self) -> Option<&Arc<SortedView>> {
+    pub fn base(&self) -> Option<&Arc<KeptView>> {
         self.view.as_ref().or(self.base.as_ref())
     }
 
     /// True if readers merge, and a view could spare them that.
     pub fn is_behind(&self) -> bool {
-        self.loose.len() + usize::from(self.view.is_some()) > 1 && self.runs.len() <= MAX_RUNS
+        let has_view = self.view.as_ref().is_some_and(|view| !view.has_failed());
+        let is_short = !has_view && self.view.is_some() && self.runs.len() > 1;
+        let merges = self.loose.len() + usize::from(has_view) > 1;
+        (merges || is_short) && self.runs.len() <= MAX_RUNS
     }
 
     /// Entries of loose runs, and those of the view.
     pub fn entries(&self) -> (u64, u64) {
         let tables = self.loose.iter().flat_map(|run| run.tables());
         let loose = tables.map(|table| table.meta().entries).sum();
-        (loose, self.view.as_ref().map_or(0, |view| view.remix().entries()))
+        (loose, self.view.as_ref().map_or(0, |view| view.entries()))
     }
 
     /// The newest version of `key` with a sequence number of at most `sequence`, tombstones included, with its value.
@@ -182,14 +192,15 @@ impl ViewedPartition {
     /// `Corruption` and `Io` from reading sstables.
     #[inline]
     pub fn get(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
-        for run in &self.loose {
+        let view = self.view();
+        for run in if view.is_some() { &self.loose } else { &self.runs } {
             if let Some(table) = run.find(key)
                 && let Some(found) = table.reader()?.get(key, sequence)?
             {
                 return Ok(Some(found));
             }
         }
-        self.view.as_ref().map_or(Ok(None), |view| view.get(key, sequence))
+        view.map_or(Ok(None), |view| view.get(key, sequence))
     }
 }
 
@@ -208,17 +219,12 @@ fn runs_of(version: &Version, level: usize, partition: &Partition<'_>) -> Box<[A
     chunks.filter_map(run_of).collect()
 }
 
-/// The sstables of a run of a tree that a view has.
-fn tables_of_view(view: &SortedView) -> impl Iterator<Item = &Arc<TableHandle>> {
-    view.runs().iter().filter_map(|run| run.sorted_run()).flat_map(|run| run.tables())
-}
-
 /// Which of `known` order each sstable.
-fn owners(known: &[Arc<SortedView>]) -> BTreeMap<u64, Vec<&Arc<SortedView>>> {
-    let mut owners: BTreeMap<u64, Vec<&Arc<SortedView>>> = BTreeMap::new();
-    for view in known {
-        for table in tables_of_view(view) {
-            owners.entry(table.meta().number).or_default().push(view);
+fn owners(known: &[Arc<KeptView>]) -> BTreeMap<u64, Vec<&Arc<KeptView>>> {
+    let mut owners: BTreeMap<u64, Vec<&Arc<KeptView>>> = BTreeMap::new();
+    for view in known.iter().filter(|view| !view.has_failed()) {
+        for &table in &view.meta().tables {
+            owners.entry(table).or_default().push(view);
         }
     }
     owners
@@ -227,9 +233,9 @@ fn owners(known: &[Arc<SortedView>]) -> BTreeMap<u64, Vec<&Arc<SortedView>>> {
 /// The view that orders the most entries of `runs`; of those that order as many the one that orders the fewest others.
 fn most_shared<'v>(
     runs: &[Arc<SortedRun>],
-    owners: &BTreeMap<u64, Vec<&'v Arc<SortedView>>>,
-) -> Option<&'v Arc<SortedView>> {
-    let mut shared: Vec<(u64, &'v Arc<SortedView>)> = Vec::new();
+    owners: &BTreeMap<u64, Vec<&'v Arc<KeptView>>>,
+) -> Option<&'v Arc<KeptView>> {
+    let mut shared: Vec<(u64, &'v Arc<KeptView>)> = Vec::new();
     for table in runs.iter().flat_map(|run| run.tables()) {
         for &view in owners.get(&table.meta().number).into_iter().flatten() {
             match shared.iter_mut().find(|(_, other)| Arc::ptr_eq(other, view)) {
@@ -238,15 +244,15 @@ fn most_shared<'v>(
             }
         }
     }
-    let order = |&(entries, view): &(u64, &'v Arc<SortedView>)| {
-        (entries, std::cmp::Reverse(view.remix().entries().saturating_sub(entries)))
+    let order = |&(entries, view): &(u64, &'v Arc<KeptView>)| {
+        (entries, std::cmp::Reverse(view.entries().saturating_sub(entries)))
     };
     shared.into_iter().max_by_key(order).map(|(_, view)| view)
 }
 
 /// The runs and parts of runs of `runs` that `view` does not have; `None` if it does not count beside them.
-fn loose_beside(runs: &[Arc<SortedRun>], view: &SortedView) -> Option<Box<[Arc<SortedRun>]>> {
-    let numbers: BTreeSet<u64> = tables_of_view(view).map(|table| table.meta().number).collect();
+fn loose_beside(runs: &[Arc<SortedRun>], view: &KeptView) -> Option<Box<[Arc<SortedRun>]>> {
+    let numbers = &view.meta().tables;
     let is_known = |table: &Arc<TableHandle>| numbers.contains(&table.meta().number);
     let (mut loose, mut known) = (Vec::new(), Vec::new());
     for run in runs {

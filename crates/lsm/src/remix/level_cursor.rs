@@ -8,6 +8,7 @@ use bolide_table::InternalCursor;
 use super::cursor::SortedViewCursor;
 use super::level::{ViewedLevel, ViewedPartition};
 use crate::cursor::{MergingCursor, Run, RunCursor};
+use crate::version::SortedRun;
 
 /// One of what a partition consists of.
 #[derive(Debug)]
@@ -28,12 +29,13 @@ pub enum PartitionCursor {
 }
 
 impl ViewedPartition {
-    /// Cursors over the loose runs, newest first, then over the view.
+    /// Cursors over the loose runs, newest first, then over the view; over all runs where there is none.
     pub fn sources(&self, fill_cache: bool) -> Vec<PartitionSource> {
-        let runs = self.loose().iter();
-        let mut sources: Vec<_> =
-            runs.map(|run| PartitionSource::Run(RunCursor::new(Arc::clone(run), fill_cache))).collect();
-        sources.extend(self.view().map(|view| PartitionSource::View(view.cursor(fill_cache))));
+        let view = self.view();
+        let runs = if view.is_some() { self.loose() } else { self.runs() };
+        let of_run = |run: &Arc<SortedRun>| PartitionSource::Run(RunCursor::new(Arc::clone(run), fill_cache));
+        let mut sources: Vec<_> = runs.iter().map(of_run).collect();
+        sources.extend(view.map(|view| PartitionSource::View(view.cursor(fill_cache))));
         sources
     }
 

@@ -22,6 +22,7 @@
 //! | `build` | a REMIX from runs |
 //! | `rebuild` | a REMIX from an older one and further runs |
 //! | `format` | the file; its bytes are told there and in `docs/formats/remix.md` |
+//! | `describe` | the file in words |
 //! | `view` | a REMIX with its runs; point reads |
 //! | `search` | the binary search in a segment |
 //! | `cursor` | all versions in both directions |
@@ -34,6 +35,7 @@ mod anchors;
 mod build;
 mod by_steps;
 mod cursor;
+mod describe;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -57,6 +59,7 @@ use anchors::Anchors;
 use segments::Segments;
 
 pub use cursor::SortedViewCursor;
+pub use describe::describe_remix;
 pub use format::REMIX_FORMAT_VERSION;
 pub use level::{ViewedLevel, ViewedPartition};
 pub use level_cursor::{PartitionCursor, PartitionSource};

@@ -52,6 +52,19 @@ impl SortedView {
         Self::new(Remix::build(&runs, options)?, runs)
     }
 
+    /// True if the order is that of a merge of the runs. Reads all of them, past the cache.
+    ///
+    /// # Errors
+    /// `Corruption` and `Io` from reading sstables.
+    pub fn agrees_with_its_runs(&self) -> Result<bool> {
+        let shape = &self.remix.segments.shape;
+        let options = super::RemixOptions::default().segment_entries(shape.width).tags(shape.tags);
+        let built = Remix::build(&self.runs, &options)?;
+        let same_tables = built.tables == self.remix.tables && built.entries == self.remix.entries;
+        let same_anchors = || built.anchors.encode() == self.remix.anchors.encode();
+        Ok(same_tables && built.segments == self.remix.segments && same_anchors())
+    }
+
     /// The order of the entries.
     #[inline]
     pub fn remix(&self) -> &Remix {

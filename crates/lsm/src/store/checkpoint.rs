@@ -1,6 +1,6 @@
 //! A checkpoint: a second directory that opens as a database with everything committed so far.
 //!
-//! Sstables and the files of keepers are immutable, so they are linked and not copied; a keeper that changes its state in
+//! Sstables, sorted views and the files of keepers are immutable, so they are linked and not copied; a keeper that changes its state in
 //! place writes a copy. Log segments are copied as far as they
 //! are written, and the copy's manifest says where each ends. Writers wait only while the log is synced
 //! and the state noted down.
@@ -67,6 +67,13 @@ impl Store {
             // Copies lie there already.
             if !inner.vfs.exists(&name.path(dir))? {
                 inner.link(name, dir)?;
+            }
+        }
+        for number in state.views() {
+            // A view is a help: a file that is missing is none of the copy's.
+            match inner.link(FileName::View(number), dir) {
+                Err(error) if error.kind() == ErrorKind::NotFound => state.forget_view(number),
+                linked => linked?,
             }
         }
         for number in finished.into_iter().filter(|&number| number >= state.wal_floor()) {

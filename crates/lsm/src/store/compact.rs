@@ -34,9 +34,8 @@ impl StoreInner {
             self.install_placed(tree, edit, &[], None, &|version, edit| {
                 place_outputs(version, plan, &metas, edit);
             })?;
-            self.renew_views(tree);
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
+            return self.renew_views(tree);
         }
         let merged = self.merge_inputs(tree, plan)?;
         let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
@@ -48,10 +47,9 @@ impl StoreInner {
         if let Some(drops) = merged.drops {
             drops.installed();
         }
-        self.renew_views(tree);
         tree.written_bytes.fetch_add(bytes_written, Ordering::Relaxed);
         self.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
-        Ok(())
+        self.renew_views(tree)
     }
 
     fn input_metas(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<Vec<TableMeta>> {

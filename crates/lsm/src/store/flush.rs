@@ -58,10 +58,9 @@ impl StoreInner {
         if let Some(drops) = drops {
             drops.installed();
         }
-        self.renew_views(tree);
         self.counters.flushed(bytes);
         tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+        self.renew_views(tree)
     }
 
     fn write_memtables(&self, tree: &Arc<Tree>, flushed: &[Arc<LoggedMemtable>]) -> Result<Finished> {

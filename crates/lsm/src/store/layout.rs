@@ -35,8 +35,7 @@ impl Store {
             tree.set_options(options);
             Ok(())
         })?;
-        inner.renew_views(&tree);
-        Ok(())
+        inner.renew_views(&tree)
     }
 }
 

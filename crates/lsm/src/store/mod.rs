@@ -12,6 +12,7 @@
 //! | `tree_reader` | looking into a tree from a compaction filter |
 //! | `flush`, `compact` | memtables to sstables, sstables to sstables |
 //! | `partition_flush`, `retained` | memtables to partitions, and what they keep back |
+//! | `tree_views`, `sorted_view` | the sorted views of a tree, and how they are renewed |
 //! | `layout` | another layout for a tree in use |
 //! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
 //! | `open`, `recovery` | from files to a store |
@@ -50,6 +51,7 @@ mod stats;
 mod table_output;
 mod tree;
 mod tree_reader;
+mod tree_views;
 mod verify;
 
 use std::collections::BTreeMap;

@@ -43,10 +43,12 @@ impl Store {
     pub fn open(options: StoreOptions, components: StoreComponents) -> Result<Self> {
         let lock = lock_directory(&options, &components)?;
         let inner = StoreInner::open(options, components, lock)?;
+        inner.open_views();
         inner.recover()?;
         if !inner.options.read_only {
             inner.start_log()?;
             inner.remove_unknown_files()?;
+            inner.find_views_due();
         }
         inner.update_pressure();
         if inner.options.background_threads == 0 && !inner.options.read_only {

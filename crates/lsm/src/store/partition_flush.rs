@@ -157,8 +157,9 @@ impl StoreInner {
         let partitions = state.version.partitions(LAST_LEVEL);
         let (counted, has_operands) = count(&flushed, &partitions)?;
         let may_keep = if writes_all || has_operands { 0 } else { self.may_keep_back(tree) };
+        let target = tree.options().target_file_bytes;
         let actions =
-            partitioned::plan(&loads(&partitions, &counted), tree.options().target_file_bytes, may_keep);
+            partitioned::plan(&loads(&partitions, &counted), target, self.options.partition_tables, may_keep);
         let range = |partition: &Partition<'_>| {
             (partition.start().map(<[u8]>::to_vec), partition.end().map(<[u8]>::to_vec))
         };
@@ -176,9 +177,8 @@ impl StoreInner {
         }
         let installed = self.install_partitions(&round, &written, &kept_back, &numbers);
         installed?;
-        self.renew_views(tree);
         self.count_round(tree, &round, &actions, written);
-        Ok(())
+        self.renew_views(tree)
     }
 
     /// Bytes that flushes of `tree` may keep back beside what is kept back of other trees.

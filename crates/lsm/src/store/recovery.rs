@@ -191,6 +191,7 @@ impl StoreInner {
         {
             let versions = self.versions.lock();
             live.extend(versions.kept_files());
+            live.extend(versions.live_views());
             live.insert(versions.manifest_number());
         }
         for name in self.vfs.list(&self.options.dir)? {

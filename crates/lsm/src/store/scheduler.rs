@@ -45,6 +45,12 @@ pub(super) struct Work {
     reserved: BTreeSet<TreeId>,
     /// The last failure that did not poison the store, until somebody was told.
     failure: Option<Error>,
+    /// Trees whose sorted views are behind although nothing is flushed.
+    views_due: BTreeSet<TreeId>,
+    /// How many of them are renewed now.
+    running_renewals: usize,
+    /// How many REMIX files had turned out damaged when that was looked at last.
+    view_failures_seen: u64,
     /// Work rests until then after a failure.
     rests_until_micros: u64,
 }
@@ -58,8 +64,13 @@ impl Work {
         self.failure.take()
     }
 
+    /// Notes trees whose sorted views are behind.
+    pub(super) fn views_are_due(&mut self, trees: impl IntoIterator<Item = TreeId>) {
+        self.views_due.extend(trees);
+    }
+
     fn is_idle(&self) -> bool {
-        self.flushing.is_empty() && self.running_compactions.is_empty()
+        self.flushing.is_empty() && self.running_compactions.is_empty() && self.running_renewals == 0
     }
 }
 
@@ -74,6 +85,7 @@ enum Job {
     Flush { tree: Arc<Tree>, into_partitions: bool },
     Help(Arc<Round>),
     Compact(Arc<Tree>, CompactionPlan),
+    Renew(Arc<Tree>),
 }
 
 /// The background threads of a store. Dropping them stops and joins them.
@@ -166,7 +178,8 @@ impl StoreInner {
         if let Some(round) = work.rounds.iter().find(|round| round.has_tasks()) {
             return Some(Job::Help(round.clone()));
         }
-        let job = self.pick_flush(work).or_else(|| self.pick_compaction(work))?;
+        let job = self.pick_flush(work).or_else(|| self.pick_compaction(work));
+        let job = job.or_else(|| self.pick_renewal(work))?;
         match &job {
             Job::Flush { tree, into_partitions } => {
                 work.flushing.insert(tree.id);
@@ -175,12 +188,26 @@ impl StoreInner {
                 }
             }
             Job::Help(_) => {}
+            Job::Renew(tree) => {
+                work.views_due.remove(&tree.id);
+                work.running_renewals += 1;
+            }
             Job::Compact(tree, plan) => {
                 work.busy_files.entry(tree.id).or_default().extend(plan.busy_files());
                 *work.running_compactions.entry(tree.id).or_insert(0) += 1;
             }
         }
         Some(job)
+    }
+
+    /// A tree whose sorted views are behind.
+    fn pick_renewal(&self, work: &mut Work) -> Option<Job> {
+        let behind = self.views_behind(&mut work.view_failures_seen);
+        work.views_are_due(behind);
+        let trees = self.trees.load();
+        work.views_due.retain(|tree| trees.contains_key(tree));
+        let tree = work.views_due.first().and_then(|tree| trees.get(tree))?;
+        Some(Job::Renew(tree.clone()))
     }
 
     /// The tree with the most full memtables, of those whose flush need not wait for a compaction.
@@ -238,7 +265,7 @@ impl StoreInner {
             let state = tree.state_guard();
             let shape = VersionShape::of(&state.version);
             let busy = work.busy_files.get(&tree.id).unwrap_or(&none);
-            let policy = policy_for(&tree.options());
+            let policy = policy_for(&tree.options(), self.options.partition_tables);
             if let Some(plan) = policy.pick(&shape, busy)
                 && best.as_ref().is_none_or(|(score, _)| plan.score > *score)
             {
@@ -258,6 +285,7 @@ impl StoreInner {
                 Ok(())
             }
             Job::Compact(tree, plan) => self.compact_tree(tree, plan),
+            Job::Renew(tree) => self.renew_views(tree),
         }));
         let result = outcome.unwrap_or_else(|_| {
             let error = Error::internal("a background job panicked");
@@ -271,6 +299,7 @@ impl StoreInner {
                 work.flushing_partitions.remove(&tree.id);
             }
             Job::Help(_) => return,
+            Job::Renew(_) => work.running_renewals -= 1,
             Job::Compact(tree, plan) => work.forget_compaction(tree.id, plan),
         }
         match result {
@@ -305,7 +334,9 @@ impl StoreInner {
             if let Some(error) = work.take_failure() {
                 return Err(error);
             }
-            let waiting = self.has_flushes_due() || self.pick_compaction(&work).is_some();
+            let waiting = self.has_flushes_due()
+                || self.pick_compaction(&work).is_some()
+                || self.pick_renewal(&mut work).is_some();
             if work.is_idle() && !waiting {
                 return Ok(());
             }
@@ -414,7 +445,7 @@ impl Store {
         inner.with_reserved(tree.id, || {
             let state = tree.state();
             let shape = VersionShape::of(&state.version);
-            match policy_for(&tree.options()).full(&shape) {
+            match policy_for(&tree.options(), inner.options.partition_tables).full(&shape) {
                 Some(plan) => inner.compact_tree(&tree, &plan),
                 None => Ok(()),
             }

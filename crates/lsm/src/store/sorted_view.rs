@@ -1,106 +1,94 @@
 //! The sorted views of trees (REMIX): which there are, and when they are renewed.
 //!
-//! A flush or compaction ends with views of the runs it leaves: for each partition that is behind, one is built from the
-//! view before and the runs that are new (§4.3). Which layouts have views is for [`StoreOptions::sorted_views`] to say; a tiered level
-//! is one partition. Views are a part of the tree's state. Until a view is there, and where it would not pay (a single
-//! run, more than a REMIX can have) or cannot be built, readers merge as ever.
+//! # Order
+//! 1. A flush or compaction installs its sstables. Readers merge what the views lack with them.
+//! 2. For each partition that is behind, a view is built from the one before and the runs that are new (§4.3), and written to a
+//!    REMIX file. Which layouts have views is for [`StoreOptions::sorted_views`] to say; a tiered level is one partition.
+//! 3. One edit names the files, as far as all their sstables are still there, and takes out those that they replace.
+//! 4. The tree's state gets the views.
 //!
-//! Point reads keep asking Bloom filters, which for a few runs cost less than a search in the view (REMIX §5.1); where
-//! there are none they go through the view.
+//! A crash before 3 leaves files that nobody names; the next opening removes them, and renews the views that are behind. A file
+//! that cannot be written is done without: the view is in memory. One that cannot be read is built again.
+//!
+//! Where it would not pay (a single run, more than a REMIX can have) there is no view. Point reads keep asking Bloom filters, which
+//! for a few runs cost less than a search in the view (REMIX §5.1); where there are none they go through the view.
 //!
 //! [`StoreOptions::sorted_views`]: crate::StoreOptions::sorted_views
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bolide_base::Result;
+use bolide_base::{Error, ErrorKind, Result, TreeId};
 
 use super::StoreInner;
 use super::tree::{Tree, TreeState};
-use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedLevel, ViewedPartition};
-use crate::version::{LEVELS, SortedRun, Version};
+use super::tree_views::TreeViews;
+use crate::file_name::FileName;
+use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedPartition};
+use crate::version::{EditOperation, KeptView, SortedRun, VersionEdit};
 
-/// The views of the levels of one version.
-#[derive(Debug, Clone, Default)]
-pub(super) struct TreeViews {
-    /// The first level that has views; `None` for no level.
-    first_level: Option<usize>,
-    /// Levels with more than one run, the first on disk first.
-    levels: Vec<Arc<ViewedLevel>>,
-}
+/// Loose runs of a partition with which a rebuild is put off no longer.
+const MOST_LOOSE_RUNS: usize = 4;
 
-impl TreeViews {
-    /// Those among `known` that fit `version`, from `first_level` on.
-    fn of(version: &Version, first_level: Option<usize>, known: &[Arc<SortedView>], before: &Self) -> Self {
-        let levels = first_level.map_or(LEVELS, |level| level)..LEVELS;
-        let of_level = |level| ViewedLevel::of(version, level, known, before.level(level));
-        Self { first_level, levels: levels.filter_map(of_level).collect() }
+impl StoreInner {
+    /// The first level of `tree` that has views.
+    fn first_level(&self, tree: &Tree) -> Option<usize> {
+        self.options.sorted_views.first_level(tree.options().layout)
     }
 
-    /// Those that fit `version`.
-    pub(super) fn of_version(&self, version: &Version) -> Self {
-        match self.first_level {
-            Some(_) => Self::of(version, self.first_level, &self.known(), self),
-            None => Self::default(),
+    /// Whether sstables of `tree` are to be read through views.
+    pub(super) fn has_views(&self, tree: &Tree) -> bool {
+        self.first_level(tree).is_some()
+    }
+
+    /// Takes up the views that the manifest names.
+    pub(super) fn open_views(&self) {
+        for tree in self.trees.load().values() {
+            let Some(level) = self.first_level(tree) else { continue };
+            let known = self.versions.lock().views(tree.id);
+            tree.replace_state(|now| {
+                let views = TreeViews::of(&now.version, Some(level), &known, &TreeViews::default());
+                TreeState { views, ..now.clone() }
+            });
         }
     }
 
-    fn level(&self, level: usize) -> Option<&ViewedLevel> {
-        self.levels.iter().find(|viewed| viewed.level() == level).map(|viewed| &**viewed)
-    }
-
-    fn partitions(&self) -> impl Iterator<Item = &Arc<ViewedPartition>> {
-        self.levels.iter().flat_map(|level| level.partitions())
-    }
-
-    /// All views, and those that no longer count but that others can be made from.
-    fn known(&self) -> Vec<Arc<SortedView>> {
-        self.partitions().filter_map(|partition| partition.base().cloned()).collect()
-    }
-
-    /// The level whose first run is number `run` of the version.
-    #[inline]
-    pub(super) fn starting_at(&self, run: usize) -> Option<&Arc<ViewedLevel>> {
-        self.levels.iter().find(|level| level.runs().start == run)
-    }
-
-    /// Whether some point reads go through views.
-    #[inline]
-    pub(super) fn serve_reads(&self) -> bool {
-        self.levels.iter().any(|level| level.serves_reads())
-    }
-
-    /// The bytes that they take in memory.
-    pub(super) fn memory_bytes(&self) -> usize {
-        let views = self.partitions().filter_map(|partition| partition.view());
-        views.map(|view| view.memory_bytes()).sum()
-    }
-}
-
-impl StoreInner {
-    /// Whether sstables of `tree` are to be read through views.
-    pub(super) fn has_views(&self, tree: &Tree) -> bool {
-        self.options.sorted_views.first_level(tree.options().layout).is_some()
+    /// Has the views renewed that a crash left behind, and those let go that nothing uses.
+    pub(super) fn find_views_due(&self) {
+        let mut due = Vec::new();
+        for tree in self.trees.load().values() {
+            let state = tree.state();
+            let is_used = |view: &Arc<KeptView>| {
+                let mut used = state.views.partitions().filter_map(|partition| partition.kept_view());
+                used.any(|used| Arc::ptr_eq(used, view))
+            };
+            if state.views.are_behind() || !self.versions.lock().views(tree.id).iter().all(is_used) {
+                due.push(tree.id);
+            }
+        }
+        self.work.lock().views_are_due(due);
     }
 
     /// Brings the views of `tree` up to its runs, unless somebody is at it, who then does this too. Reads the sstables
     /// that are new to them.
     ///
-    /// A view is a help: an error to read sstables leaves a partition without one, and is told to whoever reads them next.
-    pub(super) fn renew_views(&self, tree: &Arc<Tree>) {
+    /// # Errors
+    /// Those of the manifest. A view is a help: an error to read sstables leaves a partition without one, and is told to whoever
+    /// reads them next.
+    pub(super) fn renew_views(&self, tree: &Arc<Tree>) -> Result<()> {
         tree.views_wait.store(true, Ordering::SeqCst);
         // Looked at again after the lock is free: who could not take it has left it to the one who had it.
         while tree.views_wait.load(Ordering::SeqCst) {
-            let Some(_renewing) = tree.renewing.try_lock() else { return };
+            let Some(_renewing) = tree.renewing.try_lock() else { return Ok(()) };
             tree.views_wait.store(false, Ordering::SeqCst);
-            self.renew_now(tree);
+            self.renew_now(tree)?;
         }
+        Ok(())
     }
 
-    fn renew_now(&self, tree: &Arc<Tree>) {
-        let first_level = self.options.sorted_views.first_level(tree.options().layout);
-        let state = tree.state();
-        if first_level != state.views.first_level {
+    fn renew_now(&self, tree: &Arc<Tree>) -> Result<()> {
+        let first_level = self.first_level(tree);
+        if first_level != tree.state_guard().views.first_level {
             // The layout was changed: nothing of the old one is to be held.
             tree.replace_state(|now| {
                 let views = TreeViews::of(&now.version, first_level, &[], &TreeViews::default());
@@ -108,36 +96,136 @@ impl StoreInner {
             });
         }
         let state = tree.state();
-        let behind = state.views.partitions().filter(|partition| partition.is_behind());
-        let options = RemixOptions::default();
+        let due = |partition: &&Arc<ViewedPartition>| partition.is_behind() && !self.may_wait(partition);
+        let options = RemixOptions::default().tags(tree.options().view_tags);
         let (mut built, mut tried) = (Vec::new(), Vec::new());
-        for partition in behind {
+        for partition in state.views.partitions().filter(due) {
             if self.is_abandoned(tree) {
-                return;
+                break;
             }
             tried.extend(partition.base());
-            built.extend(view_of(partition, &options));
+            if let Ok(view) = view_of(partition, &options) {
+                built.push(self.write_view(view));
+            }
         }
-        if built.is_empty() && tried.is_empty() {
-            return;
+        self.install_views(tree, &built, &tried)
+    }
+
+    /// Whether the view of `partition` is good enough for now: a rebuild is put off until there is enough for it (§4.3).
+    fn may_wait(&self, partition: &ViewedPartition) -> bool {
+        let (loose, viewed) = partition.entries();
+        let is_whole = partition.kept_view().is_some_and(|view| !view.has_failed());
+        is_whole
+            && partition.loose().len() <= MOST_LOOSE_RUNS
+            && loose.saturating_mul(100) < viewed.saturating_mul(self.options.view_delay_percent.into())
+    }
+
+    /// Writes the file of `view`; where that fails it is kept in memory alone.
+    fn write_view(&self, view: Arc<SortedView>) -> Arc<KeptView> {
+        let files = Arc::clone(&self.table_files);
+        let number = self.versions.lock().new_file_number();
+        let path = FileName::View(number).path(&self.options.dir);
+        let written =
+            self.vfs.create(&path).and_then(|file| view.remix().write(&*file, self.identity(number)));
+        Arc::new(match written {
+            Ok(bytes) => KeptView::in_memory(view, number, bytes, files),
+            Err(_) => {
+                self.table_files.obsolete.push(FileName::View(number));
+                KeptView::in_memory(view, 0, 0, files)
+            }
+        })
+    }
+
+    /// Lets the manifest name the files of `built`, as far as the tree has use for them, and the tree's state have the views. Those of
+    /// `tried` are of no more use to make others from.
+    fn install_views(
+        &self,
+        tree: &Arc<Tree>,
+        built: &[Arc<KeptView>],
+        tried: &[&Arc<KeptView>],
+    ) -> Result<()> {
+        if built.iter().any(|view| view.meta().number > 0) {
+            self.vfs.sync_dir(&self.options.dir)?;
         }
-        let is_tried = |view: &Arc<SortedView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
+        let is_tried = |view: &Arc<KeptView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
+        let mut versions = self.versions.lock();
+        let named = versions.views(tree.id);
+        let state = tree.state();
+        let counts = |partition: &&Arc<ViewedPartition>| {
+            partition.kept_view().is_some() || partition.base().is_some_and(|base| !is_tried(base))
+        };
+        let held = state.views.partitions().filter(counts).filter_map(|partition| partition.base());
+        let known: Vec<_> = built.iter().chain(held).cloned().collect();
+        let next = TreeViews::of(&state.version, state.views.first_level, &known, &state.views);
+        let uses = |number: u64| {
+            let mut views = next.partitions().filter_map(|partition| partition.kept_view());
+            views.any(|view| view.meta().number == number)
+        };
+        let mut edit = VersionEdit::new();
+        for view in built.iter().filter(|view| view.meta().number > 0) {
+            match uses(view.meta().number) {
+                true => edit.push(EditOperation::AddView { tree: tree.id, view: view.meta().clone() }),
+                false => self.table_files.obsolete.push(FileName::View(view.meta().number)),
+            }
+        }
+        for view in named.iter().filter(|view| !uses(view.meta().number)) {
+            edit.push(EditOperation::RemoveView { tree: tree.id, number: view.meta().number });
+        }
+        if !edit.is_empty() {
+            if versions.current(tree.id).is_none() {
+                self.give_up_views(built);
+                return Err(Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id)));
+            }
+            self.apply_edit(&mut versions, edit).inspect_err(|error| {
+                if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
+                    self.give_up_views(built);
+                }
+            })?;
+            let bytes: u64 = built.iter().map(|view| view.meta().file_bytes).sum();
+            self.counters.view_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        // The same views, as those know them who say when a file may go.
+        let named = versions.views(tree.id);
+        let known: Vec<_> = known
+            .iter()
+            .map(|view| {
+                let number = view.meta().number;
+                let same = named.iter().find(|named| number > 0 && named.meta().number == number);
+                if let (Some(named), Some(view)) = (same, view.in_hand()) {
+                    named.fill(Arc::clone(view));
+                }
+                Arc::clone(same.unwrap_or(view))
+            })
+            .collect();
         tree.replace_state(|now| {
-            // Views that were tried but could not be followed go, and with them the files that they hold.
-            let counts = |partition: &&Arc<ViewedPartition>| {
-                partition.view().is_some() || partition.base().is_some_and(|base| !is_tried(base))
-            };
-            let held = now.views.partitions().filter(counts).filter_map(|partition| partition.base());
-            let known: Vec<_> = built.iter().chain(held).cloned().collect();
             let views = TreeViews::of(&now.version, now.views.first_level, &known, &now.views);
             TreeState { views, ..now.clone() }
         });
+        Ok(())
+    }
+
+    /// Lets the files of `built` go, which no edit names.
+    fn give_up_views(&self, built: &[Arc<KeptView>]) {
+        for view in built.iter().filter(|view| view.meta().number > 0) {
+            self.table_files.obsolete.push(FileName::View(view.meta().number));
+        }
+    }
+
+    /// The trees with views that are behind, if files turned out damaged or missing since that was asked last.
+    pub(super) fn views_behind(&self, failures_seen: &mut u64) -> Vec<TreeId> {
+        let failures = self.table_files.view_failures.count();
+        if std::mem::replace(failures_seen, failures) == failures {
+            return Vec::new();
+        }
+        let trees = self.trees.load();
+        let behind = trees.values().filter(|tree| tree.state_guard().views.are_behind());
+        behind.map(|tree| tree.id).collect()
     }
 }
 
 /// The view of all runs of `partition`, made from the one it has.
 fn view_of(partition: &ViewedPartition, options: &RemixOptions) -> Result<Arc<SortedView>> {
-    let old = partition.base();
+    let old = partition.base().and_then(|base| base.view(partition.runs()));
     let known = |run: &Arc<SortedRun>| {
         let same = |view: &&Arc<ViewRun>| view.sorted_run().is_some_and(|known| known.has_tables_of(run));
         old.and_then(|old| old.runs().iter().find(same).cloned())

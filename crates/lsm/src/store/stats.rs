@@ -25,6 +25,7 @@ pub(super) struct Counters {
     pub(super) minor_compactions: AtomicU64,
     pub(super) major_compactions: AtomicU64,
     pub(super) splits: AtomicU64,
+    pub(super) view_bytes: AtomicU64,
 }
 
 impl Counters {
@@ -80,16 +81,18 @@ pub struct WriteCounters {
     pub major_compactions: u64,
     /// Partitions that a flush divided.
     pub splits: u64,
+    /// REMIX files written; no part of the others.
+    pub view_bytes: u64,
 }
 
 impl WriteCounters {
-    /// Bytes written to sstables for each byte of a committed batch; the log is not counted. 0 before
+    /// Bytes written to sstables and REMIX files for each byte of a committed batch; the log is not counted. 0 before
     /// the first write.
     pub fn write_amplification(&self) -> f64 {
         if self.batch_bytes == 0 {
             return 0.0;
         }
-        (self.flushed_bytes + self.compacted_bytes) as f64 / self.batch_bytes as f64
+        (self.flushed_bytes + self.compacted_bytes + self.view_bytes) as f64 / self.batch_bytes as f64
     }
 }
 
@@ -136,6 +139,8 @@ pub struct TreeStats {
     pub resident_bytes: usize,
     /// Of these, the bytes of the sorted views over its runs; 0 where there is none.
     pub sorted_view_bytes: usize,
+    /// Bytes of the REMIX files of its sorted views.
+    pub sorted_view_file_bytes: u64,
     /// Range tombstones in force.
     pub range_tombstones: usize,
     /// Bytes of files that flushes and compactions wrote for it since it was made; the log is not counted.
@@ -172,6 +177,8 @@ pub struct StoreStats {
     pub log_segment_bytes: u64,
     /// Finished log segments that some memtable still needs.
     pub old_log_segments: usize,
+    /// REMIX files that turned out damaged or missing since it was opened; they are built again.
+    pub damaged_views: u64,
 }
 
 impl Store {
@@ -190,6 +197,7 @@ impl Store {
             views: inner.snapshots.count(),
             log_segment_bytes: log_bytes,
             old_log_segments: inner.old_logs.lock().len(),
+            damaged_views: inner.table_files.view_failures.count(),
         }
     }
 }
@@ -214,6 +222,7 @@ impl StoreInner {
             minor_compactions: read(&counters.minor_compactions),
             major_compactions: read(&counters.major_compactions),
             splits: read(&counters.splits),
+            view_bytes: read(&counters.view_bytes),
         }
     }
 
@@ -253,6 +262,7 @@ impl StoreInner {
             levels,
             resident_bytes,
             sorted_view_bytes,
+            sorted_view_file_bytes: state.views.file_bytes(),
             range_tombstones: state.version.range_tombstones().len(),
             written_bytes: tree.written_bytes.load(Ordering::Relaxed),
         })

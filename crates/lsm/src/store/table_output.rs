@@ -43,6 +43,14 @@ pub(super) struct Finished {
     pub(super) drops: Option<Box<dyn DropCollector>>,
 }
 
+/// Where views are the only ones that read sstables, these need no Bloom filters.
+fn table_options(store: &StoreInner, tree: &Tree) -> TableOptions {
+    let has_views = store.has_views(tree);
+    let options = tree.options();
+    let written = options.table_options().key_counts(has_views);
+    if has_views && options.view_tags { written.bloom_bits_per_key(0) } else { written }
+}
+
 impl<'a> TableOutput<'a> {
     pub(super) fn new(
         store: &'a StoreInner,
@@ -52,7 +60,7 @@ impl<'a> TableOutput<'a> {
     ) -> Self {
         Self {
             store,
-            options: tree.options().table_options().key_counts(store.has_views(tree)),
+            options: table_options(store, tree),
             target_bytes,
             cuts: Vec::new(),
             filtered_through,

@@ -16,7 +16,7 @@ use bolide_base::{Error, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::ValueRef;
 use parking_lot::{Mutex, RwLock};
 
-use super::sorted_view::TreeViews;
+use super::tree_views::TreeViews;
 use crate::attachments::Attachments;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
@@ -61,7 +61,7 @@ pub(super) struct Tree {
     pub(super) replayed_retained: AtomicU64,
     /// Held by the one who renews the sorted views.
     pub(super) renewing: Mutex<()>,
-    /// Set while somebody should look whether sorted views are to be renewed.
+    /// Set while the one who renews them is to look once more.
     pub(super) views_wait: AtomicBool,
 }
 

@@ -1,8 +1,13 @@
 //! Reading everything back to see whether it is intact.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use bolide_base::{Error, Result, TreeId};
 
 use super::Store;
+use crate::file_name::FileName;
+use crate::version::{KeptView, SortedRun};
 
 /// What a check of a store looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,6 +21,10 @@ pub struct StoreVerification {
     pub table_bytes: u64,
     /// Entries whose order, key range and sequence range were checked.
     pub entries: u64,
+    /// REMIX files read and compared with the order of the entries of their sstables.
+    pub views: u64,
+    /// Their bytes.
+    pub view_bytes: u64,
     /// Files of keepers read from the first byte to the last that counts.
     pub kept_files: u64,
     /// Their bytes.
@@ -24,7 +33,7 @@ pub struct StoreVerification {
 
 impl Store {
     /// Reads every sstable whole and compares it with what the manifest says: checksums, order, counts,
-    /// ranges. Has keepers read their files, too. Cost: reads the whole database; writers and readers go on.
+    /// ranges; and every sorted view, which it compares with the merge of its runs. Has keepers read their files, too. Cost: reads the whole database; writers and readers go on.
     ///
     /// The error of each damaged file goes to `report`; the check goes on with the next file.
     pub fn verify(&self, mut report: impl FnMut(TreeId, Error)) -> StoreVerification {
@@ -43,6 +52,18 @@ impl Store {
                 }
                 sum.tables += 1;
                 sum.table_bytes += table.meta().file_bytes;
+            }
+            let views = self.inner.versions.lock().views(tree.id);
+            for view in views {
+                match verify_view(&view, state.version.runs()) {
+                    Ok(true) => {
+                        sum.views += 1;
+                        sum.view_bytes += view.meta().file_bytes;
+                    }
+                    // It went meanwhile.
+                    Ok(false) => {}
+                    Err(error) => report(tree.id, error),
+                }
             }
             match tree.keeper.get().map_or(Ok((0, 0)), |keeper| keeper.verify()) {
                 Ok((files, bytes)) => {
@@ -72,4 +93,19 @@ fn verify_table(table: &crate::version::TableHandle) -> Result<u64> {
         return Err(Error::corruption(name, 0, "the sstable is not the one that the manifest describes"));
     }
     Ok(found.entries)
+}
+
+/// Checks one REMIX file against its sstables, which are read whole; false where some of them are no longer among `runs`.
+fn verify_view(view: &KeptView, runs: &[Arc<SortedRun>]) -> Result<bool> {
+    let numbers: BTreeSet<u64> =
+        runs.iter().flat_map(|run| run.tables()).map(|table| table.meta().number).collect();
+    if !view.meta().tables.is_subset(&numbers) {
+        return Ok(false);
+    }
+    let read = view.read(runs)?;
+    if !read.agrees_with_its_runs()? {
+        let name = FileName::View(view.meta().number);
+        return Err(Error::corruption(name, 0, "the sorted view has another order than its sstables"));
+    }
+    Ok(true)
 }

@@ -7,10 +7,12 @@ use bolide_base::{SequenceNumber, TreeId};
 
 use super::LEVELS;
 use super::boundaries::Boundaries;
+use super::kept_view::KeptView;
 use super::retained_log::RetainedLog;
 use super::table_handle::{TableFiles, TableHandle};
 use super::table_meta::TableMeta;
 use super::version_edit::{EditOperation, VersionEdit};
+use super::view_meta::ViewMeta;
 use crate::file_name::FileName;
 use crate::keeper::KeptRoot;
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
@@ -42,6 +44,8 @@ pub(super) struct TreeEntry {
     pub(super) boundaries: [Arc<Boundaries>; LEVELS],
     /// Where in the log the entries are that its last flush kept back.
     pub(super) retained: Option<RetainedLog>,
+    /// Its REMIX files, by number. All sstables that they order are there: with the first that leaves the file is out, too.
+    pub(super) views: BTreeMap<u64, Arc<KeptView>>,
 }
 
 /// The state of all trees. A clone is cheap: trees are shared until they change.
@@ -67,6 +71,8 @@ pub(super) struct Applied {
     pub(super) removed: Vec<Arc<TableHandle>>,
     /// The files of keepers that no root names any more.
     pub(super) released: Vec<FileName>,
+    /// The REMIX files that are out.
+    pub(super) removed_views: Vec<Arc<KeptView>>,
 }
 
 impl Catalogue {
@@ -110,6 +116,7 @@ impl Catalogue {
                     let entry = self.trees.remove(tree).ok_or_else(|| no_tree(*tree))?;
                     applied.removed.extend(entry.tables.values().map(|placed| Arc::clone(&placed.handle)));
                     applied.released.extend(entry.kept.iter().flat_map(|kept| kept_files(kept)));
+                    applied.removed_views.extend(entry.views.values().cloned());
                     applied.dropped.push(*tree);
                 }
                 EditOperation::SetKeptRoot { tree, kept } => {
@@ -123,7 +130,23 @@ impl Catalogue {
                     spent.entry(*tree).or_default().insert(tombstone);
                     applied.changed.push(*tree);
                 }
+                // Once all sstables are where they belong.
+                EditOperation::AddView { .. } => {}
+                EditOperation::RemoveView { tree, number } => {
+                    let removed = self.tree(*tree)?.views.remove(number);
+                    let view = removed
+                        .ok_or_else(|| format!("tree {tree} lacks the view {number} that is removed"))?;
+                    applied.removed_views.push(view);
+                }
                 _ => applied.changed.extend(self.apply_operation(operation)?),
+            }
+        }
+        if !leaving.is_empty() {
+            self.remove_views_of(&leaving, &mut applied);
+        }
+        for operation in edit.operations() {
+            if let EditOperation::AddView { tree, view } = operation {
+                self.add_view(*tree, view, files)?;
             }
         }
         for (tree, spent) in &spent {
@@ -198,9 +221,54 @@ impl Catalogue {
             | EditOperation::RemoveRangeTombstone { .. }
             | EditOperation::RemoveTable { .. }
             | EditOperation::SetKeptRoot { .. }
+            | EditOperation::AddView { .. }
+            | EditOperation::RemoveView { .. }
             | EditOperation::DropTree { .. } => {}
         }
         Ok(None)
+    }
+
+    /// Takes the views out that order one of the sstables in `leaving`.
+    fn remove_views_of(&mut self, leaving: &BTreeMap<u64, Arc<TableHandle>>, applied: &mut Applied) {
+        for tree in &applied.changed {
+            let is_out =
+                |view: &KeptView| view.meta().tables.iter().any(|number| leaving.contains_key(number));
+            let Some(entry) = self.trees.get_mut(tree) else { continue };
+            if entry.views.values().any(|view| is_out(view)) {
+                applied.removed_views.extend(entry.views.values().filter(|view| is_out(view)).cloned());
+                Arc::make_mut(entry).views.retain(|_, view| !is_out(view));
+            }
+        }
+    }
+
+    fn add_view(&mut self, tree: TreeId, meta: &ViewMeta, files: &Arc<TableFiles>) -> Result<(), String> {
+        self.next_file_number = self.next_file_number.max(meta.number.saturating_add(1));
+        let entry = self.tree(tree)?;
+        let mut entries = 0;
+        for number in &meta.tables {
+            let placed = entry.tables.get(number);
+            let placed = placed.ok_or_else(|| {
+                format!("view {} of tree {tree} orders sstable {number}, which is not there", meta.number)
+            })?;
+            entries += placed.handle.meta().entries;
+        }
+        let view = KeptView::of_file(meta.clone(), entries, Arc::clone(files));
+        match entry.views.insert(meta.number, Arc::new(view)) {
+            Some(_) => Err(format!("view {} is added to tree {tree} twice", meta.number)),
+            None => Ok(()),
+        }
+    }
+
+    /// The numbers of the REMIX files of all trees.
+    pub(super) fn view_numbers(&self) -> impl Iterator<Item = u64> {
+        self.trees.values().flat_map(|entry| entry.views.keys().copied())
+    }
+
+    /// Goes without a REMIX file.
+    pub(super) fn forget_view(&mut self, number: u64) {
+        for entry in self.trees.values_mut().filter(|entry| entry.views.contains_key(&number)) {
+            Arc::make_mut(entry).views.remove(&number);
+        }
     }
 
     fn boundaries(&mut self, tree: TreeId, level: usize) -> Result<&mut Boundaries, String> {
@@ -256,6 +324,7 @@ impl Catalogue {
             written_bytes: 0,
             boundaries: Default::default(),
             retained: None,
+            views: BTreeMap::new(),
         };
         if self.trees.insert(tree, Arc::new(entry)).is_some() {
             return Err(format!("tree {tree} is created twice"));
@@ -313,6 +382,10 @@ impl Catalogue {
                 let (level, run, meta) = (placed.level, placed.run, placed.handle.meta().clone());
                 let len = meta.smallest_key.len() + meta.largest_key.len() + meta.attachment.len();
                 writer.push(EditOperation::AddTable { tree, level, run, meta }, len);
+            }
+            for view in entry.views.values() {
+                let len = 10 * view.meta().tables.len();
+                writer.push(EditOperation::AddView { tree, view: view.meta().clone() }, len);
             }
             for (level, boundaries) in entry.boundaries.iter().enumerate() {
                 for key in &**boundaries {

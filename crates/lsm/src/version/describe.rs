@@ -10,6 +10,7 @@ use bolide_storage::Vfs;
 use super::current_file::CurrentFile;
 use super::table_meta::TableMeta;
 use super::version_edit::{EditOperation, VersionEdit};
+use super::view_meta::ViewMeta;
 use crate::file_name::FileName;
 use crate::record_log::{LogReader, LogRole, describe_end};
 
@@ -132,6 +133,12 @@ impl fmt::Display for Shown<'_> {
             EditOperation::RemoveBoundary { tree, level, key } => {
                 write!(f, "tree {tree}: no boundary of level {level} at {} any more", Key(key))
             }
+            EditOperation::AddView { tree, view } => {
+                let ViewMeta { number, file_bytes, tables, .. } = view;
+                write!(f, "tree {tree}: add view {number}: {file_bytes} bytes, over sstables {tables:?}")?;
+                if view.serves_reads { f.write_str(", serves point reads") } else { Ok(()) }
+            }
+            EditOperation::RemoveView { tree, number } => write!(f, "tree {tree}: remove view {number}"),
             EditOperation::SetRetained { tree, retained: Some(log) } => {
                 let (segment, start, end) = (log.segment, log.start, log.end);
                 write!(f, "tree {tree}: kept back in WAL {segment}, bytes {start}..{end}")

@@ -18,6 +18,7 @@ mod boundaries;
 mod catalogue;
 mod current_file;
 mod describe;
+mod kept_view;
 mod manifest;
 mod partitions;
 mod retained_log;
@@ -29,19 +30,22 @@ mod version;
 mod version_edit;
 mod version_set;
 mod version_set_copy;
+mod view_meta;
 
 pub use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 pub use boundaries::{Boundaries, boundaries_between};
 pub use describe::{describe_current, describe_manifest, owner_of_table};
+pub use kept_view::KeptView;
 pub use partitions::Partition;
 pub use retained_log::RetainedLog;
 pub use sorted_run::SortedRun;
-pub use table_handle::{ObsoleteFiles, TableFiles, TableHandle};
+pub use table_handle::{ObsoleteFiles, TableFiles, TableHandle, ViewFailures};
 pub use table_meta::{MAX_ATTACHMENT_BYTES, TableMeta};
 pub use version::Version;
 pub use version_edit::{EditOperation, VersionEdit};
 pub use version_set::{CatalogueTree, OpenMode, VersionSet, VersionSetOptions};
 pub use version_set_copy::VersionSetCopy;
+pub use view_meta::ViewMeta;
 
 /// How many levels a version may have. Level 0 takes the flushes.
 pub const LEVELS: usize = 7;

@@ -7,10 +7,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bolide_base::{FileIdentity, Result};
+use bolide_base::{Error, FileIdentity, Result};
+use bolide_storage::Vfs;
 use bolide_table::{BlockCache, FilePool, FileSource, TableReader};
 use parking_lot::Mutex;
 
@@ -18,7 +20,7 @@ use super::table_meta::TableMeta;
 use crate::attachments::Attachments;
 use crate::file_name::FileName;
 
-/// Files that no version and no reader needs any more: sstables, and those of keepers.
+/// Files that no version and no reader needs any more: sstables, sorted views, and those of keepers.
 #[derive(Debug, Default)]
 pub struct ObsoleteFiles {
     names: Mutex<BTreeSet<FileName>>,
@@ -41,9 +43,44 @@ impl ObsoleteFiles {
     }
 }
 
-/// What all sstables of a database are read through.
+/// REMIX files that turned out damaged or missing, until somebody asks for them.
+#[derive(Debug, Default)]
+pub struct ViewFailures {
+    errors: Mutex<Vec<Error>>,
+    count: AtomicU64,
+}
+
+/// As many errors are kept; of others only the number.
+const MOST_FAILURES: usize = 100;
+
+impl ViewFailures {
+    /// Notes one.
+    pub fn push(&self, error: Error) {
+        let mut errors = self.errors.lock();
+        if errors.len() < MOST_FAILURES {
+            errors.push(error);
+        }
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many there were, also those that were taken.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Takes what was noted.
+    pub fn take(&self) -> Vec<Error> {
+        std::mem::take(&mut *self.errors.lock())
+    }
+}
+
+/// What all sstables of a database, and the REMIX files beside them, are read through.
 #[derive(Clone)]
 pub struct TableFiles {
+    /// The file system.
+    pub vfs: Arc<dyn Vfs>,
+    /// The directory of the database.
+    pub dir: PathBuf,
     /// The open files.
     pub pool: Arc<FilePool>,
     /// The blocks in memory.
@@ -52,6 +89,8 @@ pub struct TableFiles {
     pub database_id: u64,
     /// Where obsolete ones go.
     pub obsolete: Arc<ObsoleteFiles>,
+    /// REMIX files that could not be read.
+    pub view_failures: Arc<ViewFailures>,
 }
 
 impl fmt::Debug for TableFiles {

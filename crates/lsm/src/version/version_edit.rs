@@ -23,6 +23,8 @@
 //!   18 add boundary            tree, level, key bytes
 //!   19 remove boundary         the same
 //!   20 set retained            tree, segment, start, end: 0, 0, 0 for none
+//!   21 add view                tree, number, file bytes, flags (bit 0: serves point reads), count, sstables ascending
+//!   22 remove view             tree, number
 //! ```
 //!
 //! Numbers, sequences, trees, levels, runs and lengths are varints; `bytes` is a length as a varint, then
@@ -39,6 +41,7 @@ use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 use super::LEVELS;
 use super::retained_log::RetainedLog;
 use super::table_meta::{MAX_ATTACHMENT_BYTES, TableMeta, decode_key};
+use super::view_meta::{MAX_VIEW_TABLES, ViewMeta};
 use crate::keeper::KeptRoot;
 use crate::range_tombstones::RangeTombstone;
 
@@ -166,6 +169,20 @@ pub enum EditOperation {
         /// The first key behind the boundary.
         key: Vec<u8>,
     },
+    /// A REMIX file orders entries of the tree. All its sstables are there; with the first that leaves it is out.
+    AddView {
+        /// The tree.
+        tree: TreeId,
+        /// The file.
+        view: ViewMeta,
+    },
+    /// A REMIX file is out.
+    RemoveView {
+        /// The tree.
+        tree: TreeId,
+        /// The number of its file.
+        number: u64,
+    },
     /// Says where the entries are that the last flush of a tree kept back, instead of what was said before.
     SetRetained {
         /// The tree.
@@ -217,6 +234,11 @@ impl EditOperation {
             Self::RemoveRangeTombstone { tree, tombstone } => put_tombstone(out, 14, *tree, tombstone),
             Self::AddBoundary { tree, level, key } => put_boundary(out, 18, *tree, *level, key),
             Self::RemoveBoundary { tree, level, key } => put_boundary(out, 19, *tree, *level, key),
+            Self::AddView { tree, view } => {
+                put_numbers(out, 21, &[u64::from(*tree)]);
+                view.encode(out);
+            }
+            Self::RemoveView { tree, number } => put_numbers(out, 22, &[u64::from(*tree), *number]),
             Self::SetRetained { tree, retained } => {
                 put_numbers(out, 20, &[u64::from(*tree)]);
                 RetainedLog::encode(*retained, out);
@@ -232,7 +254,7 @@ impl EditOperation {
             3 => Self::LastSequence(decode_sequence(decoder)?),
             4 => Self::WalFloor(decoder.varint()?),
             5 => Self::SealWal { number: decoder.varint()?, len: decoder.varint()? },
-            6..=20 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
+            6..=22 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
             _ => return None,
         })
     }
@@ -270,6 +292,8 @@ impl EditOperation {
                 }
             }
             20 => Self::SetRetained { tree, retained: RetainedLog::decode(decoder)? },
+            21 => Self::AddView { tree, view: ViewMeta::decode(decoder)? },
+            22 => Self::RemoveView { tree, number: decoder.varint()? },
             _ => return None,
         })
     }
@@ -294,6 +318,9 @@ impl EditOperation {
             Self::SetKeptRoot { kept, .. } => {
                 let len = kept.root.len().max(kept.files.len());
                 (len, MAX_KEPT_ROOT, "the root of a kept tree is over 64 KiB, or in over 65,536 files")
+            }
+            Self::AddView { view, .. } => {
+                (view.tables.len(), MAX_VIEW_TABLES, "a view orders more than 65,536 sstables")
             }
             Self::AddBoundary { key, .. } => {
                 (key.len(), MAX_TREE_KEY_BYTES, "a boundary between partitions is too long")
@@ -510,84 +537,5 @@ impl VersionEdit {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::table_meta::tests::meta;
-    use super::*;
-
-    fn everything() -> VersionEdit {
-        let tombstone =
-            || RangeTombstone { start: b"a".to_vec(), end: b"b".to_vec(), sequence: MAX_SEQUENCE };
-        let mut edit = VersionEdit::new();
-        edit.create_tree(1, vec![1, 2, 3], b"descriptor".to_vec());
-        edit.set_kept_root(1, KeptRoot { files: vec![3, 9], root: b"root".to_vec() });
-        edit.set_kept_root(1, KeptRoot::default());
-        edit.push(EditOperation::NextFileNumber(u64::MAX));
-        edit.push(EditOperation::NextTreeId(u32::MAX));
-        edit.set_last_sequence(MAX_SEQUENCE);
-        edit.set_wal_floor(5);
-        edit.seal_wal(4, 1 << 40);
-        edit.drop_tree(0);
-        edit.set_descriptor(1, vec![]);
-        edit.push(EditOperation::SetOptions { tree: 1, options: vec![9; 300] });
-        edit.set_tree_log_floor(1, 300);
-        edit.add_tables(1, 6, 0, vec![meta(7, "apple", "pear"), meta(8, "plum", "quince")]);
-        edit.remove_table(1, 99);
-        edit.note_written(1, 1 << 50);
-        edit.add_range_tombstone(1, tombstone());
-        edit.remove_range_tombstone(1, tombstone());
-        edit.add_boundary(1, 6, b"m".to_vec());
-        edit.remove_boundaries(1, 6, [&b"m".to_vec()]);
-        edit.set_retained(1, Some(RetainedLog { segment: 9, start: 64, end: 300 }));
-        edit.set_retained(1, None);
-        edit
-    }
-
-    #[test]
-    fn all_operations_round_trip_and_a_cut_edit_is_another_or_none() {
-        let edit = everything();
-        let bytes = edit.encode();
-        assert_eq!(VersionEdit::decode(&bytes), Some(edit.clone()));
-        for cut in 0..bytes.len() {
-            let part = VersionEdit::decode(&bytes[..cut]);
-            assert!(part.is_none_or(|part| edit.operations.starts_with(&part.operations)));
-        }
-    }
-
-    #[test]
-    fn no_flipped_bit_makes_the_decoder_panic() {
-        let bytes = everything().encode();
-        for bit in 0..bytes.len() * 8 {
-            let mut damaged = bytes.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            if let Some(edit) = VersionEdit::decode(&damaged) {
-                assert_eq!(VersionEdit::decode(&edit.encode()), Some(edit));
-            }
-        }
-    }
-
-    #[test]
-    fn values_out_of_range_are_refused() {
-        for bytes in [
-            &[0][..],
-            &[15],
-            &[11, 1, 7, 1],
-            &[13, 1, 1, 1, b'b', 1, b'a'],
-            &[13, 1, 1, 1, b'a', 1, b'a'],
-            &[7, 0xff, 0xff, 0xff, 0xff, 0x7f],
-            &[3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
-            &[8, 1, 0xff, 0xff, 0xff, 0xff, 0x0f, 1],
-            &[18, 1, 7, 1, b'a'],
-            &[20, 1, 9, 5, 5],
-            &[20, 1, 0, 5, 6],
-        ] {
-            assert_eq!(VersionEdit::decode(bytes), None, "{bytes:?}");
-        }
-    }
-
-    #[test]
-    fn empty_ranges_are_left_out() {
-        let mut edit = VersionEdit::new();
-        edit.add_range_tombstone(1, RangeTombstone { start: vec![2], end: vec![1], sequence: 1 });
-        assert!(edit.is_empty());
-    }
-}
+#[path = "version_edit_tests.rs"]
+mod tests;

@@ -23,6 +23,7 @@ use bolide_table::{BlockCache, FilePool};
 
 use super::catalogue::{Catalogue, TreeEntry};
 use super::current_file::CurrentFile;
+use super::kept_view::KeptView;
 use super::manifest::{self, Manifest};
 use super::retained_log::RetainedLog;
 use super::table_handle::TableFiles;
@@ -114,7 +115,15 @@ impl VersionSet {
                 new_database_id
             }
         };
-        let files = Arc::new(TableFiles { pool, cache, database_id, obsolete: Arc::default() });
+        let files = Arc::new(TableFiles {
+            vfs: Arc::clone(&vfs),
+            dir: dir.clone(),
+            pool,
+            cache,
+            database_id,
+            obsolete: Arc::default(),
+            view_failures: Arc::default(),
+        });
         let mut catalogue = match &current {
             Some(current) => manifest::read(&*vfs, &dir, current, &files)?,
             None => Catalogue::new(),
@@ -188,6 +197,9 @@ impl VersionSet {
         }
         for name in &applied.released {
             self.files.obsolete.push(*name);
+        }
+        for view in &applied.removed_views {
+            view.mark_obsolete();
         }
         self.replace_long_manifest()?;
         Ok(changed)
@@ -350,6 +362,17 @@ impl VersionSet {
     /// The files of all keepers.
     pub fn kept_files(&self) -> BTreeSet<u64> {
         self.catalogue.kept_files().filter_map(FileName::number).collect()
+    }
+
+    /// The REMIX files of `tree`, by number.
+    pub fn views(&self, tree: TreeId) -> Vec<Arc<KeptView>> {
+        let entry = self.catalogue.trees.get(&tree);
+        entry.map_or_else(Vec::new, |entry| entry.views.values().cloned().collect())
+    }
+
+    /// The numbers of the REMIX files of all trees.
+    pub fn live_views(&self) -> BTreeSet<u64> {
+        self.catalogue.view_numbers().collect()
     }
 
     /// The random number that the database is known by.

@@ -34,6 +34,16 @@ impl VersionSetCopy {
         self.catalogue.kept_files()
     }
 
+    /// The numbers of its REMIX files.
+    pub fn views(&self) -> Vec<u64> {
+        self.catalogue.view_numbers().collect()
+    }
+
+    /// Lets it go without a REMIX file.
+    pub fn forget_view(&mut self, number: u64) {
+        self.catalogue.forget_view(number);
+    }
+
     /// Lets it name another root for the keeper of `tree`.
     pub fn set_kept_root(&mut self, tree: TreeId, root: KeptRoot) {
         let last = root.files.last().map_or(0, |&number| number.saturating_add(1));

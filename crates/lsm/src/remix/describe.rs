@@ -1,0 +1,77 @@
+//! Showing a REMIX file to people.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bolide_base::coding::Decoder;
+use bolide_base::{Error, FileIdentity, Result};
+use bolide_storage::Vfs;
+
+use super::Remix;
+use super::format::HEADER_BYTES;
+use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
+
+/// Keys are shown up to this length, in bytes.
+const SHOWN_KEY_BYTES: usize = 48;
+
+/// Writes a description of the REMIX file at `path` to `out`: its runs, then one line for each segment. The identity is taken
+/// from the file itself, so any single file can be shown.
+///
+/// # Errors
+/// Those of reading the file: damage is told before anything is shown. Internal if `out` fails.
+pub fn describe_remix(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Result<()> {
+    let file = vfs.open(path)?;
+    let mut header = [0; HEADER_BYTES];
+    let known = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(HEADER_BYTES);
+    file.read_exact_at(0, header.get_mut(..known).unwrap_or_default())?;
+    let mut input = Decoder::new(header.get(24..).unwrap_or_default());
+    let (database_id, file_number) = (input.u64().unwrap_or(0), input.u64().unwrap_or(0));
+    let remix = Remix::read(&*file, &path.display().to_string(), FileIdentity { database_id, file_number })?;
+    let text = |_| Error::internal("the description could not be written");
+    writeln!(out, "sorted view {file_number}, database {database_id:016x}").map_err(text)?;
+    remix.describe(out).map_err(text)
+}
+
+impl Remix {
+    fn describe(&self, out: &mut dyn Write) -> std::fmt::Result {
+        let tags = if self.has_tags() { ", tags" } else { "" };
+        writeln!(
+            out,
+            "{} entries of {} runs in {} segments of at most {}, offsets of {} bytes{tags}",
+            self.entries(),
+            self.runs(),
+            self.segments(),
+            self.segments.shape.width,
+            self.segments.shape.offset_bytes
+        )?;
+        for (run, tables) in self.tables.iter().enumerate() {
+            write!(out, "run {run}:")?;
+            for table in tables {
+                write!(
+                    out,
+                    " sstable {} ({} blocks, {} entries)",
+                    table.file_number, table.blocks, table.entries
+                )?;
+            }
+            writeln!(out)?;
+        }
+        for number in 0..self.segments() {
+            let segment = self.segments.get(number);
+            let key = self.anchors.key(number);
+            let shown = key.get(..SHOWN_KEY_BYTES).unwrap_or(key);
+            let more = if shown.len() < key.len() { "…" } else { "" };
+            write!(out, "segment {number} from \"{}{more}\"", shown.escape_ascii())?;
+            if let Some(sequence) = self.anchors.sequence(number) {
+                write!(out, " at {sequence}")?;
+            }
+            write!(out, ":")?;
+            for selector in segment.selectors().iter().take(segment.entries()) {
+                let old = if selector & OLD != 0 { "'" } else { "" };
+                let deleted = if selector & TOMBSTONE != 0 { "-" } else { "" };
+                write!(out, " {}{deleted}{old}", selector & RUN_BITS)?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}

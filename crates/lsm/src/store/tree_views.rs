@@ -1,0 +1,79 @@
+//! The sorted views of the levels of one version of a tree.
+
+use std::sync::Arc;
+
+use crate::remix::{ViewedLevel, ViewedPartition};
+use crate::version::{KeptView, LEVELS, Version};
+
+/// The views of the levels of one version.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TreeViews {
+    /// The first level that has views; `None` for no level.
+    pub(super) first_level: Option<usize>,
+    /// Levels with more than one run, the first on disk first.
+    levels: Vec<Arc<ViewedLevel>>,
+}
+
+impl TreeViews {
+    /// Those among `known` that fit `version`, from `first_level` on.
+    pub(super) fn of(
+        version: &Version,
+        first_level: Option<usize>,
+        known: &[Arc<KeptView>],
+        before: &Self,
+    ) -> Self {
+        let levels = first_level.map_or(LEVELS, |level| level)..LEVELS;
+        let of_level = |level| ViewedLevel::of(version, level, known, before.level(level));
+        Self { first_level, levels: levels.filter_map(of_level).collect() }
+    }
+
+    /// Those that fit `version`.
+    pub(super) fn of_version(&self, version: &Version) -> Self {
+        match self.first_level {
+            Some(_) => Self::of(version, self.first_level, &self.known(), self),
+            None => Self::default(),
+        }
+    }
+
+    fn level(&self, level: usize) -> Option<&ViewedLevel> {
+        self.levels.iter().find(|viewed| viewed.level() == level).map(|viewed| &**viewed)
+    }
+
+    pub(super) fn partitions(&self) -> impl Iterator<Item = &Arc<ViewedPartition>> {
+        self.levels.iter().flat_map(|level| level.partitions())
+    }
+
+    /// All views, and those that no longer count but that others can be made from.
+    fn known(&self) -> Vec<Arc<KeptView>> {
+        self.partitions().filter_map(|partition| partition.base().cloned()).collect()
+    }
+
+    /// The level whose first run is number `run` of the version.
+    #[inline]
+    pub(super) fn starting_at(&self, run: usize) -> Option<&Arc<ViewedLevel>> {
+        self.levels.iter().find(|level| level.runs().start == run)
+    }
+
+    /// Whether some point reads go through views.
+    #[inline]
+    pub(super) fn serve_reads(&self) -> bool {
+        self.levels.iter().any(|level| level.serves_reads())
+    }
+
+    /// The bytes that they take in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let views = self.partitions().filter_map(|partition| partition.kept_view()?.in_hand());
+        views.map(|view| view.memory_bytes()).sum()
+    }
+
+    /// The bytes of their files.
+    pub(super) fn file_bytes(&self) -> u64 {
+        let views = self.partitions().filter_map(|partition| partition.kept_view());
+        views.map(|view| view.meta().file_bytes).sum()
+    }
+
+    /// Whether readers merge somewhere although a view could spare them that.
+    pub(super) fn are_behind(&self) -> bool {
+        self.partitions().any(|partition| partition.is_behind())
+    }
+}

@@ -1,0 +1,48 @@
+//! What the manifest says of a REMIX file.
+//!
+//! ```text
+//! view     number, file bytes, flags (bit 0: serves point reads), count, then as many numbers of sstables, ascending
+//! ```
+//!
+//! All varints.
+
+use std::collections::BTreeSet;
+
+use bolide_base::coding::{Decoder, put_varint};
+
+/// Most sstables that a REMIX file may order.
+pub(super) const MAX_VIEW_TABLES: usize = 64 << 10;
+
+/// A REMIX file of a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ViewMeta {
+    /// The number of the file.
+    pub number: u64,
+    /// Its length in bytes.
+    pub file_bytes: u64,
+    /// Whether point reads go through it: it has tags, or its sstables have no Bloom filters.
+    pub serves_reads: bool,
+    /// The sstables whose entries it orders. At least one.
+    pub tables: BTreeSet<u64>,
+}
+
+impl ViewMeta {
+    /// Appends the encoding.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let (flags, count) = (u64::from(self.serves_reads), self.tables.len() as u64);
+        for number in [self.number, self.file_bytes, flags, count] {
+            put_varint(out, number);
+        }
+        self.tables.iter().for_each(|&number| put_varint(out, number));
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+        let (number, file_bytes) = (decoder.varint()?, decoder.varint()?);
+        let serves_reads = decoder.length(1)? == 1;
+        let count = decoder.length(MAX_VIEW_TABLES)?;
+        let numbers = (0..count).map(|_| decoder.varint()).collect::<Option<Vec<u64>>>()?;
+        let ascends = count > 0 && numbers.is_sorted_by(|left, right| left < right);
+        ascends.then(|| Self { number, file_bytes, serves_reads, tables: numbers.into_iter().collect() })
+    }
+}
