@@ -4,14 +4,57 @@
 //! cargo run --release -p bolide --example next_costs -- KIND WHAT ROUNDS
 //! ```
 //!
-//! KIND is that of the index, WHAT one of `fill`, `newest` (ten records of one value) and `range` (all records of ten values). A run
-//! of no rounds counts what comes before, to be taken off.
+//! KIND is that of the index, WHAT one of `fill`, `newest` (ten records of one value), `range` (all 250 records of ten values) and
+//! `wide` (all 2,500 of a hundred). All blocks are in the cache before; the questions are asked in a function of their own, to be counted alone:
+//!
+//! ```text
+//! valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*next_costs*ask*' \
+//!     target/release/examples/next_costs next range 100
+//! ```
 
-use bolide::{CollectionOptions, Components, Db, Options, Query};
+use std::ops::ControlFlow;
+
+use bolide::{Collection, CollectionOptions, Components, Db, FindOptions, Options, Query};
 
 /// Records, and how many have the same value.
 const RECORDS: u64 = 100_000;
 const OF_VALUE: u64 = 25;
+
+const VALUES: u64 = RECORDS / OF_VALUE;
+
+/// Asks for so many answers, each lent where it lies. Returns the bytes of all.
+#[inline(never)]
+fn ask(records: &Collection, what: &str, rounds: u64) -> bolide::Result<usize> {
+    let options = FindOptions::default();
+    let mut bytes = 0;
+    for round in 0..rounds {
+        let value = 17 * round % (VALUES * 3 / 4);
+        let query = match what {
+            "newest" => Query::new().eq("a", value).limit(10),
+            "wide" => Query::new().range("a", value..value + 100),
+            _ => Query::new().range("a", value..value + 10),
+        };
+        records.visit(&query.using_index("a"), &options, |answer| {
+            bytes += answer.record.map_or(0, <[u8]>::len);
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    Ok(bytes)
+}
+
+#[inline(never)]
+fn warm_up(records: &Collection) -> bolide::Result<usize> {
+    let mut bytes = 0;
+    records.visit(
+        &Query::new().range("a", 0..VALUES).using_index("a"),
+        &FindOptions::default(),
+        |answer| {
+            bytes += answer.record.map_or(0, <[u8]>::len);
+            Ok(ControlFlow::Continue(()))
+        },
+    )?;
+    Ok(bytes)
+}
 
 fn main() -> bolide::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,7 +68,7 @@ fn main() -> bolide::Result<()> {
     }
     let records = db.create_collection("records", records)?;
     for number in 0..RECORDS {
-        let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (RECORDS / OF_VALUE);
+        let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % VALUES;
         let record = format!(r#"{{"a":{value},"pad":"{number:0>100}"}}"#);
         records.put(&(number.wrapping_mul(0x2545_f491_4f6c_dd1d)).to_be_bytes(), record.as_bytes())?;
     }
@@ -33,16 +76,6 @@ fn main() -> bolide::Result<()> {
         return Ok(());
     }
     db.compact()?;
-    let mut answers = 0;
-    // The first round brings blocks into the cache.
-    for round in 0..=rounds {
-        let value = if round == 0 { 0 } else { 17 * round % 3_000 };
-        let query = match what {
-            "newest" => Query::new().eq("a", value).limit(10),
-            _ => Query::new().range("a", value..value + 10),
-        };
-        answers += records.find(&query)?.len();
-    }
-    println!("{answers} answers");
+    println!("{} bytes in all, {} bytes answered", warm_up(&records)?, ask(&records, what, rounds)?);
     Ok(())
 }

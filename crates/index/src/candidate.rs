@@ -53,7 +53,8 @@ impl<'c> Candidate<'c> {
 impl Origin<'_> {
     /// What is still known where the components of the table are others.
     pub(crate) fn moved(self) -> Self {
-        Self { newer_runs: None, record: None, ..self }
+        // Of one that is known to be current the record is the same wherever it lies.
+        Self { newer_runs: None, record: self.record.filter(|_| self.validated), ..self }
     }
 }
 

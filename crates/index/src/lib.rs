@@ -62,7 +62,7 @@ pub use extractor::AttributeExtractor;
 pub use fetch::{FetchCosts, FetchOptions, FetchPool, FetchPoolStats};
 pub use in_table::{SstableIndex, TableCollectors};
 pub use json::JsonExtractor;
-pub use lookup::{Lookup, LookupOptions, Row};
+pub use lookup::{Lookup, LookupOptions, Row, RowRecord};
 pub use newest_keys::{NewestKeys, NewestQuestion, NewestTold};
 pub use next::{NextCosts, NextFigures, NextIndex};
 pub use path::AttributePath;

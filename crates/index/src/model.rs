@@ -383,7 +383,7 @@ impl Collection {
             answers.push(Answer {
                 key: String::from_utf8(row.primary_key.to_vec()).unwrap(),
                 sequence: row.sequence,
-                record: row.record.map(|record| String::from_utf8(record).unwrap()),
+                record: row.record.map(|record| String::from_utf8(record.to_vec()).unwrap()),
                 values: row.values.to_vec(),
             });
             Ok(std::ops::ControlFlow::Continue(()))

@@ -297,6 +297,19 @@ impl Block {
         }
     }
 
+    /// Appends the key of `entry` to `out`.
+    #[inline]
+    pub(crate) fn append_key(&self, entry: &Entry, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.prefix());
+        let head = entry.head.to_be_bytes();
+        if entry.suffix_len < HEAD_BYTES as u32 {
+            out.extend_from_slice(head.get(..entry.suffix_len as usize).unwrap_or_default());
+        } else {
+            out.extend_from_slice(&head);
+            out.extend_from_slice(self.rest(entry));
+        }
+    }
+
     /// The sequence number of entry number `index - 1` if it is of the same key as `entry`, which is number `index`.
     #[inline]
     pub(crate) fn newer_version(

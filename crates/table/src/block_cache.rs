@@ -515,6 +515,19 @@ impl TableBlocks {
         }
     }
 
+    /// Asks the processor for the first `len` bytes of meta block number `number`, if it is in the cache and nobody else
+    /// looks at it just now.
+    #[inline]
+    pub(crate) fn prefetch_meta(&self, number: u64, len: usize) {
+        if let Some(slot) = self.slot(number)
+            && slot.key.load(Ordering::Relaxed) == self.key | number
+            && let Some(block) = slot.block.try_lock()
+            && let Some(CachedBlock::Meta(payload)) = &*block
+        {
+            prefetch(&*payload.bytes, len);
+        }
+    }
+
     /// As [`get`](Self::get), without a word about how useful the block is.
     pub(crate) fn peek(&self, number: u64) -> Option<CachedBlock> {
         self.slot(number)?.get(self.key | number)

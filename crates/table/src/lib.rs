@@ -44,7 +44,7 @@ pub use internal_cursor::InternalCursor;
 pub use key_counts::KeyCounts;
 pub use meta_collector::MetaCollector;
 pub use options::{Compression, MAX_META_BLOCK_BYTES, TableOptions};
-pub use pinned_block::PinnedBlock;
+pub use pinned_block::{PinnedBlock, PinnedEntry};
 pub use point_read::{PointRead, read_many};
 pub use properties::TableProperties;
 pub use read_counters::ReadCounters;

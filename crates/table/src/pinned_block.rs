@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use bolide_base::{Error, Result, SequenceNumber, Trailer};
 
-use crate::block::{Block, Malformed};
+use crate::block::{Block, Entry, Malformed};
 use crate::footer::IndexLevelCount;
 use crate::options::MAX_BLOCK_BYTES;
 use crate::table_reader::TableReader;
@@ -14,7 +14,49 @@ use crate::value_ref::ValueRef;
 #[derive(Debug, Clone)]
 pub struct PinnedBlock(Block);
 
+/// An entry of a [`PinnedBlock`]: where it lies, without its bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct PinnedEntry {
+    entry: Entry,
+    newer: Option<SequenceNumber>,
+}
+
+impl PinnedEntry {
+    /// Its sequence number and kind.
+    #[inline]
+    pub fn trailer(&self) -> Trailer {
+        self.entry.trailer
+    }
+
+    /// The sequence number of the entry before, if that is in the same block and of the same key: the next newer
+    /// version.
+    #[inline]
+    pub fn newer_in_block(&self) -> Option<SequenceNumber> {
+        self.newer
+    }
+}
+
 impl PinnedBlock {
+    /// Entry number `index`. `None` where there is no such entry or the block contradicts itself.
+    #[inline]
+    pub fn entry(&self, index: usize) -> Option<PinnedEntry> {
+        let entry = self.0.entry(index).ok()?;
+        let newer = self.0.newer_version(index, &entry).ok()?;
+        Some(PinnedEntry { entry, newer })
+    }
+
+    /// Appends the key of `entry`, one of this block, to `out`.
+    #[inline]
+    pub fn write_key(&self, entry: &PinnedEntry, out: &mut Vec<u8>) {
+        self.0.append_key(&entry.entry, out);
+    }
+
+    /// The value of `entry`, one of this block, which then keeps the block in memory. Copies nothing.
+    #[inline]
+    pub fn into_value(self, entry: &PinnedEntry) -> ValueRef {
+        ValueRef::pinned(self.0.into_bytes(), entry.entry.value())
+    }
+
     /// How many entries the block has; at least one.
     #[inline]
     pub fn entries(&self) -> usize {
@@ -93,6 +135,26 @@ impl TableReader {
     #[inline]
     pub fn prefetch_block_content(&self, block: u64, index: usize) {
         self.glance(block, |cached| cached.prefetch_entry(index, true));
+    }
+
+    /// True if versions of `key`, the key of the first entry of data block number `block`, stand in the block before: newer
+    /// ones. Costs at most one read.
+    ///
+    /// # Errors
+    /// `Corruption` and `Io` from reading an index partition.
+    pub fn continues_block_before(&self, block: u64, key: &[u8]) -> Result<bool> {
+        let Some(top) = self.top_index() else { return Ok(false) };
+        let Some(child) = top.block.child_of_ordinal(block) else { return Ok(false) };
+        if top.levels == IndexLevelCount::One {
+            return Ok(top.block.continues(child, key));
+        }
+        let leaf = self.partition(&top.block, child)?;
+        Ok(match leaf.child_of_ordinal(block) {
+            // The separator in front of a partition stands in the level above.
+            Some(0) => top.block.continues(child, key),
+            Some(in_leaf) => leaf.continues(in_leaf, key),
+            None => false,
+        })
     }
 
     /// The error for data block number `block` that contradicts itself or what is known of it.

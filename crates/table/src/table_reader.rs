@@ -413,6 +413,18 @@ impl TableReader {
         Ok(Some(pinned(payload)))
     }
 
+    /// Asks the processor for the place in the cache where the meta block with this number is found.
+    #[inline]
+    pub fn prefetch_meta_slot(&self, number: u32) {
+        self.blocks.prefetch_slot(self.first_meta + u64::from(number));
+    }
+
+    /// Asks the processor for the first `len` bytes of the meta block with this number, if it is in the cache.
+    #[inline]
+    pub fn prefetch_meta_block(&self, number: u32, len: usize) {
+        self.blocks.prefetch_meta(self.first_meta + u64::from(number), len);
+    }
+
     /// The names of the caller-defined meta blocks, sorted.
     pub fn meta_block_names(&self) -> impl Iterator<Item = &str> {
         self.meta_index.iter().map(|(name, _)| name.as_str())

@@ -29,6 +29,14 @@ impl ValueRef {
         Self(Repr::Pinned { block, start: range.start as u32, end: range.end as u32 })
     }
 
+    /// The bytes that stay in memory because of it: where it is pinned, those of its whole block.
+    pub fn held_bytes(&self) -> usize {
+        match &self.0 {
+            Repr::Pinned { block, .. } => block.len(),
+            Repr::Owned(bytes) => bytes.capacity(),
+        }
+    }
+
     /// The bytes as a vector: copied if they are pinned, moved if they are owned.
     pub fn into_vec(self) -> Vec<u8> {
         match self.0 {

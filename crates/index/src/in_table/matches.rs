@@ -152,23 +152,6 @@ impl Matches {
         self.found.push(Found { repeated: repeated && !access.point, ..found });
     }
 
-    /// As [`note_entry`](Self::note_entry), for a record that `place` stands at. To a question for the nearest the
-    /// key is the [distance](Nearness::bytes).
-    pub(crate) fn note_read(
-        &mut self,
-        question: &Question<'_>,
-        place: &BlockReader,
-        secondary_key: &[u8],
-        repeated: bool,
-    ) {
-        let Question { access, order, .. } = *question;
-        let value =
-            if access.near.is_some() { secondary_key } else { order_value(access, order, secondary_key) };
-        let found = note(&mut self.bytes, place.sequence(), place.key(), value);
-        let found = found.read_at(Some(place), &mut self.bytes);
-        self.found.push(Found { repeated: repeated && !access.point, ..found });
-    }
-
     /// Forgets all matches.
     pub(crate) fn clear(&mut self) {
         self.found.clear();
@@ -220,7 +203,7 @@ impl Found {
 }
 
 /// The encoded value in `secondary_key` by which a value order goes; nothing in other orders.
-fn order_value<'k>(access: &Access, order: Order, secondary_key: &'k [u8]) -> &'k [u8] {
+pub(crate) fn order_value<'k>(access: &Access, order: Order, secondary_key: &'k [u8]) -> &'k [u8] {
     let (Order::Value | Order::ValueDescending, Some(position)) = (order, access.order_attribute) else {
         return &[];
     };

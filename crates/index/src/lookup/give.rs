@@ -12,7 +12,7 @@ use crate::source::ReadSource;
 use crate::top_k::compare;
 
 use super::run::Run;
-use super::{Row, Value};
+use super::{Row, RowRecord, Value};
 
 impl<S, F> Run<'_, S, F>
 where
@@ -20,7 +20,11 @@ where
     F: FnMut(Row<'_, Value<S>>) -> Result<ControlFlow<()>>,
 {
     /// Counts a settled answer and emits it, unless it lies before the token.
-    pub(super) fn give(&mut self, candidate: &Candidate<'_>, record: Option<Value<S>>) -> Result<bool> {
+    pub(super) fn give(
+        &mut self,
+        candidate: &Candidate<'_>,
+        record: Option<RowRecord<'_, Value<S>>>,
+    ) -> Result<bool> {
         let &Candidate { primary_key, sequence, included, .. } = candidate;
         if self.per_value.as_mut().is_some_and(|counts| !counts.take(&self.value))
             || self.is_before_token(&self.value, sequence)

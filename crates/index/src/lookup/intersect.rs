@@ -184,6 +184,7 @@ struct Held {
     newer_runs: Option<u32>,
     record: Option<Vec<u8>>,
     checked: bool,
+    validated: bool,
 }
 
 impl Held {
@@ -197,7 +198,8 @@ impl Held {
             to.extend_from_slice(from);
         }
         (self.sequence, self.repeated) = (candidate.sequence, candidate.repeated);
-        (self.newer_runs, self.checked) = (candidate.origin.newer_runs, candidate.origin.checked);
+        let Origin { newer_runs, checked, validated, .. } = candidate.origin;
+        (self.newer_runs, self.checked, self.validated) = (newer_runs, checked, validated);
         match candidate.origin.record {
             None => self.record = None,
             Some(record) => {
@@ -219,7 +221,7 @@ impl Held {
                 newer_runs: self.newer_runs,
                 record: self.record.as_deref(),
                 checked: self.checked,
-                ..Origin::default()
+                validated: self.validated,
             },
         }
     }

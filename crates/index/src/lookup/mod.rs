@@ -30,7 +30,7 @@ mod settle;
 mod window;
 
 use std::cell::Cell;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
@@ -89,6 +89,27 @@ impl Default for LookupOptions<'_> {
     }
 }
 
+/// The record of an answer.
+#[derive(Debug, Clone, Copy)]
+pub enum RowRecord<'r, V> {
+    /// It was fetched for this answer.
+    Fetched(V),
+    /// It lies where the index read it.
+    Lent(&'r [u8]),
+}
+
+impl<V: Deref<Target = [u8]>> Deref for RowRecord<'_, V> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Fetched(record) => record,
+            Self::Lent(record) => record,
+        }
+    }
+}
+
 /// One answer; it borrows the key.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -98,7 +119,7 @@ pub struct Row<'r, V> {
     /// The sequence number of the write that the answer is.
     pub sequence: SequenceNumber,
     /// The record, if the query asks for records.
-    pub record: Option<V>,
+    pub record: Option<RowRecord<'r, V>>,
     /// The selected values, path by path, for [`Query::select`]; else empty.
     pub values: &'r [Vec<Selected>],
 }

@@ -27,7 +27,7 @@ use crate::validation::Verdict;
 use super::covered::EntrySays;
 use super::run::Run;
 use super::window::{Fate, Turn, Window};
-use super::{Row, Value};
+use super::{Row, RowRecord, Value};
 
 impl<S, F> Run<'_, S, F>
 where
@@ -62,6 +62,9 @@ where
         if !self.asks_table() {
             return self.answer_alone(candidate, turn);
         }
+        if candidate.origin.validated && is_whole(candidate, turn) && !self.window.waits() {
+            return self.answer_validated(candidate, turn);
+        }
         self.window.push(candidate, turn);
         let wanted = (self.query.limit as u64).saturating_sub(self.explain.answers);
         let full =
@@ -79,6 +82,20 @@ where
         }
         let current = self.settled || self.is_current(candidate)?;
         if current { self.answer(candidate, turn, None) } else { Ok(true) }
+    }
+
+    /// Answers a candidate that is known to be current but for deleted ranges, and of which nothing is wanted that did
+    /// not come with it: no other has to wait for it.
+    fn answer_validated(&mut self, candidate: &Candidate<'_>, turn: Turn) -> Result<bool> {
+        let fate = match self.table.covered_by_range_tombstone(candidate.primary_key, candidate.sequence) {
+            true => Fate::Obsolete,
+            false if turn.ask_record => Fate::InHand,
+            false => Fate::Current(None),
+        };
+        match self.accept(candidate, turn, fate)? {
+            Some(record) => self.answer(candidate, turn, record),
+            None => Ok(true),
+        }
     }
 
     /// Whether candidates are worth waiting for each other.
@@ -154,14 +171,27 @@ where
     fn settle_in_place(&mut self, window: &mut Window<Value<S>>, order: &mut Vec<usize>) -> Result<()> {
         let is_enough = |position: usize| {
             let waiting = &window.candidates[position];
-            (self.settled || waiting.newer_runs.is_some()) && (waiting.has_record || !waiting.turn.ask_record)
+            (self.settled || waiting.validated || waiting.newer_runs.is_some())
+                && (waiting.has_record || !waiting.turn.ask_record)
         };
         if !order.iter().any(|&position| is_enough(position)) {
             return Ok(());
         }
-        let (in_place, rest): (Vec<usize>, Vec<usize>) =
+        let (mut in_place, rest): (Vec<usize>, Vec<usize>) =
             order.drain(..).partition(|&position| is_enough(position));
         *order = rest;
+        if !self.settled {
+            // What is newer than these was looked at already.
+            in_place.retain(|&position| {
+                let is_known = window.candidates[position].validated;
+                if is_known {
+                    let (key, sequence) = (window.key(position), window.candidates[position].sequence);
+                    let is_deleted = self.table.covered_by_range_tombstone(key, sequence);
+                    window.settle_in_hand(position, !is_deleted);
+                }
+                !is_known
+            });
+        }
         let mut current = Vec::with_capacity(in_place.len());
         if self.settled {
             current.resize(in_place.len(), true);
@@ -177,12 +207,7 @@ where
             self.explain.validate_nanos += self.now() - start;
         }
         for (&position, current) in in_place.iter().zip(current) {
-            let fate = match (current, window.candidates[position].has_record) {
-                (false, _) => Fate::Obsolete,
-                (true, true) => Fate::InHand,
-                (true, false) => Fate::Current(None),
-            };
-            window.set_fate(position, fate);
+            window.settle_in_hand(position, current);
         }
         Ok(())
     }
@@ -232,12 +257,12 @@ where
 
     /// Counts a settled candidate and checks its record. `None` where it is no answer; else its record, if
     /// records are fetched.
-    fn accept(
+    fn accept<'c>(
         &mut self,
-        candidate: &Candidate<'_>,
+        candidate: &Candidate<'c>,
         turn: Turn,
         fate: Fate<Value<S>>,
-    ) -> Result<Option<Option<Value<S>>>> {
+    ) -> Result<Option<Option<RowRecord<'c, Value<S>>>>> {
         let record = match fate {
             Fate::InHand => return self.accept_in_hand(candidate, turn),
             Fate::Current(record) => record,
@@ -265,11 +290,15 @@ where
                 return Ok(None);
             }
         }
-        Ok(Some(record))
+        Ok(Some(record.map(RowRecord::Fetched)))
     }
 
     /// As [`accept`](Self::accept), for a current candidate that came with its record.
-    fn accept_in_hand(&mut self, candidate: &Candidate<'_>, turn: Turn) -> Result<Option<Option<Value<S>>>> {
+    fn accept_in_hand<'c>(
+        &mut self,
+        candidate: &Candidate<'c>,
+        turn: Turn,
+    ) -> Result<Option<Option<RowRecord<'c, Value<S>>>>> {
         self.count(true);
         let record = candidate.origin.record.unwrap_or_default();
         self.explain.records_in_hand += 1;
@@ -277,7 +306,7 @@ where
             self.explain.mismatched += 1;
             return Ok(None);
         }
-        Ok(Some(Some(record.into())))
+        Ok(Some(Some(RowRecord::Lent(record))))
     }
 
     /// Whether nothing is left to be seen in the record of a candidate, since the index looked into it.
@@ -288,7 +317,12 @@ where
     }
 
     /// Gives a settled candidate under its value. False when no more answers are wanted.
-    fn answer(&mut self, candidate: &Candidate<'_>, turn: Turn, record: Option<Value<S>>) -> Result<bool> {
+    fn answer(
+        &mut self,
+        candidate: &Candidate<'_>,
+        turn: Turn,
+        record: Option<RowRecord<'_, Value<S>>>,
+    ) -> Result<bool> {
         self.value.clear();
         if self.query.order_predicate.is_some() {
             let from_record = turn.ask_record && !turn.knows_value;
@@ -355,4 +389,9 @@ where
             *(if current { &mut self.explain.current } else { &mut self.explain.obsolete }) += 1;
         }
     }
+}
+
+/// Whether a candidate came with its record, if that is wanted.
+fn is_whole(candidate: &Candidate<'_>, turn: Turn) -> bool {
+    candidate.origin.record.is_some() || !turn.ask_record
 }

@@ -4,6 +4,7 @@ use bolide_base::SequenceNumber;
 use bolide_lsm::store::KnownWrite;
 
 use crate::candidate::{Candidate, Origin};
+use crate::in_table::matches::MAX_IN_HAND_BYTES;
 
 /// Candidates of a window at first, where the limit does not say less.
 const FIRST_WINDOW: usize = 64;
@@ -34,7 +35,7 @@ pub(super) struct Waiting {
     pub(super) turn: Turn,
     pub(super) newer_runs: Option<u32>,
     pub(super) has_record: bool,
-    validated: bool,
+    pub(super) validated: bool,
     checked: bool,
     key_end: usize,
     value_end: usize,
@@ -81,7 +82,9 @@ impl<V> Window<V> {
         let value_end = self.bytes.len();
         self.bytes.extend_from_slice(candidate.included);
         let included_end = self.bytes.len();
-        let record = candidate.origin.record.filter(|_| turn.ask_record);
+        // Longer ones are fetched again: what waits is copied.
+        let is_short = |record: &&[u8]| record.len() <= MAX_IN_HAND_BYTES;
+        let record = candidate.origin.record.filter(|_| turn.ask_record).filter(is_short);
         self.bytes.extend_from_slice(record.unwrap_or_default());
         self.candidates.push(Waiting {
             sequence: candidate.sequence,
@@ -150,6 +153,17 @@ impl<V> Window<V> {
             order.sort_unstable_by(|&left, &right| self.key(left).cmp(self.key(right)));
         }
         order
+    }
+
+    /// Settles the candidate at `position`, which came with all that is wanted.
+    pub(super) fn settle_in_hand(&mut self, position: usize, is_current: bool) {
+        let has_record = self.candidates.get(position).is_some_and(|waiting| waiting.has_record);
+        let fate = match (is_current, has_record) {
+            (false, _) => Fate::Obsolete,
+            (true, true) => Fate::InHand,
+            (true, false) => Fate::Current(None),
+        };
+        self.set_fate(position, fate);
     }
 
     pub(super) fn set_fate(&mut self, position: usize, fate: Fate<V>) {

@@ -1,31 +1,32 @@
 //! The candidates of one question to an index of kind `next` (NEXT §3.3, §4).
 //!
 //! The global index names the index blocks that may have keys of the question; they name the data blocks, and the writes. There are
-//! two ways to go about it:
+//! three ways to go about it:
 //!
 //! * **Newest first**, for questions with a limit. What may hold matches waits in a heap by the newest sequence number
 //!   that it can have: memtables, index blocks, and the entries of index blocks that were read. An entry on top is the newest
-//!   match that is left: its record is read and handed on. So candidates come in order, and blocks that have only
+//!   match that is left. So candidates come in order, and blocks that have only
 //!   older ones are never read. Of an index block only the newest entries are taken at first; the rest waits as
 //!   a whole.
-//! * **By place**, for the others: memtables first, then sstable by sstable. The entries of all index blocks of one sstable are sorted by
-//!   place, so that each data block is read once.
+//! * **Sorted**, for questions by recency that want all, or the oldest: entries say which write they are, so all of them are sorted before any
+//!   data block is read.
+//! * **By place**, for the others, and where there are too many entries to sort: memtables first, then sstable by sstable.
 //!
-//! Sstables without index blocks are read whole, by place.
+//! All of them read [batches](super::batch) of versions, as many as answers are wanted: each data block once, and what is not
+//! current is left out. Sstables without index blocks are read whole, by place.
 //!
-//! An entry was made from the very version of the record that it names, in the same file; so its record is not looked into again. Whether
-//! the version is current is for the driver to say, by what is newer than its place.
+//! An entry was made from the very version of the record that it names, in the same file; so its record is not looked into again.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::TreeView;
 use bolide_lsm::store::{BlockReader, MemtableComponent, TablePlace, VersionAt};
 
+use super::batch::{Batch, Item, NO_KEY, Told, Turn, Version, lost, misplaced};
 use super::costs::NextCosts;
 use super::global_index::{BlockPlace, GlobalIndex};
-use super::index_block::{Entry, IndexBlock};
 use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor};
 use crate::explain::Explain;
@@ -34,13 +35,28 @@ use crate::in_table::InTable;
 use crate::in_table::matches::{Found, Matches, Question};
 use crate::in_table::memtable_read::{MemtablePart, read_memtable};
 use crate::query::Order;
-use crate::space::nearness::Nearness;
-use crate::space::rect_block::{self, RectEntry};
 
-/// Questions for more answers go by place.
+/// Questions for more answers do not go by a heap.
 const MOST_NEWEST: usize = 4096;
+/// More entries are not sorted.
+const MOST_SORTED: usize = 1 << 16;
+/// Versions of a batch that goes by place, and at most of one that goes by a heap.
+const BATCH: usize = 512;
+/// Versions of a batch when as many were proposed as are wanted.
+const FURTHER_BATCH: usize = 16;
+/// Index blocks that the processor is asked for at once, and how much of each.
+const MOST_ASKED_FOR: usize = 32;
+const HEAD_BYTES: usize = 256;
 /// Entries that are taken of an index block at first, at least.
 const FIRST_TAKEN: usize = 16;
+
+/// The way that a question takes; see the [module](self).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Newest,
+    Sorted,
+    ByPlace,
+}
 
 /// What waits in the heap.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,29 +69,13 @@ struct Unit {
 /// Of two with one rank, the larger comes first: what is not read yet, so that equal writes come one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// A match that was found, by its number.
-    Found(u32),
-    /// A version that an entry names, by its number.
-    Version(u32),
+    /// A match that was found, or a version that an entry names.
+    Item(Item),
     /// A part of a memtable, by its number.
     Memtable(u32),
     /// The entries of an index block that are older than `below`, so many at first.
     IndexBlock { at: BlockPlace, below: SequenceNumber, take: u32 },
 }
-
-/// A version of a record that an entry names.
-#[derive(Debug, Clone, Copy)]
-struct Version {
-    member: u32,
-    entry: Entry,
-    /// Its record could not be looked into.
-    is_opaque: bool,
-    /// The number of its key among those kept; [`NO_KEY`] for none.
-    key: u32,
-}
-
-/// No key was kept.
-const NO_KEY: u32 = u32::MAX;
 
 /// What is read one after the other, by place.
 #[derive(Debug)]
@@ -96,92 +96,135 @@ enum Step {
     },
 }
 
+/// What is proposed.
+#[derive(Debug)]
+enum Current {
+    Found(Found),
+    /// The version whose turn it is in the batch.
+    Held(usize),
+}
+
 /// The candidates of one question; see the [module](self).
 pub(super) struct NextCursor<'v> {
-    question: Question<'v>,
-    table: TreeView,
-    global: Arc<GlobalIndex>,
-    /// Newest first, not by place.
-    is_newest: bool,
-    has_begun: bool,
+    pub(super) question: Question<'v>,
+    pub(super) table: TreeView,
+    pub(super) global: Arc<GlobalIndex>,
+    way: Way,
     memtables: Vec<MemtableComponent>,
 
     /// Newest first: what waits.
     units: BinaryHeap<Unit>,
     parts: Vec<Option<(usize, MemtablePart)>>,
-    /// The last write handed on: an array may have several keys in the range.
+    /// The last write in a batch: an array may have several keys in the range.
     given: Option<SequenceNumber>,
+
+    /// Sorted: what is left, the next one last.
+    sorted: Vec<(SequenceNumber, Item)>,
 
     /// By place: steps with the newest write that each can have, the next one last.
     steps: Vec<(SequenceNumber, Step)>,
-    /// What is left of the versions of the present step, the next one last.
-    left: Vec<Version>,
+    /// How many of the versions of the present step were put into batches.
+    batched: usize,
     /// No match of the present step is newer.
     present: SequenceNumber,
 
-    versions: Vec<Version>,
+    batch: Batch,
+    /// Current versions that were proposed.
+    proposed: usize,
+    pub(super) versions: Vec<Version>,
     matches: Matches,
-    current: Found,
+    current: Current,
     /// Keys of versions, where the order goes by them.
-    keys: Vec<u8>,
-    key_ends: Vec<usize>,
-    /// Readers of the members' data blocks, and the block that each read last.
-    readers: Vec<Option<(BlockReader, Option<u64>)>>,
+    pub(super) keys: Vec<u8>,
+    pub(super) key_ends: Vec<usize>,
     scan: Option<(TablePlace, BlockReader)>,
-    scratch: Vec<u8>,
-    costs: NextCosts,
+    pub(super) scratch: Vec<u8>,
+    pub(super) told: Told,
 }
 
 impl<'v> NextCursor<'v> {
-    pub(super) fn new(
+    /// A cursor that has read what tells it the way: for some, index blocks.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from reading.
+    pub(super) fn open(
         index: &'v InTable,
         extractor: &'v dyn AttributeExtractor,
         access: &'v Access,
         order: Order,
         table: TreeView,
         global: Arc<GlobalIndex>,
-    ) -> Self {
-        let is_newest = order == Order::Newest && access.limit <= MOST_NEWEST && global.without().is_empty();
-        Self {
+    ) -> Result<Self> {
+        let mut cursor = Self {
             question: Question { index, extractor, access, order },
             table,
             global,
-            is_newest,
-            has_begun: false,
+            way: Way::ByPlace,
             memtables: Vec::new(),
             units: BinaryHeap::new(),
             parts: Vec::new(),
             given: None,
+            sorted: Vec::new(),
             steps: Vec::new(),
-            left: Vec::new(),
+            batched: 0,
             present: 0,
+            batch: Batch::default(),
+            proposed: 0,
             versions: Vec::new(),
             matches: Matches::default(),
-            current: Found::default(),
+            current: Current::Held(usize::MAX),
             keys: Vec::new(),
             key_ends: Vec::new(),
-            readers: Vec::new(),
             scan: None,
             scratch: Vec::new(),
-            costs: NextCosts::default(),
-        }
+            told: Told::default(),
+        };
+        cursor.begin()?;
+        Ok(cursor)
     }
 
-    /// Finds out what may have matches.
+    /// Finds out what may have matches, and chooses the way.
     fn begin(&mut self) -> Result<()> {
-        self.has_begun = true;
         let view = self.table.sequence();
         let is_old_enough = |memtable: &MemtableComponent| memtable.smallest_sequence() <= view;
         self.memtables = self.table.memtable_components().filter(is_old_enough).collect();
-        let (low, end) = (&self.question.access.low, &self.question.access.end);
-        let mut blocks = self.global.find(low, end, self.question.access.window.as_ref());
-        self.costs.index_blocks = self.global.blocks() as u64;
+        let access = self.question.access;
+        let mut blocks = self.global.find(&access.low, &access.end, access.window.as_ref());
+        self.told.costs.index_blocks = self.global.blocks() as u64;
         blocks.retain(|&at| self.global.info(at).is_some_and(|info| info.smallest <= view));
-        self.costs.index_blocks_met = blocks.len() as u64;
-        if self.is_newest { self.begin_newest(&blocks) } else { self.begin_by_place(&blocks) }
+        self.told.costs.index_blocks_met = blocks.len() as u64;
+        self.ask_for(&blocks);
+        let is_indexed = self.global.without().is_empty();
+        match self.question.order {
+            Order::Newest if is_indexed && access.limit <= MOST_NEWEST => {
+                self.way = Way::Newest;
+                self.begin_newest(&blocks);
+                Ok(())
+            }
+            Order::Newest | Order::Oldest if is_indexed => {
+                let before = self.told;
+                if self.sort(&blocks)? {
+                    self.way = Way::Sorted;
+                    return Ok(());
+                }
+                self.told = before;
+                self.versions.clear();
+                self.matches.clear();
+                self.begin_by_place(&blocks)
+            }
+            _ => self.begin_by_place(&blocks),
+        }
     }
 
-    fn begin_newest(&mut self, blocks: &[BlockPlace]) -> Result<()> {
+    /// Asks the processor for the first ones of these index blocks, which are read soon: they wait for memory together.
+    fn ask_for(&self, blocks: &[BlockPlace]) {
+        let soon = blocks.iter().take(MOST_ASKED_FOR);
+        let meta_blocks =
+            soon.filter_map(|&at| Some((self.global.place(at.member)?, self.global.info(at)?.meta_block)));
+        self.table.prefetch_meta_blocks(meta_blocks, HEAD_BYTES);
+    }
+
+    fn begin_newest(&mut self, blocks: &[BlockPlace]) {
         let view = self.table.sequence();
         let take = self.question.access.limit.saturating_mul(2).max(FIRST_TAKEN) as u32;
         let mut units = Vec::with_capacity(blocks.len() + self.memtables.len());
@@ -196,7 +239,39 @@ impl<'v> NextCursor<'v> {
             self.parts.push(Some((number, MemtablePart::All)));
         }
         self.units = units.into();
-        Ok(())
+    }
+
+    /// Takes all entries and sorts them. False where there are too many.
+    fn sort(&mut self, blocks: &[BlockPlace]) -> Result<bool> {
+        let below = self.table.sequence().saturating_add(1);
+        for &at in blocks {
+            self.gather(at, below, usize::MAX, true)?;
+            if self.versions.len() > MOST_SORTED {
+                return Ok(false);
+            }
+        }
+        for memtable in &self.memtables {
+            let rank = memtable.largest_sequence().min(self.table.sequence());
+            let mut part = Some((rank, MemtablePart::All));
+            while let Some(next) = part {
+                part = read_memtable(&self.question, &self.table, memtable, next, &mut self.matches)?;
+                if self.matches.found.len() > MOST_SORTED {
+                    return Ok(false);
+                }
+            }
+        }
+        let versions = (0..).zip(&self.versions).map(|(at, it)| (it.entry.sequence, Item::Version(at)));
+        let found = (0..).zip(&self.matches.found).map(|(at, it)| (it.sequence, Item::Found(at)));
+        self.sorted.reserve(self.versions.len() + self.matches.found.len());
+        self.sorted.extend(versions);
+        self.sorted.extend(found);
+        self.sorted.sort_unstable_by_key(|(sequence, _)| *sequence);
+        // An array may have several keys in the range.
+        self.sorted.dedup_by_key(|(sequence, _)| *sequence);
+        if self.question.order == Order::Oldest {
+            self.sorted.reverse();
+        }
+        Ok(true)
     }
 
     fn begin_by_place(&mut self, blocks: &[BlockPlace]) -> Result<()> {
@@ -212,7 +287,7 @@ impl<'v> NextCursor<'v> {
                 let rank = sstable.meta().largest_sequence.min(view);
                 let of = sstable.data_blocks()?;
                 self.steps.push((rank, Step::Scan { place, block: 0, of }));
-                self.costs.sstables_without_index += 1;
+                self.told.costs.sstables_without_index += 1;
             }
         }
         for (number, memtable) in self.memtables.iter().enumerate() {
@@ -223,34 +298,51 @@ impl<'v> NextCursor<'v> {
         Ok(())
     }
 
-    /// The next match in the order of the newest; false where there is none.
-    fn next_newest(&mut self) -> Result<bool> {
-        while let Some(unit) = self.units.pop() {
+    /// Reads the next batch. False where there is nothing left.
+    fn fill(&mut self) -> Result<bool> {
+        self.batch.clear();
+        match self.way {
+            Way::Newest => self.fill_newest()?,
+            Way::Sorted => {
+                let rest = self.sorted.len().saturating_sub(self.wanted(usize::MAX));
+                for (rank, item) in self.sorted.drain(rest..).rev() {
+                    self.batch.push(rank, item);
+                }
+            }
+            Way::ByPlace => self.fill_by_place()?,
+        }
+        if self.batch.len() == 0 {
+            return Ok(false);
+        }
+        self.batch.read(&self.versions, &self.global, &self.table, &mut self.told)?;
+        Ok(true)
+    }
+
+    /// How many versions are worth reading together, at most `most`: as many as answers are still wanted.
+    fn wanted(&self, most: usize) -> usize {
+        match self.question.access.limit.saturating_sub(self.proposed) {
+            0 => FURTHER_BATCH,
+            wanted => wanted.min(most),
+        }
+    }
+
+    /// Takes the newest matches that are left.
+    fn fill_newest(&mut self) -> Result<()> {
+        let wanted = self.wanted(BATCH);
+        self.batch.reserve(wanted);
+        while self.batch.len() < wanted {
+            let Some(unit) = self.units.pop() else { return Ok(()) };
             match unit.what {
                 What::IndexBlock { at, below, take } => self.open_newest(at, below, take)?,
                 What::Memtable(number) => self.open_memtable(unit.rank, number)?,
-                What::Found(_) | What::Version(_) if self.given == Some(unit.rank) => {}
-                What::Found(number) => {
-                    let found = self.matches.found.get(number as usize);
-                    self.current = found.cloned().ok_or_else(|| lost("a match"))?;
+                What::Item(_) if self.given == Some(unit.rank) => {}
+                What::Item(item) => {
                     self.given = Some(unit.rank);
-                    return Ok(true);
-                }
-                What::Version(number) => {
-                    let version = self.versions.get(number as usize);
-                    let version = *version.ok_or_else(|| lost("a version"))?;
-                    let before = self.matches.found.len();
-                    self.read(&version)?;
-                    self.given = Some(unit.rank);
-                    if let Some(found) = self.matches.found.get(before) {
-                        self.current = found.clone();
-                        self.matches.found.truncate(before);
-                        return Ok(true);
-                    }
+                    self.batch.push(unit.rank, item);
                 }
             }
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Takes the newest entries of an index block that are older than `below`.
@@ -269,8 +361,9 @@ impl<'v> NextCursor<'v> {
             rest = all.last().map(|version| version.entry.sequence - 1).filter(|&rest| rest > 0);
         }
         self.versions.truncate(start + taken);
+        self.units.reserve(taken);
         for (number, version) in (0..).zip(&self.versions).skip(start) {
-            self.units.push(Unit { rank: version.entry.sequence, what: What::Version(number) });
+            self.units.push(Unit { rank: version.entry.sequence, what: What::Item(Item::Version(number)) });
         }
         if let Some(rank) = rest {
             // More of it each time, so that the block is not read too often.
@@ -288,7 +381,7 @@ impl<'v> NextCursor<'v> {
         let component = self.memtables.get(memtable).ok_or_else(|| lost("a memtable"))?;
         let rest = read_memtable(&self.question, &self.table, component, (rank, part), &mut self.matches)?;
         for (number, found) in (0..).zip(&self.matches.found).skip(start) {
-            self.units.push(Unit { rank: found.sequence, what: What::Found(number) });
+            self.units.push(Unit { rank: found.sequence, what: What::Item(Item::Found(number)) });
         }
         if let Some((rank, part)) = rest {
             self.units.push(Unit { rank, what: What::Memtable(self.parts.len() as u32) });
@@ -297,30 +390,28 @@ impl<'v> NextCursor<'v> {
         Ok(())
     }
 
-    /// The next match by place; false where there is none.
-    fn next_by_place(&mut self) -> Result<bool> {
+    /// Takes the next matches by place.
+    fn fill_by_place(&mut self) -> Result<()> {
+        self.matches.clear();
         loop {
-            if let Some(found) = self.matches.found.pop() {
-                self.current = found;
-                return Ok(true);
+            let left = self.versions.iter().enumerate().skip(self.batched).take(BATCH);
+            for (number, version) in left {
+                self.batch.push(version.entry.sequence, Item::Version(number as u32));
             }
-            self.matches.clear();
-            if let Some(version) = self.left.pop() {
-                self.read(&version)?;
-                continue;
+            self.batched += self.batch.len();
+            for (number, found) in (0..).zip(&self.matches.found) {
+                self.batch.push(found.sequence, Item::Found(number));
             }
-            let Some((rank, step)) = self.steps.pop() else { return Ok(false) };
+            if self.batch.len() > 0 {
+                return Ok(());
+            }
+            let Some((rank, step)) = self.steps.pop() else { return Ok(()) };
             self.present = rank;
             match step {
                 Step::Memtable { number, part } => {
                     let component = self.memtables.get(number).ok_or_else(|| lost("a memtable"))?;
-                    let rest = read_memtable(
-                        &self.question,
-                        &self.table,
-                        component,
-                        (rank, part),
-                        &mut self.matches,
-                    )?;
+                    let (question, table, part) = (&self.question, &self.table, (rank, part));
+                    let rest = read_memtable(question, table, component, part, &mut self.matches)?;
                     // Whatever is left of it comes next, lest the bound grows.
                     self.steps.extend(rest.map(|(_, part)| (rank, Step::Memtable { number, part })));
                 }
@@ -340,6 +431,7 @@ impl<'v> NextCursor<'v> {
         self.versions.clear();
         self.keys.clear();
         self.key_ends.clear();
+        self.batched = 0;
         let below = self.table.sequence().saturating_add(1);
         for &at in blocks {
             self.gather(at, below, usize::MAX, true)?;
@@ -353,134 +445,39 @@ impl<'v> NextCursor<'v> {
         if self.question.access.near.is_none() {
             self.versions.dedup_by_key(|version| place(version));
         }
-        self.versions.reverse();
-        self.left = std::mem::take(&mut self.versions);
         Ok(())
     }
 
-    /// Adds the entries of an index block that the question wants and that are older than `below` to the versions, at most
-    /// `most`.
-    fn gather(&mut self, at: BlockPlace, below: SequenceNumber, most: usize, is_first: bool) -> Result<()> {
-        let info = *self.global.info(at).ok_or_else(|| lost("an index block"))?;
-        let damaged = || {
-            let file = self.global.place(at.member).and_then(|place| self.table.table_at(place));
-            let file = file.map_or(0, |sstable| sstable.meta().number);
-            let (id, block) = (self.question.index.id, at.block);
-            Error::new(
-                ErrorKind::Corruption,
-                format!("sstable {file:06}.sst: index block {block} of index {id} contradicts itself"),
-            )
-        };
-        let place = self.global.place(at.member).ok_or_else(|| lost("an sstable"))?;
+    /// The key of version number `number`, if it was kept.
+    fn key_of(&self, number: u32) -> &[u8] {
+        let key = self.versions.get(number as usize).map_or(NO_KEY, |version| version.key) as usize;
+        let end = self.key_ends.get(key).copied().unwrap_or(0);
+        let before = key.checked_sub(1).and_then(|before| self.key_ends.get(before));
+        self.keys.get(before.copied().unwrap_or(0)..end).unwrap_or_default()
+    }
+
+    /// Looks into the record of a version that could not be looked into before. `None` where it does not match.
+    fn look_into(&mut self, number: u32) -> Result<Option<Found>> {
+        let version = *self.versions.get(number as usize).ok_or_else(|| lost("a version"))?;
+        let place = self.global.place(version.member).ok_or_else(|| lost("an sstable"))?;
         let sstable = self.table.table_at(place).ok_or_else(|| lost("an sstable"))?;
-        let bytes = sstable.cached_meta_block(info.meta_block)?.ok_or_else(damaged)?;
-        let access = self.question.access;
-        let start = self.versions.len();
-        if bytes.first() == Some(&rect_block::FORMAT) {
-            let window = access.window.as_ref().filter(|_| !info.is_opaque);
-            let gathered = rect_block::visit(&bytes, window, |found| {
-                if found.sequence < below {
-                    let RectEntry { sequence, block, entry, repeated, .. } = *found;
-                    let entry = Entry { sequence, block, entry, repeated };
-                    let (member, is_opaque) = (at.member, info.is_opaque);
-                    let mut key = NO_KEY;
-                    if let Some(near) = access.near.filter(|_| !is_opaque) {
-                        key = self.key_ends.len() as u32;
-                        let distance = Nearness::new(&found.rect, &near.from, sequence).bytes();
-                        self.keys.extend_from_slice(&distance);
-                        self.key_ends.push(self.keys.len());
-                    }
-                    self.versions.push(Version { member, entry, is_opaque, key });
-                }
-            });
-            let is_empty = gathered.ok_or_else(damaged)? == 0;
-            self.count_gathered(start, is_first, is_empty);
-            return Ok(());
+        let mut reader = sstable.blocks(self.table.sequence())?;
+        self.told.costs.data_blocks_read += 1;
+        let before = self.matches.found.len();
+        let entry = version.entry;
+        match reader.enter_version(entry.block.into(), entry.entry, entry.sequence)? {
+            VersionAt::Newest => self.matches.look_into(&self.question, &self.table, &reader)?,
+            VersionAt::Replaced => self.told.costs.replaced += 1,
+            VersionAt::Other => return Err(misplaced(&version, &self.global, &self.table)),
         }
-        let block = IndexBlock::parse(&bytes).ok_or_else(damaged)?;
-        let (low, end): (&[u8], &[u8]) =
-            if info.is_opaque { (&[], &[0]) } else { (&access.low, &access.end) };
-        let keeps_keys = matches!(self.question.order, Order::Value | Order::ValueDescending);
-        let mut keys = block.seek(low, std::mem::take(&mut self.scratch)).ok_or_else(damaged)?;
-        let mut is_empty = true;
-        while keys.next().ok_or_else(damaged)? && keys.is_below(end) {
-            is_empty = false;
-            let mut key = NO_KEY;
-            if keeps_keys && !info.is_opaque {
-                keys.write_key(&mut self.keys);
-                key = self.key_ends.len() as u32;
-                self.key_ends.push(self.keys.len());
-            }
-            for number in keys.entries() {
-                let entry = block.entry(number).ok_or_else(damaged)?;
-                if entry.sequence < below {
-                    self.versions.push(Version { member: at.member, entry, is_opaque: info.is_opaque, key });
-                    if self.versions.len() - start == most {
-                        break;
-                    }
-                }
-            }
-        }
-        self.scratch = keys.into_scratch();
-        self.count_gathered(start, is_first, is_empty);
-        Ok(())
-    }
-
-    /// Counts an index block that was read, of which the versions from number `start` on are.
-    fn count_gathered(&mut self, start: usize, is_first: bool, is_empty: bool) {
-        self.costs.index_blocks_read += u64::from(is_first);
-        self.costs.false_positives += u64::from(is_first && is_empty);
-        self.costs.entries += (self.versions.len() - start) as u64;
-    }
-
-    /// Reads the record of a version, and notes it as a match.
-    fn read(&mut self, version: &Version) -> Result<()> {
-        let number = version.member as usize;
-        if self.readers.len() <= number {
-            self.readers.resize_with(number + 1, || None);
-        }
-        let (global, table) = (&self.global, &self.table);
-        let slot = self.readers.get_mut(number).ok_or_else(|| lost("a reader"))?;
-        let (reader, last) = match slot {
-            Some(reader) => reader,
-            None => {
-                let place = global.place(version.member).ok_or_else(|| lost("an sstable"))?;
-                let sstable = table.table_at(place).ok_or_else(|| lost("an sstable"))?;
-                slot.insert((sstable.blocks(table.sequence())?, None))
-            }
-        };
-        let Entry { sequence, block, entry, repeated } = version.entry;
-        let is_had = last.replace(block.into()) == Some(block.into());
-        self.costs.data_blocks_read += u64::from(!is_had);
-        self.costs.data_blocks_spared += u64::from(is_had);
-        match reader.enter_version(block.into(), entry, sequence)? {
-            VersionAt::Newest if version.is_opaque => {
-                self.matches.look_into(&self.question, table, reader)?;
-            }
-            VersionAt::Newest => {
-                let end = self.key_ends.get(version.key as usize).copied().unwrap_or(0);
-                let before = (version.key as usize).checked_sub(1);
-                let start = before.and_then(|before| self.key_ends.get(before)).copied().unwrap_or(0);
-                let key = self.keys.get(start..end).unwrap_or_default();
-                self.matches.note_read(&self.question, reader, key, repeated);
-            }
-            VersionAt::Replaced => self.costs.replaced += 1,
-            VersionAt::Other => {
-                let place = global.place(version.member).and_then(|place| table.table_at(place));
-                let file = place.map_or(0, |sstable| sstable.meta().number);
-                let what = format!(
-                    "sstable {file:06}.sst: an index block says that write {sequence} is entry {entry} of data block \
-                     {block}, which it is not"
-                );
-                return Err(Error::new(ErrorKind::Corruption, what));
-            }
-        }
-        Ok(())
+        let found = self.matches.found.get(before).cloned();
+        self.matches.found.truncate(before);
+        Ok(found)
     }
 
     /// Looks into all records of a data block of an sstable without the index.
     fn scan_block(&mut self, place: TablePlace, block: u64) -> Result<()> {
-        self.costs.data_blocks_read += 1;
+        self.told.costs.data_blocks_read += 1;
         let mut reader = match self.scan.take() {
             Some((of, reader)) if of == place => reader,
             _ => {
@@ -496,24 +493,59 @@ impl<'v> NextCursor<'v> {
         self.scan = Some((place, reader));
         Ok(())
     }
+
+    /// Goes to the next candidate. False behind the last one.
+    fn advance(&mut self) -> Result<bool> {
+        loop {
+            match self.batch.advance(&self.versions) {
+                Some(Turn::Held(turn)) => {
+                    self.current = Current::Held(turn);
+                    self.proposed += 1;
+                    return Ok(true);
+                }
+                Some(Turn::Found(number)) => {
+                    let found = self.matches.found.get(number as usize);
+                    self.current = Current::Found(found.cloned().ok_or_else(|| lost("a match"))?);
+                    return Ok(true);
+                }
+                Some(Turn::Opaque(number)) => {
+                    if let Some(found) = self.look_into(number)? {
+                        self.current = Current::Found(found);
+                        return Ok(true);
+                    }
+                }
+                None if !self.fill()? => return Ok(false),
+                None => {}
+            }
+        }
+    }
 }
 
 impl CandidateCursor for NextCursor<'_> {
     fn next(&mut self) -> Result<Option<Candidate<'_>>> {
-        if !self.has_begun {
-            self.begin()?;
+        if !self.advance()? {
+            return Ok(None);
         }
-        let is_there = if self.is_newest { self.next_newest()? } else { self.next_by_place()? };
-        Ok(is_there.then(|| self.matches.candidate(&self.current)))
+        match &self.current {
+            Current::Found(found) => Ok(Some(self.matches.candidate(found))),
+            Current::Held(turn) => {
+                let key = self.batch.version_at(*turn).map_or(&[][..], |number| self.key_of(number));
+                let held = self.batch.candidate(*turn, &self.question, &self.versions, key);
+                held.map(Some).ok_or_else(|| lost("a version"))
+            }
+        }
     }
 
     fn sequence_bound(&self) -> SequenceNumber {
-        match (self.is_newest, self.question.order) {
-            _ if !self.has_begun => SequenceNumber::MAX,
-            (true, _) => self.units.peek().map_or(0, |unit| unit.rank),
-            (false, Order::Newest) => {
+        let of_batch = self.batch.next_rank();
+        match (self.way, self.question.order) {
+            (Way::Newest, _) => of_batch.unwrap_or_else(|| self.units.peek().map_or(0, |unit| unit.rank)),
+            (Way::Sorted, Order::Newest) => {
+                of_batch.unwrap_or_else(|| self.sorted.last().map_or(0, |(sequence, _)| *sequence))
+            }
+            (Way::ByPlace, Order::Newest) => {
                 let later = self.steps.last().map_or(0, |(rank, _)| *rank);
-                let is_done = self.left.is_empty() && self.matches.found.is_empty();
+                let is_done = of_batch.is_none() && self.batched >= self.versions.len();
                 if is_done { later } else { self.present.max(later) }
             }
             _ => SequenceNumber::MAX,
@@ -521,7 +553,7 @@ impl CandidateCursor for NextCursor<'_> {
     }
 
     fn order(&self) -> Option<Order> {
-        self.is_newest.then_some(Order::Newest)
+        (self.way != Way::ByPlace).then_some(self.question.order)
     }
 
     fn components_id(&self) -> Option<usize> {
@@ -529,11 +561,10 @@ impl CandidateCursor for NextCursor<'_> {
     }
 
     fn report(&self, explain: &mut Explain) {
-        explain.next_costs.add(&NextCosts { memtable_entries: self.matches.memtable_entries, ..self.costs });
+        let costs = NextCosts { memtable_entries: self.matches.memtable_entries, ..self.told.costs };
+        explain.next_costs.add(&costs);
+        explain.candidates += self.told.obsolete;
+        explain.obsolete += self.told.obsolete;
+        explain.unknown += self.told.unknown;
     }
-}
-
-#[cold]
-fn lost(what: &str) -> Error {
-    Error::internal(format!("a cursor of an index of kind `next` lost {what}"))
 }

@@ -29,12 +29,12 @@ const FEW_RANGES: usize = 64;
 
 /// An sstable of the set, or one that was of an earlier set.
 #[derive(Debug, Clone)]
-struct Member {
+pub(super) struct Member {
     /// The number of its file.
-    file: u64,
-    directory: SharedDirectory,
+    pub(super) file: u64,
+    pub(super) directory: SharedDirectory,
     /// Where it is; `None` where it has gone.
-    place: Option<TablePlace>,
+    pub(super) place: Option<TablePlace>,
 }
 
 /// The global index of one set of sstables; see the [module](self).
@@ -55,14 +55,14 @@ pub(crate) struct GlobalIndex {
 
 /// The ranges of some members, packed: of an index of space the one, of any other the other.
 #[derive(Debug, Default)]
-struct Packed {
+pub(super) struct Packed {
     keys: Intervals,
     space: PackedTree,
 }
 
 impl Packed {
     /// Those of the members from number `from` on that are here.
-    fn new(members: &[Member], from: usize) -> Self {
+    pub(super) fn new(members: &[Member], from: usize) -> Self {
         let keys = Intervals::new(owners(members, from), &MemberBounds(members));
         let here = (0..).zip(members).skip(from).filter(|(_, member)| member.place.is_some());
         let items = here.flat_map(|(owner, member)| {
@@ -71,11 +71,11 @@ impl Packed {
         Self { keys, space: PackedTree::new(items.collect()) }
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.keys.len() + self.space.len()
     }
 
-    fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.keys.memory_bytes() + self.space.memory_bytes()
     }
 }

@@ -323,6 +323,9 @@ impl<'b> IndexBlock<'b> {
         }
         let bits = self.sequence_bits + self.block_bits + self.entry_bits + u32::from(self.repeats);
         let mut at = u64::from(number) * u64::from(bits);
+        if bits <= WORD_BITS {
+            return Some(self.entry_in_word(word_at(self.entries, at)));
+        }
         let mut field = |bits: u32| {
             let value = read_bits(self.entries, at, bits);
             at += u64::from(bits);
@@ -331,6 +334,16 @@ impl<'b> IndexBlock<'b> {
         let sequence = self.base + field(self.sequence_bits);
         let (block, entry) = (field(self.block_bits) as u32, field(self.entry_bits) as u32);
         Some(Entry { sequence, block, entry, repeated: field(u32::from(self.repeats)) != 0 })
+    }
+
+    /// An entry whose fields are the lowest bits of `word`.
+    #[inline]
+    fn entry_in_word(&self, word: u64) -> Entry {
+        let (sequence, word) = (word & mask(self.sequence_bits), word >> self.sequence_bits);
+        let (block, word) = (word & mask(self.block_bits), word >> self.block_bits);
+        let (entry, word) = (word & mask(self.entry_bits), word >> self.entry_bits);
+        let repeated = self.repeats && word & 1 != 0;
+        Entry { sequence: self.base + sequence, block: block as u32, entry: entry as u32, repeated }
     }
 
     /// The offset in `values` and the first entry of restart point number `number`.
@@ -384,9 +397,25 @@ impl<'b> IndexBlock<'b> {
     }
 }
 
+/// Bits of a word from any bit on that are sure to be there.
+const WORD_BITS: u32 = 57;
+
+/// So many ones; fewer than 64.
+#[inline]
+fn mask(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
 /// `bits` bits from bit number `at` on; zeros behind the end.
 #[inline]
 fn read_bits(bytes: &[u8], at: u64, bits: u32) -> u64 {
+    // At most 47 bits.
+    word_at(bytes, at) & mask(bits)
+}
+
+/// At least 57 bits from bit number `at` on; zeros behind the end.
+#[inline]
+fn word_at(bytes: &[u8], at: u64) -> u64 {
     let (start, shift) = ((at / 8) as usize, at % 8);
     let word = match bytes.get(start..).and_then(|rest| rest.first_chunk()) {
         Some(word) => u64::from_le_bytes(*word),
@@ -395,8 +424,7 @@ fn read_bits(bytes: &[u8], at: u64, bits: u32) -> u64 {
             rest.iter().zip(0..).fold(0, |word, (&byte, place)| word | u64::from(byte) << (8 * place))
         }
     };
-    // At most 47 bits behind at most 7.
-    word >> shift & ((1 << bits) - 1)
+    word >> shift
 }
 
 /// Walks over the keys of an index block.

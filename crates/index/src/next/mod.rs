@@ -32,6 +32,7 @@
 //! | delete, deleted range | the old version matches; it is obsolete |
 //! | record that cannot be looked into | it is read for every question; it is an error if it is current, as for a scan |
 
+mod batch;
 mod check;
 mod collector;
 mod costs;
@@ -39,10 +40,12 @@ mod cursor;
 mod describe;
 mod directory;
 mod estimate;
+mod gather;
 mod global_index;
 mod index_block;
 mod intervals;
 mod nearest;
+mod packing;
 mod split;
 
 use std::fmt;
@@ -72,6 +75,8 @@ pub use costs::NextCosts;
 pub use describe::describe_meta_block;
 #[doc(hidden)]
 pub use describe::fuzz_blocks;
+#[doc(hidden)]
+pub use packing::Packing;
 
 /// An index of kind `next`; see the [module](self).
 pub struct NextIndex {
@@ -235,7 +240,8 @@ impl SecondaryIndex<ReadView> for NextIndex {
             let extractor = self.base.extractor()?;
             return Ok(Box::new(NearestCursor::new(&self.base, extractor, access, near, table, global)));
         }
-        Ok(Box::new(NextCursor::new(&self.base, self.base.extractor()?, access, order, table, global)))
+        let cursor = NextCursor::open(&self.base, self.base.extractor()?, access, order, table, global)?;
+        Ok(Box::new(cursor))
     }
 
     fn estimate(&self, access: &Access, view: &ReadView) -> Result<Option<u64>> {

@@ -155,10 +155,10 @@ impl TableComponent {
 }
 
 /// Where an sstable is in a view: the number of its sorted run, the newest first, and its place in the run by key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TablePlace {
-    run: u32,
-    position: u32,
+    pub(super) run: u32,
+    pub(super) position: u32,
 }
 
 /// What is at a place in a block that a version of a record was said to be at.

@@ -9,6 +9,7 @@
 //! | `read_view`, `snapshots` | consistent reads, and which versions they need |
 //! | `batch_read`, `get_lite` | many point reads at once; what memory alone says |
 //! | `components`, `newer` | the memtables and sstables of a view one by one; what is newer than one of them |
+//! | `versions_at` | versions of records read where they are said to be |
 //! | `tree_reader` | looking into a tree from a compaction filter |
 //! | `flush`, `compact` | memtables to sstables, sstables to sstables |
 //! | `partition_flush`, `retained` | memtables to partitions, and what they keep back |
@@ -53,6 +54,7 @@ mod tree;
 mod tree_reader;
 mod tree_views;
 mod verify;
+mod versions_at;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -78,6 +80,7 @@ pub use self::rewrite::Rewritten;
 pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
 pub use self::tree_reader::TreeReader;
 pub use self::verify::StoreVerification;
+pub use self::versions_at::{VersionPlace, VersionRead};
 
 use self::commit::CommitQueue;
 use self::log::LogState;
