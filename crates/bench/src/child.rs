@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::report::RowFigures;
 use crate::workloads::index::{self, IndexPlan};
 use crate::workloads::kinds::{self, KindsPlan};
+use crate::workloads::next::{self, NextPlan};
 use crate::workloads::store::{self, StorePlan};
 
 /// What a child is to run.
@@ -20,6 +21,8 @@ pub enum Plan {
     Index(IndexPlan),
     /// The kinds of index.
     Kinds(KindsPlan),
+    /// Index blocks inside sstables.
+    Next(NextPlan),
 }
 
 /// Starts a child that runs `plan` in a fresh directory below `parent`, and reads its figures. The
@@ -49,6 +52,7 @@ pub fn serve(plan: &str, directory: &Path) -> Result<()> {
         Plan::Store(plan) => store::run(&plan, directory)?,
         Plan::Index(plan) => index::run(&plan, directory)?,
         Plan::Kinds(plan) => kinds::run(&plan, directory)?,
+        Plan::Next(plan) => next::run(&plan, directory)?,
     };
     println!("{}", serde_json::to_string(&figures)?);
     Ok(())
@@ -60,6 +64,7 @@ impl Plan {
             Plan::Store(plan) => &plan.engine,
             Plan::Index(plan) => &plan.engine,
             Plan::Kinds(plan) => &plan.engine,
+            Plan::Next(plan) => &plan.engine,
         }
     }
 }

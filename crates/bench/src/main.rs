@@ -4,6 +4,7 @@
 //! cargo run --release -p bolide-bench -- store [--n 5000000] [--peers] [--threads 1,2]
 //! cargo run --release -p bolide-bench -- index [--n 1000000] [--updates 250000] [--peers]
 //! cargo run --release -p bolide-bench -- kinds [--n 300000] [--updates 75000]
+//! cargo run --release -p bolide-bench -- next [--n 1000000] [--updates 250000]
 //! cargo run --release -p bolide-bench -- sorted-view [--runs 1,2,4,8,16] [--strong]
 //! cargo run --release -p bolide-bench -- figure list
 //! cargo run --release -p bolide-bench -- figure leveldbpp-8 [--records 100000] [--out figures]
@@ -38,6 +39,7 @@ use engine::{Arrangement, Layout, Views};
 use error::Result;
 use workloads::index::IndexPlan;
 use workloads::kinds::{KindsPlan, SUBJECTS};
+use workloads::next::{self, NextPlan};
 use workloads::rows::Row;
 use workloads::sorted_view::SortedViewPlan;
 use workloads::store::StorePlan;
@@ -86,6 +88,17 @@ enum Command {
         n: u64,
         /// Updates after that, each of a random record
         #[arg(long, default_value_t = 75_000)]
+        updates: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Index blocks in sstables against the other kinds: puts, the newest few of a value, ranges, all with records
+    Next {
+        /// Records to insert
+        #[arg(long, default_value_t = 1_000_000)]
+        n: u64,
+        /// Updates after that, each of a random record
+        #[arg(long, default_value_t = 250_000)]
         updates: u64,
         #[command(flatten)]
         common: Common,
@@ -184,6 +197,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Index { n, updates, common } => index(n, updates, &common),
         Command::Kinds { n, updates, common } => kinds(n, updates, &common),
+        Command::Next { n, updates, common } => next(n, updates, &common),
         Command::SortedView { runs, mib, operations, segment, strong, repeats, rows } => {
             if mib == 0 || operations == 0 || runs.contains(&0) {
                 return Err("--runs, --mib and --operations must be at least 1".into());
@@ -264,6 +278,25 @@ fn kinds(n: u64, updates: u64, common: &Common) -> Result<()> {
         jobs.push((engine, 1, child::Plan::Kinds(plan)));
     }
     measure_all("kinds", n, &jobs, common)
+}
+
+fn next(n: u64, updates: u64, common: &Common) -> Result<()> {
+    if n == 0 || n > u64::from(u32::MAX / 2) || updates > u64::from(u32::MAX / 2) {
+        return Err("--n must be between 1 and two billion, --updates at most two billion".into());
+    }
+    let names = |_peers: bool| next::SUBJECTS.iter().map(|(name, _)| *name).collect();
+    let mut jobs = Vec::new();
+    for engine in common.engines(names)? {
+        let plan = NextPlan {
+            engine: engine.clone(),
+            records: n,
+            updates,
+            tiered: common.layout == Layout::Tiered,
+            seed: common.seed,
+        };
+        jobs.push((engine, 1, child::Plan::Next(plan)));
+    }
+    measure_all("next", n, &jobs, common)
 }
 
 impl Common {

@@ -32,6 +32,8 @@ pub struct RowFigures {
     pub anonymous_bytes: u64,
     /// Hash of all answers, where it depends on the seed alone.
     pub checksum: Option<u64>,
+    /// What the index takes of the memory, as a part of its table, after the row; `None` where it was not asked.
+    pub index_share: Option<f64>,
 }
 
 impl RowFigures {
@@ -110,6 +112,7 @@ pub fn median_of_runs(engine: &str, threads: u64, runs: &[Vec<RowFigures>]) -> E
             peak_rss_bytes: whole(|row| row.peak_rss_bytes),
             anonymous_bytes: whole(|row| row.anonymous_bytes),
             checksum: row.checksum,
+            index_share: row.index_share,
         }
     });
     let by_run = (0..first.len())

@@ -83,6 +83,12 @@ fn space(engines: &[&EngineFigures]) -> Table {
         line(format!("{name}: background work after, s"), &|row| format!("{:.1}", row.settle_seconds));
         line(format!("{name}: peak RSS, MB"), &|row| megabytes(row.peak_rss_bytes));
     }
+    if engines.iter().any(|engine| share_of(engine).is_some()) {
+        let cells = engines
+            .iter()
+            .map(|engine| share_of(engine).map_or("-".to_owned(), |share| format!("{:.2}", 100.0 * share)));
+        table.add_row(["index in memory, % of the table".to_owned()].into_iter().chain(cells));
+    }
     let mut last = |title: &str, figure: fn(&RowFigures) -> u64| {
         let cells = engines
             .iter()
@@ -93,6 +99,11 @@ fn space(engines: &[&EngineFigures]) -> Table {
     last("peak RSS at the end, MB", |row| row.peak_rss_bytes);
     last("anonymous memory at the end, MB", |row| row.anonymous_bytes);
     table
+}
+
+/// What the index of an engine takes of the memory at the end.
+fn share_of(engine: &EngineFigures) -> Option<f64> {
+    engine.rows.last().and_then(|row| row.index_share)
 }
 
 /// Three significant digits.

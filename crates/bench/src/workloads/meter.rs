@@ -78,6 +78,7 @@ impl<'e> Meter<'e> {
             peak_rss_bytes: memory.peak,
             anonymous_bytes: memory.anonymous,
             checksum: None,
+            index_share: None,
         })
     }
 }

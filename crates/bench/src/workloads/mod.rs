@@ -8,6 +8,7 @@
 pub mod index;
 pub mod kinds;
 pub mod meter;
+pub mod next;
 pub mod rows;
 pub mod sorted_view;
 pub mod store;

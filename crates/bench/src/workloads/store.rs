@@ -90,6 +90,7 @@ fn measure_row(
         disk_bytes: measure::disk_bytes(path)?,
         peak_rss_bytes: memory.peak,
         anonymous_bytes: memory.anonymous,
+        index_share: None,
         checksum: (plan.threads == 1 && totals.operations == operations).then_some(totals.checksum),
     };
     Ok((figures, totals.inserted_by_all))

@@ -1,0 +1,288 @@
+//! The workload for index blocks inside sstables: records of 128 bytes with a secondary key that 25 of them share on average, inserted,
+//! updated, compacted, and asked for: the newest few and all of one secondary key, and ranges of 250 and 2,500 records.
+//!
+//! Every answer has its record, lent where it lies. A model of which record has which secondary key, kept outside the measured
+//! time, says what every answer must be, newest first, and every one is compared. The memory of the global index is held against the size
+//! of the table: more than a hundredth is an error.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bolide::{
+    Collection, CollectionOptions, Components, Compression, Db, FindOptions, Options, Query, SyncMode,
+};
+use serde::{Deserialize, Serialize};
+
+use super::meter::Meter;
+use crate::data::indexed_record::seal;
+use crate::data::keys::{self, KEY_BYTES};
+use crate::data::random::Random;
+use crate::engine::{CACHE_BYTES, MEMTABLE_BYTES};
+use crate::engines::SecondaryKey;
+use crate::error::Result;
+use crate::measure;
+use crate::report::RowFigures;
+
+const RECORD_BYTES: usize = 128;
+const RECORDS_PER_SECONDARY: u64 = 25;
+/// The memory of the global index, with the directories under it, in parts of the table.
+const MOST_INDEX_SHARE: f64 = 0.01;
+
+/// The subjects, the one first that the others are compared with.
+pub const SUBJECTS: &[(&str, &str)] =
+    &[("next", "next"), ("none", ""), ("composite", "composite"), ("ps-tree", "ps-tree")];
+
+/// What one child process is to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NextPlan {
+    /// Name of the subject.
+    pub engine: String,
+    /// Records to insert.
+    pub records: u64,
+    /// Updates after that.
+    pub updates: u64,
+    /// Bolide's layout.
+    pub tiered: bool,
+    /// Seed of all random choices.
+    pub seed: u64,
+}
+
+/// A row that asks: so many neighbouring secondary keys, so many answers.
+struct Ask {
+    row: &'static str,
+    width: u64,
+    limit: usize,
+    questions: usize,
+}
+
+const ASKS: [Ask; 5] = [
+    // Brings blocks into the cache: not shown.
+    Ask { row: WARM_UP, width: 1, limit: usize::MAX, questions: 4_000 },
+    Ask { row: "newest10-records", width: 1, limit: 10, questions: 4_000 },
+    Ask { row: "all25-records", width: 1, limit: usize::MAX, questions: 4_000 },
+    Ask { row: "range250-records", width: 10, limit: usize::MAX, questions: 1_000 },
+    Ask { row: "range2500-records", width: 100, limit: usize::MAX, questions: 200 },
+];
+const WARM_UP: &str = "warm-up";
+
+/// Which record has which secondary key, and when it was written.
+struct Model {
+    secondaries: u64,
+    /// Of each record the secondary key and the number of its last write.
+    state: Vec<(u32, u32)>,
+    writes: u32,
+    random: Random,
+    record: [u8; RECORD_BYTES],
+}
+
+impl Model {
+    fn new(plan: &NextPlan) -> Self {
+        Self {
+            secondaries: (plan.records / RECORDS_PER_SECONDARY).max(1),
+            state: Vec::with_capacity(plan.records as usize),
+            writes: 0,
+            random: Random::new(plan.seed),
+            record: [b'x'; RECORD_BYTES],
+        }
+    }
+
+    /// Writes record `number` with a random secondary key.
+    fn put(&mut self, records: &Collection, number: u64) -> Result<()> {
+        let secondary = self.random.below(self.secondaries);
+        self.writes += 1;
+        let words = [secondary, u64::from(self.writes), number, seal(number, self.writes)];
+        for (place, word) in self.record.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        let state = (secondary as u32, self.writes);
+        match self.state.get_mut(number as usize) {
+            Some(old) => *old = state,
+            None => self.state.push(state),
+        }
+        Ok(records.put(&keys::key(number), &self.record)?)
+    }
+
+    /// Per secondary key its records, newest first, as (write, number).
+    fn by_secondary(&self) -> Vec<Vec<(u32, u32)>> {
+        let mut all = vec![Vec::new(); self.secondaries as usize];
+        for (number, (secondary, write)) in (0..).zip(&self.state) {
+            all[*secondary as usize].push((*write, number));
+        }
+        all.iter_mut().for_each(|list: &mut Vec<(u32, u32)>| list.sort_unstable_by(|a, b| b.cmp(a)));
+        all
+    }
+}
+
+/// The seal of a record; 0 where it has another length.
+#[inline]
+fn seal_of(record: &[u8]) -> u64 {
+    let bytes = (record.len() == RECORD_BYTES).then(|| record.get(24..32)).flatten();
+    bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes)
+}
+
+#[inline]
+fn fold(checksum: u64, answer: u64) -> u64 {
+    (checksum.rotate_left(5) ^ answer).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The first eight bytes of a key.
+#[inline]
+fn word_of(key: &[u8]) -> u64 {
+    key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+/// Runs `plan` on a store in the empty directory `path`.
+pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
+    let options =
+        Options::default().cache_bytes(CACHE_BYTES).memtable_bytes(MEMTABLE_BYTES).sync(SyncMode::None);
+    let components = Components::system().extractor("records", Arc::new(SecondaryKey));
+    let db = Db::open_with(path, options, components)?;
+    let layout = if plan.tiered { bolide::Layout::Tiered } else { bolide::Layout::Leveled };
+    let mut collection = CollectionOptions::bytes().layout(layout).compression(Compression::None);
+    let subject = SUBJECTS.iter().find(|(name, _)| *name == plan.engine);
+    let (_, spec) = subject.ok_or_else(|| format!("there is no kind `{}`", plan.engine))?;
+    if !spec.is_empty() {
+        collection = collection.index(format!("secondary:{spec}").parse()?);
+    }
+    let records = db.create_collection("records", collection)?;
+    let mut model = Model::new(plan);
+    let mapped = || db.stats().writes.log_bytes;
+    let inserts: Vec<u64> = (0..plan.records).collect();
+    let mut figures = vec![write_row(&records, "insert", &inserts, &mut model, path, &mapped)?];
+    let updates: Vec<u64> = (0..plan.updates).map(|_| model.random.below(plan.records)).collect();
+    figures.push(write_row(&records, "update", &updates, &mut model, path, &mapped)?);
+    db.compact()?;
+    measure::settle(Duration::from_secs(120));
+    let by_secondary = model.by_secondary();
+    // Without an index every question is a scan of everything.
+    let asks = if spec.is_empty() { &[][..] } else { &ASKS[..] };
+    for ask in asks {
+        let row = ask_row(&records, ask, &mut model, &by_secondary, path, &mapped)?;
+        if ask.row != WARM_UP {
+            figures.push(row);
+        }
+    }
+    if let (Some(share), Some(last)) = (index_share(&db)?, figures.last_mut()) {
+        last.index_share = Some(share);
+    }
+    Ok(figures)
+}
+
+/// What an index of kind `next` takes of the memory, as a part of its table; `None` where there is none.
+fn index_share(db: &Db) -> Result<Option<f64>> {
+    let stats = db.stats();
+    let next = stats.collections.iter().flat_map(|of| &of.indexes).find_map(|index| index.next);
+    let Some(next) = next else { return Ok(None) };
+    let share = next.resident_bytes() as f64 / next.table_bytes.max(1) as f64;
+    if next.global_bytes == 0 || share > MOST_INDEX_SHARE {
+        let (bytes, of) = (next.resident_bytes(), next.table_bytes);
+        return Err(format!("the global index takes {bytes} bytes of memory over a table of {of}").into());
+    }
+    Ok(Some(share))
+}
+
+fn write_row(
+    records: &Collection,
+    row: &str,
+    numbers: &[u64],
+    model: &mut Model,
+    path: &Path,
+    mapped: &dyn Fn() -> u64,
+) -> Result<RowFigures> {
+    let meter = Meter::start(path, mapped);
+    for number in numbers {
+        model.put(records, *number)?;
+    }
+    let stopped = meter.stop();
+    let settled = measure::settle(Duration::from_secs(120));
+    meter.figures(row, &stopped, numbers.len(), settled, numbers.len() * (KEY_BYTES + RECORD_BYTES))
+}
+
+fn ask_row(
+    records: &Collection,
+    ask: &Ask,
+    model: &mut Model,
+    by_secondary: &[Vec<(u32, u32)>],
+    path: &Path,
+    mapped: &dyn Fn() -> u64,
+) -> Result<RowFigures> {
+    let starts = model.secondaries.saturating_sub(ask.width - 1).max(1);
+    let firsts: Vec<u64> = (0..ask.questions).map(|_| model.random.below(starts)).collect();
+    let options = FindOptions::default();
+    let mut answers = Vec::with_capacity(firsts.len());
+    let meter = Meter::start(path, mapped);
+    for first in &firsts {
+        let query = match ask.width {
+            1 => Query::new().eq("secondary", *first),
+            width => Query::new().range("secondary", *first..=*first + width - 1),
+        };
+        let query = if ask.limit == usize::MAX { query } else { query.limit(ask.limit) };
+        let mut checksum = 0;
+        records.visit(&query, &options, |answer| {
+            checksum = fold(checksum, word_of(answer.key) ^ seal_of(answer.record.unwrap_or_default()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        answers.push(checksum);
+    }
+    let stopped = meter.stop();
+    for (first, answer) in firsts.iter().zip(answers) {
+        let lists = by_secondary.iter().skip(*first as usize).take(ask.width as usize);
+        let mut expected: Vec<(u32, u32)> = lists.flatten().copied().collect();
+        expected.sort_unstable_by(|left, right| right.cmp(left));
+        let expected = expected.iter().take(ask.limit).fold(0, |checksum, &(write, number)| {
+            let number = u64::from(number);
+            fold(checksum, word_of(&keys::key(number)) ^ seal(number, write))
+        });
+        if expected != answer {
+            return Err(format!("{}: a wrong answer for secondary key {first}", ask.row).into());
+        }
+    }
+    meter.figures(ask.row, &stopped, firsts.len(), Duration::ZERO, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(engine: &str, tiered: bool) -> NextPlan {
+        NextPlan { engine: engine.to_owned(), records: 6_000, updates: 1_500, tiered, seed: 1 }
+    }
+
+    #[test]
+    fn all_subjects_answer_as_the_model_does() {
+        for (engine, spec) in SUBJECTS {
+            let folder = tempfile::tempdir().unwrap();
+            let figures = run(&plan(engine, *engine == "next"), folder.path()).unwrap();
+            let rows: Vec<&str> = figures.iter().map(|row| row.row.as_str()).collect();
+            let asked = ["newest10-records", "all25-records", "range250-records", "range2500-records"];
+            let asked = if spec.is_empty() { &[][..] } else { &asked };
+            assert_eq!(rows, [&["insert", "update"], asked].concat());
+            let share = figures.last().and_then(|row| row.index_share);
+            assert_eq!(share.is_some(), *engine == "next", "{share:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_answer_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = plan("composite", false);
+        let db = Db::open_with(
+            folder.path(),
+            Options::default(),
+            Components::system().extractor("records", Arc::new(SecondaryKey)),
+        )
+        .unwrap();
+        let records = CollectionOptions::bytes().index("secondary:composite".parse().unwrap());
+        let records = db.create_collection("records", records).unwrap();
+        let mut model = Model::new(&plan);
+        (0..500).for_each(|number| model.put(&records, number).unwrap());
+        let ask = Ask { row: "all", width: 240, limit: usize::MAX, questions: 1 };
+        let by_secondary = model.by_secondary();
+        let path = folder.path();
+        ask_row(&records, &ask, &mut model, &by_secondary, path, &|| 0).unwrap();
+        records.delete(&keys::key(7)).unwrap();
+        assert!(ask_row(&records, &ask, &mut model, &by_secondary, path, &|| 0).is_err());
+    }
+}
