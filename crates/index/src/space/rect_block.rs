@@ -4,23 +4,23 @@
 //! format         u8       3 (index blocks of keys have another; 2 was a form without groups)
 //! flags          u8       bit 0 all are points; bit 1 entries carry a bit `repeated`; others zero
 //! digits         u8       0..=15 coordinates are whole numbers over 10^digits; 255 they are ordered bits of f64
-//! least          7 x u8   of each field of an entry, in its order, the fewest bits that it has in a group
-//! spread         7 x u8   how many bits tell how many more it has
+//! least          6 x u8   of each field of an entry, in its order, the fewest bits that it has in a group
+//! spread         6 x u8   how many bits tell how many more it has
 //! base bits      4 x u8   of each base of a group, in its order
 //! unused         u8       0
 //! entries        u16      m, at least one
-//! bases          4 x u64  the smallest x, y, sequence number and data block; coordinates as codes
+//! last entry     u32      e, the largest number of an entry in its data block
+//! bases          4 x u64  the smallest x, y, sequence number and place; coordinates as codes
 //! groups of 16 entries, the last one of what is left; bit by bit, the lowest bit of the first byte first {
 //!     bits       of each field, less its least
-//!     bases      x, y, sequence, block: the smallest of the group, less those of the index block
+//!     bases      x, y, sequence, place: the smallest of the group, less those of the index block
 //!     16 x {
 //!         x         code of the least x, less that of the entry before; the first has none: it is the base
 //!         y         code of the least y, less its base
 //!         width     code of the largest x, less that of the least; no bits with flag 0
 //!         height    the same of y
 //!         sequence  sequence number, less its base
-//!         block     number of the data block, less its base
-//!         entry     number of the entry in that block
+//!         place     number of the data block times (e + 1), and the number of the entry in that block, less its base
 //!         repeated  one bit with flag 1: the write has other rectangles too
 //!     }
 //! }
@@ -38,7 +38,7 @@
 //! Whoever reads a block has verified its checksum. Still, nothing is taken on trust: whatever contradicts itself reads as
 //! `None`.
 
-use bolide_base::coding::{Decoder, put_u16, put_u64};
+use bolide_base::coding::{Decoder, put_u16, put_u32, put_u64};
 use bolide_base::{MAX_SEQUENCE, SequenceNumber};
 
 use super::Rect;
@@ -55,27 +55,26 @@ const REPEATS: u8 = 2;
 const RAW: u8 = 255;
 const MAX_DIGITS: u8 = 15;
 #[cfg(test)]
-const HEADER_BYTES: usize = 56;
+const HEADER_BYTES: usize = 58;
 /// Whole numbers up to here, and their negatives, are exact as `f64`.
 const EXACT: f64 = (1_u64 << 53) as f64;
 /// Added to a whole number, so that it orders without a sign.
 const SIGN: u64 = 1 << 63;
 
-const FIELDS: usize = 7;
-const MAX_BITS: [u8; FIELDS] = [64, 64, 64, 64, 47, 32, 32];
+const FIELDS: usize = 6;
+const MAX_BITS: [u8; FIELDS] = [64, 64, 64, 64, 47, 64];
 /// Numbers of fields.
 const X: usize = 0;
 const Y: usize = 1;
 const WIDTH: usize = 2;
 const HEIGHT: usize = 3;
 const SEQUENCE: usize = 4;
-const BLOCK: usize = 5;
-const ENTRY: usize = 6;
+const PLACE: usize = 5;
 /// Bits that tell a number of bits, at most.
 const MAX_SPREAD: u8 = 7;
 
 /// The fields that have a base.
-const BASED: [usize; 4] = [X, Y, SEQUENCE, BLOCK];
+const BASED: [usize; 4] = [X, Y, SEQUENCE, PLACE];
 type Bases = [u64; BASED.len()];
 
 /// A rectangle, and the write that has it.
@@ -187,10 +186,12 @@ pub(crate) fn write(entries: &[RectEntry]) -> Vec<u8> {
     let is_point = |entry: &RectEntry| Rect::min_corner(&entry.rect) == entry.rect;
     let points = entries.iter().all(is_point);
     let repeats = entries.iter().any(|entry| entry.repeated);
+    let last_entry = entries.iter().map(|entry| entry.entry).max().unwrap_or(0);
     let fields_of = |entry: &RectEntry| -> [u64; FIELDS] {
         let [min_x, min_y, max_x, max_y] = entry.rect.corners().map(|coordinate| coding.code(coordinate));
-        let (block, place) = (entry.block.into(), entry.entry.into());
-        [min_x, min_y, max_x - min_x, max_y - min_y, entry.sequence, block, place]
+        // The largest place that there can be is that of 64 ones.
+        let place = u64::from(entry.block) * (u64::from(last_entry) + 1) + u64::from(entry.entry);
+        [min_x, min_y, max_x - min_x, max_y - min_y, entry.sequence, place]
     };
     let mut all: Vec<([u64; FIELDS], bool)> =
         entries.iter().map(|entry| (fields_of(entry), entry.repeated)).collect();
@@ -225,6 +226,7 @@ pub(crate) fn write(entries: &[RectEntry]) -> Vec<u8> {
     out.extend_from_slice(&base_bits);
     out.push(0);
     put_u16(&mut out, entries.len() as u16);
+    put_u32(&mut out, last_entry);
     bases.iter().for_each(|base| put_u64(&mut out, *base));
     let mut bits = BitWriter { out, held: 0, count: 0 };
     for (group, entries) in groups.iter().zip(all.chunks(GROUP)) {
@@ -241,8 +243,8 @@ pub(crate) fn write(entries: &[RectEntry]) -> Vec<u8> {
 
 /// Writes the entries of a group.
 fn write_entries(bits: &mut BitWriter, group: &Group, entries: &[([u64; FIELDS], bool)], repeats: bool) {
-    let [x, y, sequence, block] = group.bases;
-    let mut before = [x, y, 0, 0, sequence, block, 0];
+    let [x, y, sequence, place] = group.bases;
+    let mut before = [x, y, 0, 0, sequence, place];
     for (number, (fields, repeated)) in entries.iter().enumerate() {
         for (field, ((value, base), width)) in fields.iter().zip(before).zip(group.bits).enumerate() {
             if !(field == X && number == 0) {
@@ -266,6 +268,8 @@ pub(crate) struct RectBlock<'b> {
     spread: [u8; FIELDS],
     base_bits: [u8; BASED.len()],
     entries: u16,
+    /// Places of a data block.
+    places: u64,
     bases: Bases,
     body: &'b [u8],
 }
@@ -287,6 +291,7 @@ impl<'b> RectBlock<'b> {
             *bits = input.u8().filter(|bits| *bits <= 64)?;
         }
         let (unused, entries) = (input.u8()?, input.u16()?);
+        let places = u64::from(input.u32()?) + 1;
         let mut bases = Bases::default();
         for base in &mut bases {
             *base = input.u64()?;
@@ -299,7 +304,18 @@ impl<'b> RectBlock<'b> {
             && (1..=MAX_ENTRIES).contains(&entries.into())
             && !(points && has_extent);
         let body = input.rest();
-        is_whole.then_some(Self { coding, points, repeats, least, spread, base_bits, entries, bases, body })
+        is_whole.then_some(Self {
+            coding,
+            points,
+            repeats,
+            least,
+            spread,
+            base_bits,
+            entries,
+            places,
+            bases,
+            body,
+        })
     }
 
     /// How many entries it has.
@@ -353,7 +369,7 @@ impl<'b> RectBlock<'b> {
     ) -> Option<u32> {
         let bits = group.bits;
         let all: u64 = bits.iter().map(|bits| u64::from(*bits)).sum::<u64>() + u64::from(self.repeats);
-        let [mut x, base_y, base_sequence, base_block] = group.bases;
+        let [mut x, base_y, base_sequence, base_place] = group.bases;
         // Where the next entry would begin if the first had a step too.
         let mut start = at.wrapping_sub(bits[X].into());
         let mut met = 0;
@@ -382,8 +398,8 @@ impl<'b> RectBlock<'b> {
                 continue;
             }
             let sequence = base_sequence.checked_add(next(SEQUENCE)?).filter(|one| *one <= MAX_SEQUENCE)?;
-            let block = base_block.checked_add(next(BLOCK)?)?;
-            let (block, entry) = (u32::try_from(block).ok()?, next(ENTRY)? as u32);
+            let place = base_place.checked_add(next(PLACE)?)?;
+            let (block, entry) = (u32::try_from(place / self.places).ok()?, (place % self.places) as u32);
             let repeated = self.repeats && read_bits(self.body, at, 1)? == 1;
             visit(&RectEntry { rect, sequence, block, entry, repeated });
             met += 1;
