@@ -88,10 +88,14 @@ fn claims_of_loads(report: &mut FigureReport, all: &[(Subject, Wrote)]) {
         of(all, TIERED).read > of(all, super::stores::TIERED_MERGED).read,
         format!("bytes read for each byte put: {}", told(all, |one| one.read)),
     );
-    report.claim(
-        "§5.2: a put costs less under the partitioned layout than under the leveled one, background threads included",
-        of(all, PARTITIONED).whole < of(all, LEVELED).whole,
+    report.departs(
+        "background threads included, a put into a store with views costs up to three times as much as into one without \
+         (partitioned beside leveled)",
+        of(all, PARTITIONED).whole < 3.0 * of(all, LEVELED).whole,
         format!("CPU µs: {}", told(all, |one| one.whole)),
+        "there, RemixDB loads the fastest, with 4 GB of memtable beside 64 MB of LevelDB. Here all have the same memtable; a flush \
+         in random order adds to every partition, each view is made anew, and with a key to merge for nearly each of its blocks all \
+         of them are read.",
     );
 }
 
@@ -146,18 +150,22 @@ fn claims_of_updates(report: &mut FigureReport, all: &[Vec<(Subject, Wrote)>]) {
         listed(PATTERNS.into_iter().enumerate().map(|(at, name)| (name, what(&figure(at, PARTITIONED)))))
     };
     report.claim(
-        "§5.2: sequential updates cost the partitioned layout the fewest bytes: about twice what was put in sstables, and the log \
-         (1.27 for each byte of such records)",
-        (1..PATTERNS.len()).all(|other| figure(0, PARTITIONED).written < 1.1 * figure(other, PARTITIONED).written)
-            && figure(0, PARTITIONED).written < 3.4,
+        "§5.2: sequential updates write about twice what was put under the partitioned layout, and the log (1.27 for each byte of such \
+         records)",
+        figure(0, PARTITIONED).written < 3.4,
         format!("bytes for each byte put: {}", told_partitioned(|one| one.written)),
     );
+    report.claim(
+        "§5.2: they are the cheapest, since each flush goes to a few partitions: four fifths of the CPU time at most",
+        (1..PATTERNS.len()).all(|other| figure(0, PARTITIONED).whole < 0.8 * figure(other, PARTITIONED).whole),
+        format!("CPU µs: {}", told_partitioned(|one| one.whole)),
+    );
     report.departs(
-        "Zipf-composite and Zipf cost about the same (within a third)",
-        {
-            let (composite, zipf) = (figure(1, PARTITIONED).written, figure(2, PARTITIONED).written);
-            composite < 1.34 * zipf && zipf < 1.34 * composite
-        },
+        "Zipf-composite and Zipf write about as much as sequential updates (within a half)",
+        (1..PATTERNS.len()).all(|other| {
+            let times = figure(other, PARTITIONED).written / figure(0, PARTITIONED).written;
+            times < 1.5 && times > 0.67
+        }),
         format!("bytes for each byte put: {}", told_partitioned(|one| one.written)),
         "there, both write much less than sequential updates and Zipf the least, as the memtable overwrites in place. Here \
          a memtable keeps the versions of a key, which snapshots may ask for, until it is flushed: overwrites \

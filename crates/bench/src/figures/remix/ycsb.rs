@@ -2,7 +2,7 @@
 
 use super::report;
 use super::stores::{
-    FRAGMENTED, LAYOUTS, LEVELED, PARTITIONED, Records, Store, Subject, TIERED, TIERED_MERGED, subjects,
+    LAYOUTS, LEVELED, PARTITIONED, Records, Store, Subject, TIERED, TIERED_MERGED, subjects,
 };
 use crate::data::keys::{KEY_BYTES, VALUE_BYTES};
 use crate::engine::Connection;
@@ -114,15 +114,26 @@ fn claims(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<f64>]) {
         });
         each.collect::<Vec<_>>().join("; ")
     };
-    report.claim(
-        "§5.2: the partitioned layout is no slower than the leveled one in A, B, C, D and F (within a quarter)",
-        [0, 1, 2, 3, 5].iter().all(|at| cost(*at, PARTITIONED) < 1.25 * cost(*at, LEVELED)),
+    report.departs(
+        "the leveled layout is as fast as the partitioned one or faster, by up to two times (A, B, C, D and F)",
+        [0, 1, 2, 3, 5].iter().all(|at| {
+            let times = cost(*at, PARTITIONED) / cost(*at, LEVELED);
+            times > 0.75 && times < 2.0
+        }),
         format!("CPU µs: {}", told(&[0, 1, 2, 3, 5])),
+        "there, RemixDB is ahead but in D: LevelDB has five levels and many sstables in the first. Here one large level \
+         and at most three sorted runs above it hold such a store, where a partition has up to ten runs, each with a Bloom filter to ask.",
     );
     report.claim(
-        "§5.2: nor does it scan more slowly, in E (within a quarter), than fragmented, tiered and leveled",
-        [FRAGMENTED, TIERED, LEVELED].iter().all(|other| cost(4, PARTITIONED) < 1.25 * cost(4, *other)),
+        "§5.2: in E, the partitioned layout is faster through its views than a tiered store that is merged",
+        cost(4, PARTITIONED) < cost(4, TIERED_MERGED),
         format!("CPU µs: {}", told(&[4])),
+    );
+    report.departs(
+        "in E, the leveled layout is as fast as the partitioned one or faster, by up to three times",
+        cost(4, PARTITIONED) < 3.0 * cost(4, LEVELED) && cost(4, PARTITIONED) > 0.75 * cost(4, LEVELED),
+        format!("CPU µs: {}", told(&[4])),
+        "as in remix-15: a scan goes through a block of each of up to ten runs, and most blocks are not in the cache.",
     );
     report.claim(
         "§5.2: in E, a sorted view makes a tiered store faster",
