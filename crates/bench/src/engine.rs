@@ -82,12 +82,16 @@ pub struct Arrangement {
     pub layout: Layout,
     /// Whether they are read through sorted views.
     pub views: Views,
+    /// Whether gets go through views with tags instead of Bloom filters.
+    pub view_tags: bool,
+    /// How much is written to a partition before its view is renewed, in percent of what the view has.
+    pub view_delay_percent: u32,
 }
 
 impl Arrangement {
     /// That of a layout as it is shipped.
     pub fn of(layout: Layout) -> Self {
-        Self { layout, views: Views::Partitions }
+        Self { layout, views: Views::Partitions, view_tags: false, view_delay_percent: 0 }
     }
 }
 

@@ -67,6 +67,12 @@ enum Command {
         /// Which layouts of Bolide have sorted views
         #[arg(long, value_enum, default_value = "partitions")]
         sorted_views: Views,
+        /// Let Bolide's gets go through sorted views with tags instead of Bloom filters
+        #[arg(long)]
+        view_tags: bool,
+        /// How much is written to a partition before its view is renewed, in percent of what the view has
+        #[arg(long, default_value_t = 0)]
+        view_delay_percent: u32,
         #[command(flatten)]
         common: Common,
     },
@@ -192,8 +198,10 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Child { plan, directory } => child::serve(&plan, &directory),
-        Command::Store { n, threads, rows, sorted_views, common } => {
-            store(n, &threads, rows, sorted_views, &common)
+        Command::Store { n, threads, rows, sorted_views, view_tags, view_delay_percent, common } => {
+            let layout = common.layout;
+            let arrangement = Arrangement { layout, views: sorted_views, view_tags, view_delay_percent };
+            store(n, &threads, rows, arrangement, &common)
         }
         Command::Index { n, updates, common } => index(n, updates, &common),
         Command::Kinds { n, updates, common } => kinds(n, updates, &common),
@@ -215,7 +223,13 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-fn store(n: u64, threads: &[u64], rows: Vec<String>, views: Views, common: &Common) -> Result<()> {
+fn store(
+    n: u64,
+    threads: &[u64],
+    rows: Vec<String>,
+    arrangement: Arrangement,
+    common: &Common,
+) -> Result<()> {
     if n == 0 || threads.contains(&0) {
         return Err("--n and --threads must be at least 1".into());
     }
@@ -233,7 +247,7 @@ fn store(n: u64, threads: &[u64], rows: Vec<String>, views: Views, common: &Comm
                 records: n,
                 threads: *threads,
                 rows: rows.clone(),
-                arrangement: Arrangement { layout: common.layout, views },
+                arrangement,
                 seed: common.seed,
                 row_limit_seconds: common.row_limit,
             };

@@ -34,8 +34,10 @@ pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
         .cache_bytes(setting.cache_bytes)
         .memtable_bytes(setting.memtable_bytes)
         .sorted_views(setting.arrangement.views.of_bolide())
+        .view_delay_percent(setting.arrangement.view_delay_percent)
         .sync(SyncMode::None);
-    let mut collection = collection_options(setting.arrangement.layout);
+    let mut collection =
+        collection_options(setting.arrangement.layout).view_tags(setting.arrangement.view_tags);
     if let Some(bytes) = setting.file_bytes {
         collection = collection.target_file_bytes(bytes);
     }

@@ -37,11 +37,12 @@ update memo in memory. They are in `crates/bench/src/next_baselines`, where a te
 sets are taken, else the bundled parts of them.
 
 The figures of REMIX compare sorted views with merging cursors and Bloom filters over sstables alone (11 to 13), and the layouts of
-Bolide with each other (14 to 18), each with its sorted views; *tiered, no view* merges its runs. Built with `--features peers`, the other
+Bolide with each other (14 to 18), each with its sorted views: *partitioned, tags* has no Bloom filters, and gets go through views with tags; *views delayed* renews a view when
+a fifth of what it has was written; *tiered, no view* merges its runs. Built with `--features peers`, the other
 stores stand beside them. Keys have 16 bytes. The compared ones take turns, round by round, and the least time of each counts.
 Memtables are a thirty-second of the data, sstables a quarter of a memtable; the block cache is as small beside the data as in
 the paper, but for figures 11 to 13, where all blocks are in it. `--records` is the number of records of an sstable (11 to 13); a store has twice as many (14), half as many to eight times as many (15)
-or four times as many (16 to 18); a round has ten operations for each of `--questions`, in figure 18 forty.
+or four times as many (16 to 18); a round has three operations for each of `--questions`, in figure 18 forty.
 ";
 
 /// The page for `reports`, whose charts are below `charts`.

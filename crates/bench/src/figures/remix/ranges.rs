@@ -11,9 +11,9 @@ use crate::figures::perseid::{bars, lines, listed};
 use crate::figures::report::FigureReport;
 
 /// Rounds in which the compared ones take turns; the least of them counts.
-const PASSES: usize = 5;
+const PASSES: usize = 15;
 /// Operations of a round for each of `--questions`.
-const OPERATIONS_FACTOR: u64 = 10;
+const OPERATIONS_FACTOR: u64 = 3;
 const ENOUGH: u64 = 50_000;
 
 /// CPU microseconds of an operation: `[subject][pattern]`.

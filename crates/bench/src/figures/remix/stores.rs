@@ -27,8 +27,12 @@ pub struct Subject {
 }
 
 const fn of_bolide(name: &'static str, layout: Layout, views: Views) -> Subject {
-    Subject { name, engine: "bolide", arrangement: Arrangement { layout, views } }
+    let arrangement = Arrangement { layout, views, view_tags: false, view_delay_percent: 0 };
+    Subject { name, engine: "bolide", arrangement }
 }
+
+/// The layout of the paper.
+const PARTITIONS: Arrangement = PARTITIONED.arrangement;
 
 /// One run a level.
 pub const LEVELED: Subject = of_bolide("leveled", Layout::Leveled, Views::Always);
@@ -41,8 +45,22 @@ pub const FRAGMENTED: Subject = of_bolide("fragmented", Layout::Fragmented, View
 /// One level of partitions: the layout of the paper.
 pub const PARTITIONED: Subject = of_bolide("partitioned", Layout::Partitioned, Views::Always);
 
+/// The same, gets through views with tags.
+pub const PARTITIONED_TAGS: Subject = Subject {
+    name: "partitioned, tags",
+    engine: "bolide",
+    arrangement: Arrangement { view_tags: true, ..PARTITIONS },
+};
+/// The same as [`PARTITIONED`], its views renewed when a fifth of what they have was written.
+pub const PARTITIONED_DELAYED: Subject = Subject {
+    name: "partitioned, views delayed",
+    engine: "bolide",
+    arrangement: Arrangement { view_delay_percent: 20, ..PARTITIONS },
+};
+
 /// Those of Bolide.
-pub const LAYOUTS: [Subject; 5] = [PARTITIONED, FRAGMENTED, TIERED, TIERED_MERGED, LEVELED];
+pub const LAYOUTS: [Subject; 7] =
+    [PARTITIONED, PARTITIONED_TAGS, PARTITIONED_DELAYED, FRAGMENTED, TIERED, TIERED_MERGED, LEVELED];
 
 /// Those of Bolide, and other stores where this build has them.
 pub fn subjects() -> Vec<Subject> {
