@@ -1,9 +1,7 @@
 //! Figure 18: YCSB over every layout (§5.2, table 2).
 
 use super::report;
-use super::stores::{
-    LAYOUTS, LEVELED, PARTITIONED, Records, Store, Subject, TIERED, TIERED_MERGED, subjects,
-};
+use super::stores::{LAYOUTS, LEVELED, PARTITIONED, Records, Store, Subject, TIERED_MERGED, subjects};
 use crate::data::keys::{KEY_BYTES, VALUE_BYTES};
 use crate::engine::Connection;
 use crate::error::Result;
@@ -134,11 +132,6 @@ fn claims(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<f64>]) {
         cost(4, PARTITIONED) < 3.0 * cost(4, LEVELED) && cost(4, PARTITIONED) > 0.75 * cost(4, LEVELED),
         format!("CPU µs: {}", told(&[4])),
         "as in remix-15: a scan goes through a block of each of up to ten runs, and most blocks are not in the cache.",
-    );
-    report.claim(
-        "§5.2: in E, a sorted view makes a tiered store faster",
-        cost(4, TIERED) < cost(4, TIERED_MERGED),
-        format!("CPU µs: {}", told(&[4])),
     );
     report.claim(
         "§5.2: D asks for the newest records, which lie in memtables under every layout: the layouts differ less than in C \
