@@ -324,7 +324,7 @@ impl FindOptions {
         self
     }
 
-    fn fetch_settings(&self) -> FetchSettings {
+    pub(crate) fn fetch_settings(&self) -> FetchSettings {
         FetchSettings {
             threads: self.fetch_threads,
             shared_from: self.fetch_shared_from,
@@ -390,8 +390,8 @@ impl Collection {
     /// As [`find`](Self::find).
     pub fn find_with(&self, query: &Query, options: &FindOptions) -> Result<Answers> {
         let mut answers = Vec::with_capacity(query.answer_limit().unwrap_or(0).min(64));
-        let by_index = self.find_newest(query, options, |sequence, key| {
-            answers.push(Answer { key: key.to_vec(), sequence, record: None, values: Vec::new() });
+        let by_index = self.find_newest(query, options, |answer| {
+            answers.push(answer.to_answer());
             Ok(ControlFlow::Continue(()))
         })?;
         let outcome = match by_index {
@@ -461,9 +461,7 @@ impl Collection {
         options: &FindOptions,
         mut each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Outcome> {
-        let by_index = self.find_newest(query, options, |sequence, key| {
-            each(AnswerRef { key, sequence, record: None, values: &[] })
-        })?;
+        let by_index = self.find_newest(query, options, &mut each)?;
         match by_index {
             Some(told) => Ok(Outcome(Told::Index(told, OnceLock::new()))),
             None => self.find_by_driver(query, options, &mut each),

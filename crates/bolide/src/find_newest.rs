@@ -1,50 +1,97 @@
-//! The short cut for the newest keys of one value: index alone, without plan, driver and registered view.
+//! The short cut for the newest records of one value: index alone, without plan, driver and registered view.
 //!
 //! # Why it needs no registered view
 //! It reads as of the newest published number. What such a reader needs is taken away only by somebody who saw a newer
 //! number published. So if the same number is still the newest one afterwards, nothing that it needs was taken; else it asks
 //! again, with a view.
+//!
+//! # Records
+//! Where records are wanted and not keys alone, the index says which writes they are, and they are read by their sequence
+//! numbers, all at once and where they lie. What a write put never changes, so whichever is found is right; where one
+//! is not, because it was replaced since and compacted away, the driver answers. It does so too where there are
+//! [many](MOST_RECORDS), and where they come from files, since it has several threads for these. Each record is looked at
+//! as the driver does: it has to have the value.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use bolide_base::{Result, SequenceNumber};
-use bolide_index::{CursorToken, NewestKeys, NewestQuestion, NewestTold, Query};
+use bolide_base::{ErrorKind, Result, SequenceNumber};
+use bolide_index::{CursorToken, FetchedTold, NewestKeys, NewestQuestion, NewestTold, Query};
+use bolide_lsm::store::KnownWrite;
+use bolide_table::ReadCounters;
 
-use crate::find::FindOptions;
+use crate::find::{AnswerRef, FindOptions};
 use crate::handle::Collection;
-use crate::index_set::Index;
+
+/// The most records that are fetched here: all of them are held at a time.
+const MOST_RECORDS: usize = 64;
+/// Records from which on several threads are worth it where they come from files.
+const WORTH_SHARING: usize = 8;
+/// Questions that are left to the driver after one whose records came from files.
+const LEFT_TO_THREADS: u32 = 16;
 
 thread_local! {
     /// Memory that is used again.
-    static FOUND: Cell<NewestKeys> = Cell::default();
+    static FOUND: Cell<Option<Box<NewestKeys>>> = const { Cell::new(None) };
+    /// How many more questions for records are left to the driver.
+    static LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Collection {
-    /// Answers `query` by a short cut: hands keys and sequence numbers to `give` until it breaks. `None` where there is no
-    /// short cut; then nothing was given.
+    /// Answers `query` by a short cut: hands the answers to `give` until it breaks. `None` where there is no short cut;
+    /// then nothing was given.
     ///
     /// # Errors
     /// Those of `give`; `InvalidInput` for a snapshot of another database; `NotFound` if the collection was dropped;
-    /// `Corruption`.
+    /// `Corruption` or `Io`.
     #[inline]
     pub(crate) fn find_newest(
         &self,
         query: &Query,
         options: &FindOptions,
-        give: impl FnMut(SequenceNumber, &[u8]) -> Result<ControlFlow<()>>,
+        give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Option<NewestTold>> {
-        let Some(question) = query.newest_of_value().filter(|_| !options.measure) else { return Ok(None) };
-        let mut found = FOUND.take();
+        let Some(mut question) = query.newest_of_value().filter(|_| !options.measure) else {
+            return Ok(None);
+        };
+        let most = if question.records { self.fetched_here(options, question.limit) } else { usize::MAX };
+        if most == 0 {
+            return Ok(None);
+        }
+        // One more is asked for, to see whether there are too many.
+        question.limit = question.limit.min(most.saturating_add(1));
+        let mut found = FOUND.take().unwrap_or_default();
         let told = match self.ask_index(query, &question, options, &mut found) {
-            Ok(Some(told)) => give_all(query, told, &found, options, give).map(Some),
+            Ok(Some(asked)) if question.records => match found.len() > most {
+                true => Ok(None),
+                false => self.give_records(query, &question, asked, &found, options, give),
+            },
+            Ok(Some(asked)) => give_keys(query, asked, &found, options, give).map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
-        FOUND.set(found);
+        found.shrink();
+        FOUND.set(Some(found));
         told
+    }
+
+    /// How many records at most are fetched here, of a query for `limit`: where several threads would share them, fewer.
+    fn fetched_here(&self, options: &FindOptions, limit: usize) -> usize {
+        let fetch = self.handle.engine.fetching.options(options.fetch_settings());
+        let left = LEFT.get();
+        if !fetch.by_sequence {
+            return 0;
+        }
+        if fetch.threads <= 1 {
+            return MOST_RECORDS;
+        }
+        if left > 0 && limit >= WORTH_SHARING {
+            LEFT.set(left - 1);
+            return 0;
+        }
+        MOST_RECORDS.min(fetch.shared_from.saturating_sub(1))
     }
 
     /// Has the one index that there is for a question answer it, into `found`.
@@ -54,7 +101,7 @@ impl Collection {
         question: &NewestQuestion<'_>,
         options: &FindOptions,
         found: &mut NewestKeys,
-    ) -> Result<Option<NewestTold>> {
+    ) -> Result<Option<Asked>> {
         self.state.check_live()?;
         let store = &self.handle.engine.store;
         if let Some(snapshot) = &options.snapshot {
@@ -62,11 +109,11 @@ impl Collection {
             return self.ask_index_at(query, question, at, found);
         }
         let at = store.published_sequence();
-        let told = self.ask_index_at(query, question, at, found)?;
+        let asked = self.ask_index_at(query, question, at, found)?;
         // What was read before is read before the number is.
         fence(Ordering::Acquire);
-        if told.is_none() || store.published_sequence() == at {
-            return Ok(told);
+        if asked.is_none() || store.published_sequence() == at {
+            return Ok(asked);
         }
         let view = self.handle.engine.read_view();
         self.ask_index_at(query, question, view.sequence(), found)
@@ -78,7 +125,7 @@ impl Collection {
         question: &NewestQuestion<'_>,
         at: SequenceNumber,
         found: &mut NewestKeys,
-    ) -> Result<Option<NewestTold>> {
+    ) -> Result<Option<Asked>> {
         // Later than the number: writes up to it are in every index that is still here.
         let set = self.state.indexes_guard();
         let Some(index) = set.only_index_on(question.path, at) else { return Ok(None) };
@@ -88,41 +135,111 @@ impl Collection {
         let oldest_in_use = || self.handle.engine.store.oldest_in_use();
         let NewestQuestion { value, limit, .. } = *question;
         let is_told = index.structure.newest_keys(value, limit, at, &oldest_in_use, found)?;
-        Ok(is_told.then(|| told_of(index, found)))
+        Ok(is_told.then(|| Asked {
+            at,
+            index: index.shown_name.clone(),
+            access: index.spec().kind().name(),
+            validation: index.structure.validator().name(),
+        }))
+    }
+
+    /// Fetches the records of what was found and hands them to `give`; `None` if that is left to the driver.
+    fn give_records(
+        &self,
+        query: &Query,
+        question: &NewestQuestion<'_>,
+        asked: Asked,
+        found: &NewestKeys,
+        options: &FindOptions,
+        mut give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<NewestTold>> {
+        let before = ReadCounters::of_this_thread();
+        let writes: Vec<KnownWrite<'_>> =
+            found.iter().map(|(sequence, key)| KnownWrite { key, sequence }).collect();
+        let fetched = self.handle.engine.store.with_exact(self.state.tree, asked.at, &writes, |records| {
+            let reads = ReadCounters::of_this_thread() - before;
+            if 2 * reads.blocks_read >= records.len() as u64 && records.len() >= WORTH_SHARING {
+                LEFT.set(LEFT_TO_THREADS);
+            }
+            if !self.state.indexes_guard().have_value(question.path, question.value, records)? {
+                return Ok(None);
+            }
+            let bytes = records.iter().map(|record| record.len() as u64).sum();
+            let fetched = Box::new(FetchedTold { records: records.len() as u64, bytes, reads });
+            let rows =
+                found.iter().zip(records).map(|((sequence, key), record)| (sequence, key, Some(*record)));
+            let given = give_rows(query, options, rows, &mut give)?;
+            Ok(Some(NewestTold { fetched: Some(fetched), ..asked.told(given, found) }))
+        });
+        match fetched {
+            Ok(fetched) => Ok(fetched.flatten()),
+            // Dropped meanwhile: that is for the driver to say.
+            Err(error) if error.kind() == ErrorKind::NotFound && self.state.check_live().is_err() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
-fn told_of(index: &Arc<Index>, found: &NewestKeys) -> NewestTold {
-    NewestTold {
-        index: index.shown_name.clone(),
-        access: index.spec().kind().name(),
-        validation: index.structure.validator().name(),
-        current: found.len() as u64,
-        answers: 0,
-        costs: found.costs(),
-        next: None,
+/// An index that answered, and as of which number.
+struct Asked {
+    at: SequenceNumber,
+    index: Arc<str>,
+    access: &'static str,
+    validation: &'static str,
+}
+
+impl Asked {
+    #[inline]
+    fn told(self, given: Given, found: &NewestKeys) -> NewestTold {
+        NewestTold {
+            index: self.index,
+            access: self.access,
+            validation: self.validation,
+            current: found.len() as u64,
+            answers: given.answers,
+            costs: found.costs(),
+            fetched: None,
+            next: given.next,
+        }
     }
 }
 
-/// Hands what was found to `give`.
+/// How many answers were given, and where a further query goes on.
+struct Given {
+    answers: u64,
+    next: Option<CursorToken>,
+}
+
+/// Hands the keys that were found to `give`.
 #[inline]
-fn give_all(
+fn give_keys(
     query: &Query,
-    mut told: NewestTold,
+    asked: Asked,
     found: &NewestKeys,
     options: &FindOptions,
-    mut give: impl FnMut(SequenceNumber, &[u8]) -> Result<ControlFlow<()>>,
+    mut give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
 ) -> Result<NewestTold> {
-    let mut last = None;
-    for (sequence, key) in found.iter() {
-        told.answers += 1;
-        let flow = give(sequence, key)?;
-        if flow.is_break() || Some(told.answers as usize) == query.answer_limit() {
+    let rows = found.iter().map(|(sequence, key)| (sequence, key, None));
+    Ok(asked.told(give_rows(query, options, rows, &mut give)?, found))
+}
+
+/// Hands answers to `give`.
+#[inline]
+fn give_rows<'f>(
+    query: &Query,
+    options: &FindOptions,
+    rows: impl Iterator<Item = (SequenceNumber, &'f [u8], Option<&'f [u8]>)>,
+    give: &mut impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+) -> Result<Given> {
+    let (mut answers, mut last) = (0, None);
+    for (sequence, key, record) in rows {
+        answers += 1;
+        let flow = give(AnswerRef { key, sequence, record, values: &[] })?;
+        if flow.is_break() || Some(answers as usize) == query.answer_limit() {
             last = Some(sequence);
             break;
         }
     }
     let snapshot = options.snapshot.as_ref().map(|snapshot| snapshot.sequence());
-    told.next = last.map(|last| CursorToken::behind(query, snapshot, last));
-    Ok(told)
+    Ok(Given { answers, next: last.map(|last| CursorToken::behind(query, snapshot, last)) })
 }

@@ -301,6 +301,26 @@ impl IndexSet {
         (serving.next().is_none() && self.extractor.is_some()).then_some(only)
     }
 
+    /// Whether each of `records` has the value `value`, encoded, at `path`, which an index is on: false where there is none
+    /// any more.
+    ///
+    /// # Errors
+    /// `InvalidInput` or `LimitExceeded` for a malformed record.
+    pub(crate) fn have_value(&self, path: &AttributePath, value: &[u8], records: &[&[u8]]) -> Result<bool> {
+        let (Some(extractor), Some(slot)) = (&self.extractor, self.plan.slot(path)) else {
+            return Ok(false);
+        };
+        with_scratch(|scratch| {
+            for record in records {
+                extractor.extract(record, &self.plan, &mut scratch.values)?;
+                if !scratch.values.values(slot).any(|found| found == value) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
     /// The index that is being built to replace the one in `tree`.
     pub(crate) fn successor(&self, tree: TreeId) -> Option<&Arc<Index>> {
         self.indexes.iter().find(|index| index.replaces == Some(tree))

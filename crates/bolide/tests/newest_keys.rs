@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bolide::storage::SimRng;
-use bolide::{Answers, Collection, CollectionOptions, Components, Db, FindOptions, Options, Query, Result};
+use bolide::{
+    Answer, Answers, Collection, CollectionOptions, Components, Db, FindOptions, Options, Query, Result,
+};
 use bolide_base::{SequenceNumber, TreeId};
 use bolide_index::{
     Access, CandidateCursor, CheckedTable, IndexCheck, IndexSpec, IndexWrites, IndexedRecord, NewestKeys,
@@ -35,13 +37,21 @@ fn newest(group: u64, limit: usize) -> Query {
     Query::new().eq("group", group).limit(limit).keys_only()
 }
 
+/// The same question for records.
+fn with_records(keys: Query) -> Query {
+    let limit = keys.answer_limit().unwrap_or(1);
+    keys.predicates().iter().cloned().fold(Query::new().limit(limit), Query::predicate)
+}
+
 /// What is answered, and what is told of it whoever answered.
 fn told(answers: &Answers) -> impl PartialEq + std::fmt::Debug + use<> {
     let explain = answers.explain();
-    let rows: Vec<_> = answers.iter().map(|answer| (answer.key.clone(), answer.sequence)).collect();
+    let row = |answer: &Answer| (answer.key.clone(), answer.sequence, answer.record.clone());
+    let rows: Vec<_> = answers.iter().map(row).collect();
+    let fetched = (explain.records_fetched, explain.record_bytes, explain.fetch.exact);
     let names = (explain.index.clone(), explain.access, explain.validation);
     let how = (explain.streamed, explain.passes, explain.answers);
-    (rows, answers.next_token().cloned(), names, how, answers.count())
+    (rows, answers.next_token().cloned(), names, how, answers.count(), fetched)
 }
 
 #[test]
@@ -69,19 +79,21 @@ fn the_short_cut_gives_what_the_driver_gives() {
                 snapshots.push(db.snapshot());
             }
             let query = newest(rng.below(7), 1 + rng.below(40) as usize);
+            let query = if step % 2 == 0 { with_records(query) } else { query };
             let at = &snapshots[rng.below(snapshots.len() as u64) as usize];
             for options in [FindOptions::default(), FindOptions::default().snapshot(at)] {
                 let short = c.find_with(&query, &options).unwrap();
                 let mut lent = Vec::new();
                 c.visit(&query, &options, |answer| {
-                    lent.push((answer.key.to_vec(), answer.sequence));
+                    lent.push((answer.key.to_vec(), answer.sequence, answer.record.map(<[u8]>::to_vec)));
                     Ok(ControlFlow::Continue(()))
                 })
                 .unwrap();
                 // A clock is what the short cut has no time for.
                 let long = c.find_with(&query, &options.measure(true)).unwrap();
                 assert_eq!(told(&short), told(&long), "seed {seed}, step {step}, {query:?}");
-                let long: Vec<_> = long.iter().map(|answer| (answer.key.clone(), answer.sequence)).collect();
+                let row = |answer: Answer| (answer.key, answer.sequence, answer.record);
+                let long: Vec<_> = long.into_iter().map(row).collect();
                 assert_eq!(lent, long, "seed {seed}, step {step}");
             }
         }
@@ -176,6 +188,59 @@ fn readers_beside_a_writer_see_one_moment() {
                         keys.iter().copied().eq((0..RECORDS).map(key).collect::<Vec<_>>().iter()),
                         "{keys:?}"
                     );
+                }
+            });
+        }
+        let mut rng = SimRng::new(5);
+        for _ in 0..8_000 {
+            c.put(&key(rng.below(RECORDS)), &record(7)).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn many_records_and_records_from_files_are_the_drivers() {
+    let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+    let c = collection(&db, "ps-tree");
+    (0..200).for_each(|number| c.put(&key(number), &record(1)).unwrap());
+    db.flush().unwrap();
+    for limit in [1, 7, 63, 64, 65, 100, 1_000, 5_000] {
+        let query = with_records(newest(1, limit));
+        // Again and again: whoever reads from files first leaves the next questions to several threads.
+        for threads in [1, 2, 2, 2] {
+            let options = FindOptions::default().fetch_threads(threads);
+            let short = c.find_with(&query, &options).unwrap();
+            let long = c.find_with(&query, &options.measure(true)).unwrap();
+            assert_eq!(told(&short), told(&long), "{limit}");
+            assert_eq!(short.len(), limit.min(200));
+        }
+    }
+    let by_key = FindOptions::default().fetch_by_sequence(false);
+    let answers = c.find_with(&with_records(newest(1, 7)), &by_key).unwrap();
+    assert_eq!((answers.len(), answers.explain().fetch.by_sequence), (7, false));
+}
+
+/// Records are replaced, and what they replaced is compacted away, between the look into the index and the fetch.
+#[test]
+fn records_beside_a_writer_are_those_of_one_moment() {
+    const RECORDS: u64 = 50;
+    let db =
+        Db::open_with("db", Options::default().memtable_bytes(16 << 10), Components::in_memory()).unwrap();
+    let c = collection(&db, "ps-tree:page_bytes=512");
+    (0..RECORDS).for_each(|number| c.put(&key(number), &record(7)).unwrap());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let query = with_records(newest(7, 64));
+                while !done.load(Ordering::Relaxed) {
+                    let answers = c.find(&query).unwrap();
+                    assert!(answers.windows(2).all(|pair| pair[0].sequence > pair[1].sequence));
+                    assert!(answers.iter().all(|answer| answer.record == Some(record(7))));
+                    let mut keys: Vec<_> = answers.iter().map(|answer| answer.key.clone()).collect();
+                    keys.sort();
+                    assert_eq!(keys, (0..RECORDS).map(key).collect::<Vec<_>>());
                 }
             });
         }

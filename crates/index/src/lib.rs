@@ -63,7 +63,7 @@ pub use fetch::{FetchCosts, FetchOptions, FetchPool, FetchPoolStats};
 pub use in_table::{SstableIndex, TableCollectors};
 pub use json::JsonExtractor;
 pub use lookup::{Lookup, LookupOptions, Row, RowRecord};
-pub use newest_keys::{NewestKeys, NewestQuestion, NewestTold};
+pub use newest_keys::{FetchedTold, NewestKeys, NewestQuestion, NewestTold};
 pub use next::{NextCosts, NextFigures, NextIndex};
 pub use path::AttributePath;
 pub use perseid::PsTreeIndex;

@@ -9,38 +9,46 @@
 use std::sync::Arc;
 
 use bolide_base::SequenceNumber;
+use bolide_table::ReadCounters;
 
 use crate::cursor_token::CursorToken;
 use crate::explain::Explain;
+use crate::fetch::FetchCosts;
 use crate::path::AttributePath;
 use crate::perseid::PsCosts;
 use crate::ps_tree::EntryPlace;
 use crate::query::{Order, Projection, Query};
 use crate::version_table::ExpectedKey;
 
+/// Memory for keys that is kept for the next question, in bytes.
+const KEPT_BYTES: usize = 16 << 10;
+/// Room for records that is kept for the next question.
+const KEPT_FOUND: usize = 256;
+
 /// The newest current records of one secondary key, with memory that is used again.
 #[derive(Debug, Default)]
 pub struct NewestKeys {
     pub(crate) bytes: Vec<u8>,
     pub(crate) found: Vec<FoundKey>,
-    /// Entries that wait for their verdicts.
-    pub(crate) waiting: Vec<WaitingKey>,
+    /// Those that wait for their verdicts.
+    pub(crate) suspects: Vec<Suspect>,
     pub(crate) costs: PsCosts,
 }
 
-/// A current record. Its key is a part of [`NewestKeys::bytes`].
+/// A record that was found. Its key is a part of [`NewestKeys::bytes`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FoundKey {
+    /// 0 once it turned out to be obsolete: no write has this number.
     pub(crate) sequence: SequenceNumber,
+    pub(crate) place: EntryPlace,
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
 
-/// An entry, and what its record's key is known by.
+/// A record that may be obsolete: its place among those found, and what its key is known by.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WaitingKey {
-    pub(crate) key: FoundKey,
-    pub(crate) place: EntryPlace,
+pub(crate) struct Suspect {
+    pub(crate) at: usize,
     pub(crate) expected: ExpectedKey,
 }
 
@@ -76,8 +84,16 @@ impl NewestKeys {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.found.clear();
-        self.waiting.clear();
+        self.suspects.clear();
         self.costs = PsCosts::default();
+    }
+
+    /// Lets go of memory that few questions need: what a thread keeps stays below some 30 KiB.
+    #[inline]
+    pub fn shrink(&mut self) {
+        if self.bytes.capacity() > KEPT_BYTES || self.found.capacity() > KEPT_FOUND {
+            *self = Self::default();
+        }
     }
 }
 
@@ -93,21 +109,24 @@ pub struct NewestQuestion<'q> {
     pub value: &'q [u8],
     /// How many records are wanted; at least one.
     pub limit: usize,
+    /// Whether the records themselves are wanted, and not their keys alone.
+    pub records: bool,
 }
 
 impl Query {
-    /// What it asks, if that is nothing but the keys of the newest few records with one value of one attribute.
+    /// What it asks, if that is nothing but the newest few records with one value of one attribute, or their keys.
     pub fn newest_of_value(&self) -> Option<NewestQuestion<'_>> {
         let [predicate] = self.predicates() else { return None };
         let limit = self.answer_limit().filter(|limit| (1..=MOST).contains(limit))?;
         // Where all values are equal, only recency is left to order by.
         let is_plain = predicate.is_equal()
-            && self.projection() == Projection::Keys
+            && matches!(self.projection(), Projection::Keys | Projection::Records)
             && self.answer_order() != Order::Oldest
             && self.token().is_none()
             && self.check().is_ok();
         let value = &predicate.encoded_range().low;
-        is_plain.then_some(NewestQuestion { path: predicate.path(), value, limit })
+        let records = self.projection() == Projection::Records;
+        is_plain.then_some(NewestQuestion { path: predicate.path(), value, limit, records })
     }
 }
 
@@ -126,13 +145,27 @@ pub struct NewestTold {
     pub answers: u64,
     /// What it read.
     pub costs: PsCosts,
+    /// What fetching the records cost, if they were.
+    pub fetched: Option<Box<FetchedTold>>,
     /// Where a further query goes on.
     pub next: Option<CursorToken>,
+}
+
+/// What is told of records that were fetched for a question that an index answered alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FetchedTold {
+    /// How many.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What was read from sstables for them.
+    pub reads: ReadCounters,
 }
 
 impl NewestTold {
     /// What the driver would say.
     pub fn explain(&self) -> Explain {
+        let fetched = self.fetched.as_deref().copied().unwrap_or_default();
         Explain {
             index: Some(self.index.as_ref().to_owned()),
             access: self.access,
@@ -142,6 +175,14 @@ impl NewestTold {
             candidates: self.current,
             current: self.current,
             answers: self.answers,
+            records_fetched: fetched.records,
+            record_bytes: fetched.bytes,
+            fetch: FetchCosts {
+                by_sequence: self.fetched.is_some(),
+                exact: fetched.records,
+                ..FetchCosts::default()
+            },
+            reads: fetched.reads,
             ps_tree: self.costs,
             next: self.next.clone(),
             ..Explain::default()

@@ -1,15 +1,17 @@
 //! The newest records of one secondary key, without a cursor and without the driver.
 //!
-//! Entries are read in groups, and the version table is asked for all of a group before the first verdict, so
-//! that their cache lines come from memory together.
+//! Entries are read in windows. Of most keys a word of memory says that the version table does not know them; for the
+//! others it is asked for its memory while the window is read, and for verdicts when it is complete, so that their cache
+//! lines come from memory together. Whether the table changed meanwhile is looked at once a window: if so, each entry of
+//! it is judged again.
 
 use bolide_base::{Result, SequenceNumber};
 
-use super::costs::PsCosts;
 use super::kept::Kept;
-use crate::newest_keys::{FoundKey, NewestKeys, WaitingKey};
+use crate::newest_keys::{FoundKey, NewestKeys, Suspect};
 use crate::ps_tree::{NewestEntries, PsFlag};
 use crate::validation::Verdict;
+use crate::version_table::TableMoment;
 
 /// Entries whose verdicts wait for memory together.
 const AT_ONCE: usize = 32;
@@ -33,17 +35,17 @@ impl Kept {
         if self.has_deleted_ranges() {
             return Ok(false);
         }
-        let departures = self.versions().departures();
+        let moment = self.versions().moment();
         let mut entries = self.tree().newest_entries(secondary_key, at)?;
-        while out.found.len() < limit && self.read_some(limit, &mut entries, out)? {
-            let NewestKeys { bytes, found, waiting, costs } = &mut *out;
-            for waiting in waiting.iter() {
-                let verdict = self.judge(waiting, at, departures, &entries)?;
-                match verdict {
-                    Verdict::Current => found.push(waiting.key),
-                    Verdict::Unknown => return Ok(false),
-                    Verdict::Obsolete => self.pass_over(waiting, oldest_in_use, &entries, bytes, costs)?,
-                }
+        while out.found.len() < limit {
+            let first = out.found.len();
+            if !self.read_some(limit, &moment, &mut entries, out)? {
+                break;
+            }
+            // As a rule nothing is suspect, or little.
+            let is_settled = out.suspects.is_empty() && self.versions().stands(&moment);
+            if !is_settled && !self.judge_window(first, at, &moment, &entries, oldest_in_use, out)? {
+                return Ok(false);
             }
         }
         let touched = entries.touched();
@@ -55,57 +57,116 @@ impl Kept {
 
     /// Reads as many entries as are still wanted, and no more than [`AT_ONCE`]. False if there are none.
     #[inline]
-    fn read_some(&self, limit: usize, entries: &mut NewestEntries<'_>, out: &mut NewestKeys) -> Result<bool> {
-        let wanted = (limit - out.found.len()).min(AT_ONCE);
-        out.waiting.clear();
-        while out.waiting.len() < wanted {
-            let start = out.bytes.len();
-            let Some((sequence, place)) = entries.next_entry(&mut out.bytes)? else { break };
-            let expected = self.versions().expect(out.bytes.get(start..).unwrap_or_default());
-            let key = FoundKey { sequence, start, end: out.bytes.len() };
-            out.waiting.push(WaitingKey { key, place, expected });
+    fn read_some(
+        &self,
+        limit: usize,
+        moment: &TableMoment,
+        entries: &mut NewestEntries<'_>,
+        out: &mut NewestKeys,
+    ) -> Result<bool> {
+        let NewestKeys { bytes, found, suspects, .. } = out;
+        suspects.clear();
+        let first = found.len();
+        let wanted = (limit - first).min(AT_ONCE);
+        found.reserve(wanted);
+        while found.len() - first < wanted {
+            let start = bytes.len();
+            let Some((sequence, place)) = entries.next_entry(bytes)? else { break };
+            let end = bytes.len();
+            let key = bytes.get(start..end).unwrap_or_default();
+            if let Some(expected) = self.versions().suspect(moment, key) {
+                suspects.push(Suspect { at: found.len(), expected });
+            }
+            found.push(FoundKey { sequence, place, start, end });
         }
-        Ok(!out.waiting.is_empty())
+        Ok(found.len() > first)
     }
 
-    /// What an entry is, that was read when the version table had forgotten `departures` keys.
-    #[inline]
-    fn judge(
+    /// Takes the obsolete ones among the entries from `first` on away. False where the index alone cannot say.
+    #[inline(never)]
+    fn judge_window(
         &self,
-        waiting: &WaitingKey,
+        first: usize,
         at: SequenceNumber,
-        departures: u64,
+        moment: &TableMoment,
         entries: &NewestEntries<'_>,
+        oldest_in_use: &dyn Fn() -> SequenceNumber,
+        out: &mut NewestKeys,
+    ) -> Result<bool> {
+        if out.suspects.len() > 1 {
+            out.suspects.iter().for_each(|suspect| self.versions().look_closer(&suspect.expected));
+        }
+        let mut obsolete = 0;
+        for suspect in 0..out.suspects.len() {
+            let Some(&Suspect { at: place, expected }) = out.suspects.get(suspect) else { break };
+            let Some(&found) = out.found.get(place) else { break };
+            match self.versions().verdict_of(&expected, found.sequence, at)? {
+                Verdict::Current => {}
+                Verdict::Unknown => return Ok(false),
+                Verdict::Obsolete => obsolete += self.pass_over(place, oldest_in_use, entries, out)?,
+            }
+        }
+        // What those that were passed over did to the table is no reason to ask again, but not told apart.
+        if !self.versions().stands(moment) {
+            for place in first..out.found.len() {
+                match self.judge_again(place, at, moment, entries, out)? {
+                    Verdict::Current => {}
+                    Verdict::Unknown => return Ok(false),
+                    Verdict::Obsolete => obsolete += self.pass_over(place, oldest_in_use, entries, out)?,
+                }
+            }
+        }
+        if obsolete > 0 {
+            out.found.retain(|found| found.sequence != 0);
+        }
+        Ok(true)
+    }
+
+    /// What an entry is, whatever happened to the table since `moment`.
+    #[cold]
+    fn judge_again(
+        &self,
+        place: usize,
+        at: SequenceNumber,
+        moment: &TableMoment,
+        entries: &NewestEntries<'_>,
+        out: &NewestKeys,
     ) -> Result<Verdict> {
-        let verdict = self.versions().verdict_of(&waiting.expected, waiting.key.sequence, at)?;
-        if verdict != Verdict::Current || self.versions().departures() == departures {
+        let Some(found) = out.found.get(place).filter(|found| found.sequence != 0) else {
+            return Ok(Verdict::Current);
+        };
+        let key = out.bytes.get(found.start..found.end).unwrap_or_default();
+        let verdict = self.versions().verdict(key, found.sequence, at)?;
+        if verdict != Verdict::Current || !self.versions().has_forgotten(moment) {
             return Ok(verdict);
         }
-        Ok(match entries.stands(waiting.place)? {
+        Ok(match entries.stands(found.place)? {
             Some(true) => Verdict::Current,
             Some(false) => Verdict::Obsolete,
             None => Verdict::Unknown,
         })
     }
 
-    /// Flags an obsolete entry if nobody sees it any more: the next reader need not ask.
+    /// Marks an obsolete entry, and flags it if nobody sees it any more: the next reader need not ask. Returns how many
+    /// were marked.
     #[cold]
     fn pass_over(
         &self,
-        waiting: &WaitingKey,
+        place: usize,
         oldest_in_use: &dyn Fn() -> SequenceNumber,
         entries: &NewestEntries<'_>,
-        bytes: &[u8],
-        costs: &mut PsCosts,
-    ) -> Result<()> {
+        out: &mut NewestKeys,
+    ) -> Result<usize> {
+        let NewestKeys { bytes, found, costs, .. } = out;
+        let Some(found) = found.get_mut(place) else { return Ok(0) };
         costs.obsolete += 1;
-        let WaitingKey { key, place, expected } = waiting;
-        let is_obsolete =
-            self.versions().verdict_of(expected, key.sequence, oldest_in_use())? == Verdict::Obsolete;
-        if is_obsolete && entries.flag_obsolete(*place)? == PsFlag::Won {
+        let sequence = std::mem::take(&mut found.sequence);
+        let key = bytes.get(found.start..found.end).unwrap_or_default();
+        let is_obsolete = self.versions().verdict(key, sequence, oldest_in_use())? == Verdict::Obsolete;
+        if is_obsolete && entries.flag_obsolete(found.place)? == PsFlag::Won {
             costs.flagged += 1;
-            self.note_flagged(bytes.get(key.start..key.end).unwrap_or_default())?;
+            self.note_flagged(key)?;
         }
-        Ok(())
+        Ok(1)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bolide_base::{Result, SequenceNumber};
-use bolide_storage::pmem::{LINE_BYTES, Pin};
+use bolide_storage::pmem::Pin;
 
 use super::PsTree;
 use super::cursor::{PsFlag, PsTouched};
@@ -11,6 +11,9 @@ use super::pkey::chain::ChainReader;
 use super::pkey::entry::EntryHeader;
 use super::pkey::page;
 use super::pkey::pointer::EntryPlace;
+
+/// Bytes from the newest group of a key on that are asked for before it is known how long it is.
+const NEWEST_BYTES: usize = 256;
 
 /// The entries of one key, newest first; made by [`PsTree::newest_entries`]. It pins the region while it lives, and
 /// leaves out what a [cursor](PsTree::cursor) leaves out.
@@ -41,9 +44,13 @@ impl PsTree {
             && let Some(newest) = self.newest_group(record)?
         {
             entries.touched.keys = 1;
-            // Entries of the key lie anywhere in its page before the newest one.
-            let page = newest.page();
-            self.region.prefetch(page, newest.at().saturating_sub(page) as usize + LINE_BYTES);
+            // Where the walk begins, and, from there back, the whole page: entries of the key lie anywhere in it before the
+            // newest group. That one alone may be long.
+            let (page, at) = (newest.page(), newest.at());
+            let before = at.saturating_sub(page) as usize;
+            let behind = self.sizes.page_bytes.saturating_sub(before).min(NEWEST_BYTES);
+            self.region.prefetch(at, behind);
+            self.region.prefetch_back(page, before);
             entries.chain = Some(ChainReader::new(&self.region, newest, self.sizes.page_bytes)?);
         }
         Ok(entries)

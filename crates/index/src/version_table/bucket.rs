@@ -187,6 +187,17 @@ fn record_of(words: &[Word], slot: usize) -> Record {
     Record::of([words[at + 2].get(), words[at + 3].get()])
 }
 
+/// Asks the processor for the slot that [`latest`] will look at, if the first bucket has one with the tag of `hash`.
+#[inline]
+pub(super) fn prefetch_slot(region: &Region, first: Place, hash: u128) {
+    let Ok(words) = region.words_unread(first, BUCKET_BYTES) else { return };
+    let slots = tagged(words, hash) & words[HEADER].get() & OCCUPIED;
+    if slots != 0 {
+        let at = slot_at(slots.trailing_zeros() as usize);
+        Region::prefetch_words(words.get(at..at + SLOT_WORDS).unwrap_or_default());
+    }
+}
+
 /// What [`latest`] says of a key that is not there. No write has this number.
 pub(super) const ABSENT: SequenceNumber = 0;
 /// What [`latest`] says while a writer is in the way. No write has this number.

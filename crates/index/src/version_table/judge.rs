@@ -4,18 +4,30 @@ use bolide_base::checksum::hash_key_wide;
 use bolide_base::{Result, SequenceNumber};
 use bolide_storage::pmem::Place;
 
-use super::VersionTable;
 use super::bucket::{self, ABSENT, BUSY};
+use super::{VersionTable, buckets_of};
 use crate::sync::{self, Ordering};
 use crate::validation::Verdict;
 
-/// A key that a verdict is wanted on, made by [`VersionTable::expect`]. The region is pinned while it is of use.
+/// A key that a verdict is wanted on. The region is pinned while it is of use.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpectedKey {
     hash: u128,
-    /// Where its bucket was when the table had so many; 0 if the key was not there.
+    /// Where its bucket was when the table had that shape; 0 if the key was not there.
     first: Place,
-    buckets: u64,
+    shape: u64,
+}
+
+/// The table at the beginning of a question, before the first entry is read; made by [`VersionTable::moment`].
+///
+/// What a question finds out of many keys holds as long as the table has not changed its shape and has not forgotten a
+/// key. That is seen once, [at the end](VersionTable::stands), instead of for each key.
+#[derive(Debug, Clone, Copy)]
+pub struct TableMoment {
+    shape: u64,
+    departures: u64,
+    /// No key is in the table.
+    is_empty: bool,
 }
 
 impl VersionTable {
@@ -29,27 +41,69 @@ impl VersionTable {
             return Ok(Verdict::Current);
         }
         let _pin = self.region.pin();
-        self.verdict_of(&self.expect(key), sequence, view)
+        self.verdict_of(&self.locate(hash_key_wide(self.options.seed, key)), sequence, view)
     }
 
-    /// Begins to look for `key`: most that are not there are known not to be from here on; for the others the processor is
-    /// asked for the memory that a verdict reads first, so that the verdicts on several keys wait for it together.
+    /// A [`verdict`](Self::verdict) on `key` will be asked for soon: asks the processor for the memory that it reads first, if
+    /// it has to read more than a word.
+    #[inline]
+    pub fn expect(&self, key: &[u8]) {
+        let expected = self.locate(hash_key_wide(self.options.seed, key));
+        if expected.first != 0 {
+            self.region.prefetch(expected.first, 1);
+        }
+    }
+
+    /// The table as it is now. The number at which the question is asked is published already.
+    #[inline]
+    pub fn moment(&self) -> TableMoment {
+        let departures = self.departures.load(Ordering::Acquire);
+        // Of writes that the question sees all are noted: if no key is there now, those that were have departed.
+        let is_empty = self.keys.load(Ordering::Acquire) == 0;
+        TableMoment { shape: self.shape.load(Ordering::Acquire), departures, is_empty }
+    }
+
+    /// Whether what [`suspect`](Self::suspect) said since `moment` holds: to be asked after the last of it.
+    #[inline]
+    pub fn stands(&self, moment: &TableMoment) -> bool {
+        self.departures.load(Ordering::Acquire) == moment.departures
+            && self.shape.load(Ordering::Acquire) == moment.shape
+    }
+
+    /// Whether a key was forgotten since `moment`; see [`departures`](Self::departures).
+    #[inline]
+    pub fn has_forgotten(&self, moment: &TableMoment) -> bool {
+        self.departures() != moment.departures
+    }
+
+    /// Begins to look for `key`: `None` for most that are not there, all of whose entries are current if the table
+    /// [stands](Self::stands) in the end. For the others the processor is asked for the memory that a verdict reads
+    /// first, so that the verdicts on several keys wait for it together.
     #[inline(always)]
-    pub fn expect(&self, key: &[u8]) -> ExpectedKey {
-        let hash = hash_key_wide(self.options.seed, key);
-        let buckets = self.buckets.load(Ordering::Acquire);
+    pub fn suspect(&self, moment: &TableMoment, key: &[u8]) -> Option<ExpectedKey> {
+        if moment.is_empty {
+            return None;
+        }
+        let (hash, shape) = (hash_key_wide(self.options.seed, key), moment.shape);
+        let buckets = buckets_of(shape);
         let bucket = if buckets == 0 { 0 } else { Self::bucket_of(hash, buckets) };
-        let is_absent = buckets == 0 || !self.presence.may_have(bucket, hash);
-        // The key may be in another bucket meanwhile.
-        if is_absent && self.buckets.load(Ordering::Acquire) == buckets {
-            return ExpectedKey { hash, first: 0, buckets };
+        if buckets == 0 || !self.presence.may_have(bucket, hash) {
+            return None;
         }
         let first = self.bucket_place(bucket);
         self.region.prefetch(first, 1);
-        ExpectedKey { hash, first, buckets }
+        Some(ExpectedKey { hash, first, shape })
     }
 
-    /// [`verdict`](Self::verdict) on a key that is [expected](Self::expect).
+    /// Goes on to look for a suspect: asks for the memory that a verdict reads next.
+    #[inline]
+    pub fn look_closer(&self, suspect: &ExpectedKey) {
+        if suspect.first != 0 {
+            bucket::prefetch_slot(&self.region, suspect.first, suspect.hash);
+        }
+    }
+
+    /// [`verdict`](Self::verdict) on a key that is a [suspect](Self::suspect).
     ///
     /// # Errors
     /// `Corruption`.
@@ -81,9 +135,15 @@ impl VersionTable {
 
     #[inline]
     fn locate(&self, hash: u128) -> ExpectedKey {
-        let buckets = self.buckets.load(Ordering::Acquire);
-        let first = if buckets == 0 { 0 } else { self.bucket_place(Self::bucket_of(hash, buckets)) };
-        ExpectedKey { hash, first, buckets }
+        let shape = self.shape.load(Ordering::Acquire);
+        let buckets = buckets_of(shape);
+        let bucket = if buckets == 0 { 0 } else { Self::bucket_of(hash, buckets) };
+        let is_absent = buckets == 0 || !self.presence.may_have(bucket, hash);
+        // The key may be in another bucket meanwhile.
+        if is_absent && self.shape.load(Ordering::Acquire) == shape {
+            return ExpectedKey { hash, first: 0, shape };
+        }
+        ExpectedKey { hash, first: self.bucket_place(bucket), shape }
     }
 
     /// The newest write of a key; [`ABSENT`] if the table does not know it.
@@ -94,7 +154,7 @@ impl VersionTable {
         }
         let latest = bucket::latest(&self.region, key.first, key.hash)?;
         // The key may be in another bucket meanwhile.
-        let is_certain = latest != ABSENT || self.buckets.load(Ordering::Acquire) == key.buckets;
+        let is_certain = latest != ABSENT || self.shape.load(Ordering::Acquire) == key.shape;
         if latest != BUSY && is_certain { Ok(latest) } else { self.latest_again(key.hash) }
     }
 
@@ -106,7 +166,7 @@ impl VersionTable {
             sync::wait(&mut turns);
             let key = self.locate(hash);
             let latest = if key.first == 0 { ABSENT } else { bucket::latest(&self.region, key.first, hash)? };
-            if latest != BUSY && (latest != ABSENT || self.buckets.load(Ordering::Acquire) == key.buckets) {
+            if latest != BUSY && (latest != ABSENT || self.shape.load(Ordering::Acquire) == key.shape) {
                 return Ok(latest);
             }
         }

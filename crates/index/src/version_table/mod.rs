@@ -61,7 +61,7 @@ use bolide_storage::pmem::{Place, Region, RegionWriter};
 
 use crate::sync::{self, AtomicBool, AtomicU64, Mutex, Ordering};
 use bucket::{BUCKET_BYTES, LockedChain, Record, SLOTS};
-pub use judge::ExpectedKey;
+pub use judge::{ExpectedKey, TableMoment};
 use novelty::PIECE_BYTES;
 use place_list::PlaceList;
 use presence::Presence;
@@ -86,6 +86,9 @@ const SEGMENT_BUCKETS: usize = 32;
 const SEGMENT_BYTES: usize = SEGMENT_BUCKETS * BUCKET_BYTES;
 /// A table is split above this many keys a bucket, and merged below a third of them.
 const FULL: u64 = SLOTS as u64 * 3 / 4;
+
+/// Bits of a table's shape that are the number of its buckets.
+const BUCKET_BITS: u32 = 40;
 
 /// How a table is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -139,8 +142,8 @@ pub struct VersionTable {
     many_entries: AtomicBool,
     segments: PlaceList,
     pieces: PlaceList,
-    /// Buckets in use; a power of two, and those of it that were split already.
-    buckets: AtomicU64,
+    /// Buckets in use, below how often that number changed; see [`buckets_of`].
+    shape: AtomicU64,
     keys: AtomicU64,
     /// Keys that the filter was told of.
     known: AtomicU64,
@@ -199,7 +202,7 @@ impl VersionTable {
             options,
             segments,
             pieces,
-            buckets: AtomicU64::new(buckets),
+            shape: AtomicU64::new(buckets),
             keys: AtomicU64::new(region.root(KEYS_SLOT)?),
             known: AtomicU64::new(region.root(KNOWN_SLOT)?),
             resizing: Mutex::new(()),
@@ -293,7 +296,7 @@ impl VersionTable {
         }
         let _pin = self.region.pin();
         let mut bucket = 0;
-        while bucket < self.buckets.load(Ordering::Acquire) {
+        while bucket < self.bucket_count() {
             let chain = self.lock(writer, bucket)?;
             for (place, _, record) in chain.all()? {
                 if record.latest <= floor {
@@ -314,7 +317,7 @@ impl VersionTable {
     pub fn stats(&self) -> VersionTableStats {
         VersionTableStats {
             keys: self.keys.load(Ordering::Acquire),
-            buckets: self.buckets.load(Ordering::Acquire),
+            buckets: self.bucket_count(),
             table_bytes: (self.segments.len() * SEGMENT_BYTES) as u64,
             known_keys: self.known.load(Ordering::Acquire),
             filter_bytes: (self.pieces.len() * PIECE_BYTES) as u64,
@@ -330,7 +333,7 @@ impl VersionTable {
         self.pieces.reach(visit);
         (0..self.segments.len()).for_each(|index| visit(self.segments.get(index), SEGMENT_BYTES));
         (0..self.pieces.len()).for_each(|index| visit(self.pieces.get(index), PIECE_BYTES));
-        for bucket in 0..self.buckets.load(Ordering::Acquire) {
+        for bucket in 0..self.bucket_count() {
             bucket::each_chained(&self.region, self.bucket_place(bucket), |place| {
                 visit(place, BUCKET_BYTES)
             })?;
@@ -339,8 +342,20 @@ impl VersionTable {
     }
 }
 
+/// The number of buckets in a word of a table's shape: a power of two, and those of it that were split already. The bits
+/// above count the changes, so a number that came back is told from one that stayed.
+#[inline]
+fn buckets_of(shape: u64) -> u64 {
+    shape & ((1 << BUCKET_BITS) - 1)
+}
+
 /// Buckets.
 impl VersionTable {
+    #[inline]
+    fn bucket_count(&self) -> u64 {
+        buckets_of(self.shape.load(Ordering::Acquire))
+    }
+
     #[inline]
     fn bucket_place(&self, bucket: u64) -> Place {
         let segment = self.segments.get(bucket as usize / SEGMENT_BUCKETS);
@@ -373,12 +388,12 @@ impl VersionTable {
         hash: u128,
     ) -> Result<Option<LockedChain<'w, 'r>>> {
         loop {
-            let buckets = self.buckets.load(Ordering::Acquire);
+            let buckets = self.bucket_count();
             if buckets == 0 {
                 return Ok(None);
             }
             let chain = self.lock(writer, Self::bucket_of(hash, buckets))?;
-            if self.buckets.load(Ordering::Acquire) == buckets {
+            if self.bucket_count() == buckets {
                 return Ok(Some(chain));
             }
         }
@@ -447,17 +462,18 @@ impl VersionTable {
         writer.fence();
         writer.set_root(BUCKETS_SLOT, buckets)?;
         writer.fence();
-        self.buckets.store(buckets, Ordering::Release);
+        let turn = (self.shape.load(Ordering::Relaxed) >> BUCKET_BITS).wrapping_add(1);
+        self.shape.store(turn << BUCKET_BITS | buckets, Ordering::Release);
         Ok(())
     }
 
     /// Adds a bucket if the others are full: it takes over its keys of the one that they were in so far.
     fn grow(&self, writer: &RegionWriter<'_>) -> Result<()> {
-        if self.keys.load(Ordering::Acquire) < FULL * self.buckets.load(Ordering::Acquire) {
+        if self.keys.load(Ordering::Acquire) < FULL * self.bucket_count() {
             return Ok(());
         }
         let _resizing = self.resizing.lock();
-        let buckets = self.buckets.load(Ordering::Acquire);
+        let buckets = self.bucket_count();
         if buckets as usize == self.segments.len() * SEGMENT_BUCKETS {
             self.segments.push(writer, writer.allocate(SEGMENT_BYTES)?)?;
         }
@@ -484,11 +500,11 @@ impl VersionTable {
         let is_sparse = |buckets: u64| {
             buckets > SEGMENT_BUCKETS as u64 && self.keys.load(Ordering::Acquire) < FULL * buckets / 3
         };
-        if !is_sparse(self.buckets.load(Ordering::Acquire)) {
+        if !is_sparse(self.bucket_count()) {
             return Ok(false);
         }
         let Some(_resizing) = self.resizing.try_lock() else { return Ok(false) };
-        let buckets = self.buckets.load(Ordering::Acquire);
+        let buckets = self.bucket_count();
         if !is_sparse(buckets) {
             return Ok(false);
         }

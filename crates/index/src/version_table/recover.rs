@@ -24,7 +24,7 @@ impl VersionTable {
     /// # Errors
     /// `Corruption`.
     pub fn recover(&self, writer: &RegionWriter<'_>) -> Result<()> {
-        let buckets = self.buckets.load(Ordering::Acquire);
+        let buckets = self.bucket_count();
         for bucket in 0..(self.segments.len() * SEGMENT_BUCKETS) as u64 {
             let first = self.bucket_place(bucket);
             if bucket < buckets {

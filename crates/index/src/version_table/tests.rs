@@ -184,12 +184,21 @@ fn readers_see_each_key_while_buckets_split_and_merge() {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for reader in 0..2 {
-            let (table, done) = (&table, &done);
+            let (region, table, done) = (&region, &table, &done);
             scope.spawn(move || {
                 let mut rng = SimRng::new(reader);
                 while !done.load(Ordering::Relaxed) {
+                    let _pin = region.pin();
                     let key = rng.below(200);
                     assert_eq!(table.verdict(&key_of(key), 1, 9).unwrap(), Verdict::Obsolete, "key {key}");
+                    let moment = table.moment();
+                    match table.suspect(&moment, &key_of(key)) {
+                        Some(suspect) => {
+                            table.look_closer(&suspect);
+                            assert_eq!(table.verdict_of(&suspect, 1, 9).unwrap(), Verdict::Obsolete);
+                        }
+                        None => assert!(!table.stands(&moment), "key {key}"),
+                    }
                 }
             });
         }
@@ -204,6 +213,33 @@ fn readers_see_each_key_while_buckets_split_and_merge() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn a_moment_ends_when_a_key_is_forgotten_and_when_buckets_came_and_went() {
+    let (region, table) = table(VersionTableOptions::default());
+    let empty = table.moment();
+    let writer = region.writer();
+    // In nobody's way: with no key in the table none is looked for.
+    assert!(table.suspect(&empty, b"k").is_none() && table.stands(&empty));
+    for key in 0..100 {
+        table.note_entry(&writer, &key_of(key), 1 + key).unwrap();
+        table.note_entry(&writer, &key_of(key), 1_000 + key).unwrap();
+    }
+    let moment = table.moment();
+    assert!(!table.stands(&empty) && table.stands(&moment));
+    let suspect = table.suspect(&moment, &key_of(7)).expect("it is there");
+    assert_eq!(table.verdict_of(&suspect, 8, 5_000).unwrap(), Verdict::Obsolete);
+    assert_eq!(table.verdict_of(&suspect, 1_007, 5_000).unwrap(), Verdict::Current);
+    table.note_flagged(&writer, &key_of(7)).unwrap();
+    assert!(table.has_forgotten(&moment) && !table.stands(&moment));
+    assert_eq!(table.verdict_of(&suspect, 1_007, 5_000).unwrap(), Verdict::Current);
+    // As many buckets as before, but not the same ones.
+    let (moment, buckets) = (table.moment(), table.stats().buckets);
+    table.set_buckets(&writer, buckets + 1).unwrap();
+    table.set_buckets(&writer, buckets).unwrap();
+    assert_eq!(table.stats().buckets, buckets);
+    assert!(!table.stands(&moment) && !table.has_forgotten(&moment));
 }
 
 #[test]

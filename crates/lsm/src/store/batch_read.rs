@@ -64,6 +64,14 @@ pub(super) enum Held<'a> {
 }
 
 impl Held<'_> {
+    /// The value where it lies.
+    pub(super) fn value(&self) -> &[u8] {
+        match self {
+            Held::Memtable(value) => value,
+            Held::Table(value) => value,
+        }
+    }
+
     /// The value, to keep.
     pub(super) fn into_value(self) -> ValueRef {
         match self {

@@ -22,10 +22,11 @@
 //! The first component with a version at or below the number decides, since all versions of the key in older ones are
 //! older.
 
-use bolide_base::{Result, SequenceNumber};
+use bolide_base::{Result, SequenceNumber, TreeId};
 use bolide_table::ValueRef;
 
-use super::batch_read::Reach;
+use super::Store;
+use super::batch_read::{Held, Reach};
 use super::read_view::TreeView;
 use super::tree::TreeState;
 
@@ -105,6 +106,37 @@ impl TreeState {
             let found = found.filter(|(sequence, _)| wanted == Some(*sequence));
             out.push(found.map(|(_, held)| held.into_value()));
         })
+    }
+}
+
+impl Store {
+    /// Hands what each of `writes` put to `work`, in their order, where it lies: nothing is copied. `None`, and `work` is not
+    /// called, where one of them is not found; see [`TreeView::get_exact`], which reads at a view. Here nobody registers:
+    /// a write that was replaced after `sequence` may have been compacted away, and is not found then.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tree; `Corruption` or `Io` from reading an sstable; those of `work`.
+    pub fn with_exact<T>(
+        &self,
+        tree: TreeId,
+        sequence: SequenceNumber,
+        writes: &[KnownWrite<'_>],
+        work: impl FnOnce(&[&[u8]]) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let tree = self.inner.tree(tree)?;
+        let state = tree.state_guard();
+        let keys: Vec<&[u8]> = writes.iter().map(|write| write.key).collect();
+        let mut held = Vec::with_capacity(writes.len());
+        let mut wanted = writes.iter();
+        state.find_many(&keys, sequence, &Exact { writes, view: sequence }, true, |found| {
+            let wanted = wanted.next().map_or(0, |write| write.sequence);
+            held.extend(found.filter(|(written, _)| *written == wanted).map(|(_, held)| held));
+        })?;
+        if held.len() < writes.len() {
+            return Ok(None);
+        }
+        let values: Vec<&[u8]> = held.iter().map(Held::value).collect();
+        work(&values).map(Some)
     }
 }
 
@@ -227,6 +259,44 @@ mod tests {
         let cost = ReadCounters::of_this_thread() - before;
         // At the ends the ranges of one level begin and end alone.
         assert!(cost.filters_skipped <= 6 && cost.bloom_checks > 390, "{cost:?}");
+    }
+
+    #[test]
+    fn writes_are_lent_all_together_or_not_at_all() {
+        let mut options = StoreOptions::new("/db");
+        options.background_threads = 0;
+        let components = StoreComponents {
+            vfs: Arc::new(MemVfs::new()),
+            runtime: Arc::new(SystemRuntime::default()),
+            cache: BlockCache::new(1 << 20),
+        };
+        let store = Store::open(options, components).unwrap();
+        let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
+        let put = |key: &[u8], value: &[u8]| {
+            let mut batch = StoreBatch::new();
+            batch.put(tree, key, value).unwrap();
+            store.commit(batch, None, SyncMode::None).unwrap()
+        };
+        // More than are searched together, half of them in an sstable.
+        let keys: Vec<Vec<u8>> = (0..90).map(|number| format!("key{number:04}").into_bytes()).collect();
+        let mut sequences: Vec<_> = keys.iter().take(45).map(|key| put(key, key)).collect();
+        store.flush().unwrap();
+        sequences.extend(keys.iter().skip(45).map(|key| put(key, key)));
+        let mut writes: Vec<KnownWrite<'_>> =
+            keys.iter().zip(&sequences).map(|(key, &sequence)| KnownWrite { key, sequence }).rev().collect();
+        let lent = |at: SequenceNumber, writes: &[KnownWrite<'_>]| {
+            let copied = |values: &[&[u8]]| Ok(values.iter().map(|value| value.to_vec()).collect::<Vec<_>>());
+            store.with_exact(tree, at, writes, copied).unwrap()
+        };
+        let now = store.published_sequence();
+        assert_eq!(lent(now, &writes).unwrap(), keys.iter().rev().cloned().collect::<Vec<_>>());
+        assert_eq!(lent(now - 1, &writes), None, "the newest is not seen yet");
+        // An older write is found as long as it is there.
+        let newer = put(&keys[7], b"newer");
+        assert!(lent(now, &writes).is_some());
+        writes[3].sequence = newer;
+        assert_eq!(lent(now + 1, &writes), None, "no write of that key has this number");
+        assert!(store.with_exact(tree + 100, now, &writes, |_| Ok(())).is_err());
     }
 
     #[test]

@@ -130,12 +130,28 @@ impl ExtentTable {
     #[inline(always)]
     pub(super) fn prefetch(words: &[Word]) {
         #[cfg(all(target_arch = "x86_64", not(miri), not(bolide_shuttle)))]
-        for word in words.iter().step_by(super::layout::LINE_BYTES / 8) {
-            // SAFETY: a prefetch reads nothing and cannot fault, whatever its address.
-            unsafe {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                _mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast());
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let (lines, rest) = words.as_chunks::<{ super::layout::LINE_BYTES / 8 }>();
+            for line in lines {
+                // SAFETY: a prefetch reads nothing and cannot fault, whatever its address.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const *line).cast()) };
             }
+            if let Some(word) = rest.last() {
+                // SAFETY: as above.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const *word).cast()) };
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri), not(bolide_shuttle))))]
+        let _ = words;
+    }
+
+    /// As [`prefetch`](Self::prefetch), the last line first.
+    #[inline(always)]
+    pub(super) fn prefetch_back(words: &[Word]) {
+        #[cfg(all(target_arch = "x86_64", not(miri), not(bolide_shuttle)))]
+        for line in words.rchunks(super::layout::LINE_BYTES / 8) {
+            Self::prefetch(line);
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri), not(bolide_shuttle))))]
         let _ = words;

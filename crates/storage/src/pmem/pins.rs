@@ -62,9 +62,12 @@ impl Pins {
     #[cold]
     fn publish_elsewhere(&self, home: usize, epoch: u64) -> Held {
         for index in (home..SLOTS).chain(0..home) {
-            self.used.fetch_max(index + 1, Ordering::SeqCst);
+            // As a rule it is: a pin within a pin takes the slot beside the one of its thread.
+            if self.used.load(Ordering::Relaxed) <= index {
+                self.used.fetch_max(index + 1, Ordering::SeqCst);
+            }
             if self.slots.get(index).is_some_and(|slot| slot.claim(epoch)) {
-                fence(Ordering::SeqCst);
+                fence_after_rmw();
                 return Held::Slot(index);
             }
         }
@@ -137,7 +140,7 @@ fn home_slot() -> usize {
     {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         thread_local! {
-            static HOME: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % SLOTS;
+            static HOME: usize = NEXT.fetch_add(2, std::sync::atomic::Ordering::Relaxed) % SLOTS;
         }
         // While a thread ends, any slot will do.
         HOME.try_with(|&home| home).unwrap_or(0)

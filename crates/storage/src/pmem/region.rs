@@ -318,7 +318,15 @@ impl Region {
         }
     }
 
-    /// The same for words that were looked up already.
+    /// As [`prefetch`](Self::prefetch), but the last line first: for who begins to read there.
+    #[inline]
+    pub fn prefetch_back(&self, at: Place, bytes: usize) {
+        if let Some(words) = self.table.words(at, bytes.div_ceil(8)) {
+            ExtentTable::prefetch_back(words);
+        }
+    }
+
+    /// [`prefetch`](Self::prefetch) for words that were looked up already.
     #[inline(always)]
     pub fn prefetch_words(words: &[Word]) {
         ExtentTable::prefetch(words);

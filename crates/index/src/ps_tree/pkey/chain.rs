@@ -7,12 +7,12 @@ use super::damage;
 use super::entry::{self, Body, EntryHeader, HEADER_BYTES};
 use super::group::{self, Counts, LONG_HEADER_BYTES, SHORT_HEADER_BYTES};
 use super::page::{self, sealed_page_of};
-use super::pointer::{EntryPlace, GroupPointer};
+use super::pointer::{EntryPlace, GroupPlace, GroupPointer};
 
 /// More groups one behind the other whose entries all have one sequence number are a ring.
 pub(crate) const MOST_LEVEL_GROUPS: u32 = 1 << 12;
 
-/// Primary keys up to this length are copied in the quickest way.
+/// Primary keys up to this length are copied in the quickest way, if so many bytes of the page follow where they begin.
 const SHORT_KEY_BYTES: usize = 32;
 
 /// Walks along the chain of one key. The region is pinned while it does.
@@ -25,8 +25,9 @@ pub(crate) struct ChainReader<'r> {
     words: &'r [Word],
     /// The walk has not left the head page.
     in_head: bool,
-    /// Words from the start of the page to the group, to its next entry and to its end.
-    group: usize,
+    /// What the places of the group's entries have in common.
+    place: GroupPlace,
+    /// Words from the start of the page to the next entry of the group and to the end of the last.
     next: usize,
     end: usize,
     older: Place,
@@ -55,7 +56,7 @@ impl<'r> ChainReader<'r> {
             page,
             words: region.words_unread(page, page_bytes)?,
             in_head: true,
-            group: 0,
+            place: GroupPlace::default(),
             next: 0,
             end: 0,
             older: 0,
@@ -76,21 +77,21 @@ impl<'r> ChainReader<'r> {
             return Err(damage(group, "a group"));
         };
         let link = link.acquire();
-        self.group = start;
         self.older = group::older(link);
         self.groups += 1;
+        self.place = GroupPlace::new(self.page, start);
         if group::is_long(link) {
             self.next = start + LONG_HEADER_BYTES / 8;
-            self.end = self.next + Counts::from_word(first.get()).bytes / 8;
+            let bytes = Counts::from_word(first.get()).bytes;
+            self.end = self.next + bytes / 8;
+            self.region.note_read(group, LONG_HEADER_BYTES + bytes);
         } else {
-            let header = EntryHeader::parse(first.get()).ok_or_else(|| damage(group, "a group"))?;
+            // It ends where its one entry does.
             self.next = start + SHORT_HEADER_BYTES / 8;
-            self.end = self.next + header.entry_bytes() / 8;
+            self.end = self.next + 1;
+            let header = EntryHeader::unchecked(first.get());
+            self.region.note_read(group, SHORT_HEADER_BYTES + header.entry_bytes());
         }
-        if self.end > self.words.len() {
-            return Err(damage(group, "a group"));
-        }
-        self.region.note_read(group, 8 * (self.end - start));
         Ok(())
     }
 
@@ -137,12 +138,13 @@ impl<'r> ChainReader<'r> {
         let word = self.words.get(self.next).map_or(0, Word::get);
         let header = EntryHeader::parse(word).filter(|header| header.sequence() <= self.bound);
         let header = header.ok_or_else(|| damage(at, "an entry of an index"))?;
-        if header.sequence() < self.bound {
-            self.bound = header.sequence();
-            self.level_groups = 0;
+        self.level_groups = if header.sequence() < self.bound { 0 } else { self.level_groups };
+        self.bound = header.sequence();
+        let place = self.place.entry(self.next);
+        self.next += header.entry_words();
+        if self.next > self.words.len() {
+            return Err(damage(at, "an entry of an index"));
         }
-        let place = EntryPlace::in_page(self.page, self.group, self.next);
-        self.next += header.entry_bytes() / 8;
         Ok(Some(Found { header, at, place }))
     }
 
@@ -151,18 +153,19 @@ impl<'r> ChainReader<'r> {
     pub(crate) fn append_primary_key(&self, found: &Found, out: &mut Vec<u8>) -> Result<()> {
         let header = found.header;
         let bytes = header.body_bytes();
-        if header.is_covered() || header.is_overflow() || bytes > SHORT_KEY_BYTES {
+        if !header.is_plain() || bytes > SHORT_KEY_BYTES {
             return append_long_key(self.region, found, out);
         }
         let from = self.next - bytes.div_ceil(8);
-        let words =
-            self.words.get(from..self.next).ok_or_else(|| damage(found.at, "the body of an entry"))?;
-        // By a buffer: what does not grow need not be asked for room word by word.
-        let mut key = [0; SHORT_KEY_BYTES];
-        for (room, word) in key.chunks_exact_mut(8).zip(words) {
-            room.copy_from_slice(&word.get().to_le_bytes());
-        }
-        out.extend_from_slice(key.get(..bytes).unwrap_or_default());
+        let words = self.words.get(from..).and_then(|words| words.first_chunk::<{ SHORT_KEY_BYTES / 8 }>());
+        let Some(words) = words else { return append_long_key(self.region, found, out) };
+        // As many words as the longest of these keys has, and what was too many off again: steps that do not depend on the
+        // length need no loop, and room is asked for once.
+        let [first, second, third, fourth] = words;
+        let key = [first, second, third, fourth].map(|word| word.get().to_le_bytes());
+        let end = out.len() + bytes;
+        out.extend_from_slice(key.as_flattened());
+        out.truncate(end);
         Ok(())
     }
 

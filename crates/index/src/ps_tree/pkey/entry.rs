@@ -48,8 +48,28 @@ impl EntryHeader {
     #[inline]
     pub(crate) fn parse(word: u64) -> Option<Self> {
         let header = Self(word);
-        let overflow_is_right = !header.is_overflow() || header.body_bytes() == OVERFLOW_BODY_BYTES;
-        (word & RESERVED == 0 && header.sequence() != 0 && overflow_is_right).then_some(header)
+        // Most entries are none of the two.
+        if word & (RESERVED | OVERFLOW) != 0 && !header.is_right_overflow() {
+            return None;
+        }
+        (header.sequence() != 0).then_some(header)
+    }
+
+    /// What `word` says, if it is the header of an entry: for who has it checked later.
+    #[inline]
+    pub(crate) fn unchecked(word: u64) -> Self {
+        Self(word)
+    }
+
+    #[cold]
+    fn is_right_overflow(self) -> bool {
+        self.0 & RESERVED == 0 && self.body_bytes() == OVERFLOW_BODY_BYTES
+    }
+
+    /// Whether the body is a primary key and nothing else.
+    #[inline]
+    pub(crate) fn is_plain(self) -> bool {
+        self.0 & (COVERED | OVERFLOW) == 0
     }
 
     #[inline]
@@ -81,7 +101,13 @@ impl EntryHeader {
     /// Bytes of the whole entry.
     #[inline]
     pub(crate) fn entry_bytes(self) -> usize {
-        HEADER_BYTES + self.body_bytes().next_multiple_of(8)
+        8 * self.entry_words()
+    }
+
+    /// The same in words.
+    #[inline]
+    pub(crate) fn entry_words(self) -> usize {
+        HEADER_BYTES / 8 + self.body_bytes().div_ceil(8)
     }
 }
 

@@ -81,15 +81,25 @@ impl GroupPointer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EntryPlace(u64);
 
-impl EntryPlace {
-    /// The entry `at` words into the page at `page`, in the group `group` words into it.
+/// What the places of the entries of one group have in common.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct GroupPlace(u64);
+
+impl GroupPlace {
+    /// The group `group` words into the page at `page`.
     #[inline]
-    pub(crate) fn in_page(page: Place, group: usize, at: usize) -> Self {
-        let offset = |words: usize| words as u64 & OFFSET_MASK;
-        let link = (page / 8 + at as u64) & PLACE_MASK;
-        Self(link | offset(at) << PLACE_BITS | offset(group) << (PLACE_BITS + 10))
+    pub(crate) fn new(page: Place, group: usize) -> Self {
+        Self((page / 8) & PLACE_MASK | (group as u64 & OFFSET_MASK) << (PLACE_BITS + 10))
     }
 
+    /// The entry `at` words into the page, which is no longer than offsets reach.
+    #[inline]
+    pub(crate) fn entry(self, at: usize) -> EntryPlace {
+        EntryPlace(self.0.wrapping_add((at as u64 & OFFSET_MASK).wrapping_mul(1 | 1 << PLACE_BITS)))
+    }
+}
+
+impl EntryPlace {
     /// The place of the entry's header.
     #[inline]
     pub(crate) fn at(self) -> Place {
@@ -119,7 +129,7 @@ mod tests {
         for offset in [0_u64, 16, 40, 4088] {
             let pointer = GroupPointer::new(page, page + offset);
             assert_eq!((pointer.at(), pointer.page()), (page + offset, page));
-            let place = EntryPlace::in_page(page, offset as usize / 8, 4088 / 8);
+            let place = GroupPlace::new(page, offset as usize / 8).entry(4088 / 8);
             assert_eq!((place.at(), place.page(), place.group()), (page + 4088, page, page + offset));
         }
         assert_eq!(GroupPointer::from_word(0), None);

@@ -253,12 +253,14 @@ impl<'r> NodeView<'r> {
     /// How many slots of a node that is not torn have a head below `head`.
     #[inline]
     fn heads_below(&self, head: (u64, u64)) -> usize {
-        let wide = |(high, low): (u64, u64)| u128::from(high) << 64 | u128::from(low);
-        let head = wide(head);
+        let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
+        let head = wide(head.0, head.1);
+        let slots = self.words.get(FIRST_SLOT..).unwrap_or_default().as_chunks::<SLOT_WORDS>().0;
         let (mut from, mut left) = (0, self.count());
         while left > 0 {
             let half = left / 2;
-            let is_below = wide(self.head(from + half)) < head;
+            let Some([high, low, _]) = slots.get(from + half) else { break };
+            let is_below = wide(high.get(), low.get()) < head;
             from = if is_below { from + half + 1 } else { from };
             left = if is_below { left - half - 1 } else { half };
         }
