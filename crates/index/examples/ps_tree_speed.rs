@@ -1,4 +1,5 @@
-//! How fast a PS-Tree alone is, and how large: no log, no table, keys only (Perseid §5.2).
+//! How fast a PS-Tree is, and how large: no log, no table of records, keys only (Perseid §5.2). Inserts alone, without a version
+//! table and with one; then updates, which need one.
 //!
 //! ```text
 //! cargo run --release -p bolide-index --example ps_tree_speed -- [primary keys] [secondary keys] [page bytes] [btree|trie]
@@ -6,14 +7,14 @@
 //!
 //! Prints CPU time of the calling thread for an operation, in microseconds.
 
-use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex};
 
-use bolide_base::SequenceNumber;
+use bolide_base::{Result, SequenceNumber};
 use bolide_index::Order;
 use bolide_index::Verdict;
 use bolide_index::ps_tree::{KeepAll, Obsolescence, PsBounds, PsTree, PsTreeOptions, SkeyKind};
-use bolide_storage::pmem::{Region, RegionOptions};
+use bolide_index::version_table::{VersionTable, VersionTableOptions};
+use bolide_storage::pmem::{Region, RegionOptions, RegionWriter};
 use bolide_storage::{Runtime, SystemRuntime};
 
 /// SplitMix64.
@@ -62,24 +63,60 @@ impl Zipf {
     }
 }
 
-/// The newest write of each primary key: stands for a version table.
-struct Newest(RwLock<HashMap<u64, SequenceNumber>>);
+/// A version table, used as an index uses it.
+struct Versions {
+    table: VersionTable,
+    /// Primary keys of entries that were removed without a flag.
+    removed: Mutex<Vec<Vec<u8>>>,
+}
 
-impl Obsolescence for Newest {
-    fn verdict(&self, primary_key: &[u8], sequence: SequenceNumber, _: SequenceNumber) -> Verdict {
-        let key = u64::from_be_bytes(primary_key.try_into().unwrap_or_default());
-        match self.0.read().expect("no panic").get(&key) {
-            Some(&newest) if newest > sequence => Verdict::Obsolete,
-            _ => Verdict::Current,
-        }
+impl Versions {
+    fn new(region: &Arc<Region>) -> Result<Self> {
+        let options = VersionTableOptions { seed: 7, ..VersionTableOptions::default() };
+        Ok(Self { table: VersionTable::create(region, options)?, removed: Mutex::default() })
     }
 
-    fn removed(&self, _: &[u8], _: SequenceNumber, _: bool) {}
+    /// Takes note of a write, and of what its insert removed.
+    fn note(&self, writer: &RegionWriter<'_>, primary_key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        let removed = std::mem::take(&mut *self.removed.lock().expect("no panic"));
+        removed.iter().try_for_each(|key| self.table.note_flagged(writer, key))?;
+        self.table.note_entry(writer, primary_key, sequence)
+    }
+}
+
+impl Obsolescence for Versions {
+    fn verdict(
+        &self,
+        primary_key: &[u8],
+        sequence: SequenceNumber,
+        oldest_in_use: SequenceNumber,
+    ) -> Verdict {
+        self.table.verdict(primary_key, sequence, oldest_in_use).unwrap_or(Verdict::Unknown)
+    }
+
+    fn expect(&self, primary_key: &[u8]) {
+        self.table.expect(primary_key);
+    }
+
+    fn expects_obsolete(&self) -> bool {
+        self.table.stats().keys > 0
+    }
+
+    fn removed(&self, primary_key: &[u8], _: SequenceNumber, flagged: bool) {
+        if !flagged {
+            self.removed.lock().expect("no panic").push(primary_key.to_vec());
+        }
+    }
 }
 
 /// As an index would encode them: a tag and eight bytes that are spread over the whole space.
 fn secondary_key(number: u64) -> [u8; 8] {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+/// Spread over the whole space too, so that no order of theirs helps.
+fn primary_key(number: u64) -> [u8; 8] {
+    number.wrapping_mul(0x2545_f491_4f6c_dd1d).to_be_bytes()
 }
 
 /// Chooses a secondary key.
@@ -171,12 +208,13 @@ fn main() {
     let zipf = Zipf::new(secondary, 0.99);
     let uniform = |random: &mut Random| random.below(secondary);
     let skewed = |random: &mut Random| zipf.draw(random);
-    let workloads: [(&str, bool, Draw<'_>); 3] = [
-        ("inserts only", false, &uniform),
-        ("uniform upserts", true, &uniform),
-        ("skewed secondary keys", true, &skewed),
+    let workloads: [(&str, bool, bool, Draw<'_>); 4] = [
+        ("inserts only, without a version table", false, false, &uniform),
+        ("inserts only", false, true, &uniform),
+        ("uniform upserts", true, true, &uniform),
+        ("skewed secondary keys", true, true, &skewed),
     ];
-    for (name, upserts, draw) in workloads {
+    for (name, upserts, has_versions, draw) in workloads {
         println!(
             "{name}: {primary} primary keys, {secondary} secondary keys, {skey:?}, pages of {page_bytes}"
         );
@@ -185,37 +223,40 @@ fn main() {
         let tree =
             PsTree::create(Arc::clone(&region), PsTreeOptions::new().skey(skey).page_bytes(page_bytes))
                 .expect("a tree");
+        let versions = has_versions.then(|| Versions::new(&region).expect("a version table"));
         let run = Run { clock: SystemRuntime::new(), region, tree, secondary };
-        let newest = Newest(RwLock::new(HashMap::new()));
         let mut random = Random(7);
         let writes = if upserts { 2 * primary } else { primary };
-        let pkey = |index: u64| index.wrapping_mul(0x2545_f491_4f6c_dd1d) % primary;
+        let mut is_live = vec![!upserts; primary as usize];
         run.time("put", writes, |index| {
             let key = secondary_key(draw(&mut random));
-            let record = if upserts { pkey(random.below(primary)) } else { index };
-            let sequence = index + 1;
-            let obsolescence: &dyn Obsolescence = if upserts {
-                newest.0.write().expect("no panic").insert(record, sequence);
-                &newest
-            } else {
-                &KeepAll
+            let record = if upserts { random.below(primary) } else { index };
+            is_live[record as usize] = true;
+            let (primary_key, sequence) = (primary_key(record), index + 1);
+            let obsolescence: &dyn Obsolescence = match &versions {
+                Some(versions) => versions,
+                None => &KeepAll,
             };
             let writer = run.region.writer();
             run.tree
-                .insert(&writer, &key, &record.to_be_bytes(), sequence, b"", obsolescence, sequence)
+                .insert(&writer, &key, &primary_key, sequence, b"", obsolescence, sequence)
                 .expect("an insert");
+            if let Some(versions) = &versions {
+                versions.note(&writer, &primary_key, sequence).expect("a note");
+            }
             0
         });
-        if upserts {
-            let mut random = Random(7);
-            run.time("  of that, the newest map", writes, |index| {
-                draw(&mut random);
-                newest.0.write().expect("no panic").insert(pkey(random.below(primary)), index + 1);
-                0
-            });
-        }
         run.lookups(draw);
-        let live = if upserts { newest.0.read().expect("no panic").len() as u64 } else { primary };
+        let live = is_live.iter().filter(|live| **live).count() as u64;
         run.space(live);
+        if let Some(versions) = &versions {
+            let stats = versions.table.stats();
+            println!(
+                "  version table: {} keys, {:.1} bytes a live record, its filter {:.1}",
+                stats.keys,
+                stats.table_bytes as f64 / live as f64,
+                stats.filter_bytes as f64 / live as f64
+            );
+        }
     }
 }

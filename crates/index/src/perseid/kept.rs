@@ -371,6 +371,10 @@ impl Obsolescence for Adviser<'_> {
         self.kept.versions.verdict(primary_key, sequence, oldest_in_use).unwrap_or(Verdict::Unknown)
     }
 
+    fn expect(&self, primary_key: &[u8]) {
+        self.kept.versions.expect(primary_key);
+    }
+
     fn expects_obsolete(&self) -> bool {
         self.kept.versions.stats().keys > 0 || self.has_deleted_ranges()
     }

@@ -16,6 +16,12 @@ pub trait Obsolescence: Send + Sync {
     fn verdict(&self, primary_key: &[u8], sequence: SequenceNumber, oldest_in_use: SequenceNumber)
     -> Verdict;
 
+    /// A [`verdict`](Self::verdict) on an entry of `primary_key` will be asked for soon: memory may be asked for ahead, so that
+    /// the verdicts on the entries of a page wait for it together. Does nothing where it is not made.
+    fn expect(&self, primary_key: &[u8]) {
+        let _ = primary_key;
+    }
+
     /// False while no entry can be obsolete: [`verdict`](Self::verdict) is then not asked. Asked once a rewrite.
     fn expects_obsolete(&self) -> bool {
         true

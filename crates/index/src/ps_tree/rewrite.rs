@@ -228,6 +228,10 @@ impl<'t, 'w, 'r> Rewrite<'t, 'w, 'r> {
         }
         let mut image = Vec::with_capacity(tail);
         region.read(page, tail, &mut image)?;
+        if self.expects_obsolete {
+            let groups = image.get(page::HEAD_HEADER_BYTES..).unwrap_or_default();
+            group::each_key_unverified(groups, |key| self.obsolescence.expect(key));
+        }
         let mut runs = Vec::new();
         for record in self.keys_of(page, seed)? {
             runs.push(self.gather_key(page, record, &image)?);

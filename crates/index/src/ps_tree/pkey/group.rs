@@ -179,6 +179,28 @@ pub(crate) fn parse_group(at: Place, bytes: &[u8]) -> Option<Group<'_>> {
     Some(Group { older: older(link), counts, entries })
 }
 
+/// Calls `visit` with the primary keys of the entries that are neither flagged nor long, in groups that lie one behind
+/// the other in `bytes`, as far as they can be read. Nothing is verified: for who only asks for memory.
+pub(crate) fn each_key_unverified<'b>(mut bytes: &'b [u8], mut visit: impl FnMut(&'b [u8])) {
+    while let Some((link, rest)) = bytes.split_first_chunk::<8>() {
+        let Some((first, _)) = rest.split_first_chunk::<8>() else { return };
+        let first = u64::from_le_bytes(*first);
+        let (entries, header_bytes) = if is_long(u64::from_le_bytes(*link)) {
+            (Counts::from_word(first).bytes, LONG_HEADER_BYTES)
+        } else {
+            (EntryHeader::parse(first).map_or(0, EntryHeader::entry_bytes), SHORT_HEADER_BYTES)
+        };
+        let group = bytes.get(header_bytes..).and_then(|rest| rest.split_at_checked(entries));
+        let Some((group, behind)) = group.filter(|(group, _)| !group.is_empty()) else { return };
+        for (header, entry) in split_entries(group) {
+            if header.is_plain() && !header.is_obsolete() {
+                visit(body_of(header, entry));
+            }
+        }
+        bytes = behind;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +236,33 @@ mod tests {
                 let count = long && (80..96).contains(&bit);
                 assert_eq!(parse_group(8192, &damaged).is_some(), flag || count, "bit {bit}");
             }
+        }
+    }
+
+    #[test]
+    fn keys_of_groups_one_behind_the_other_are_met_and_what_is_damaged_ends_them() {
+        let mut bytes = vec![];
+        for (at, sequences) in [(8192, &[5_u64][..]), (8216, &[9, 7, 3]), (8280, &[6])] {
+            put_group(at, 0, sequences.len(), &entries(sequences), &mut bytes);
+        }
+        let keys = |bytes: &[u8]| {
+            let mut keys = vec![];
+            each_key_unverified(bytes, |key| {
+                keys.push(u64::from_be_bytes(key.try_into().unwrap_or_default()))
+            });
+            keys
+        };
+        assert_eq!(keys(&bytes), [5, 9, 7, 3, 6]);
+        // Flagged, so there is nothing to be asked.
+        bytes[8 + 2] |= 1;
+        assert_eq!(keys(&bytes), [9, 7, 3, 6]);
+        for len in 0..bytes.len() {
+            assert!([9, 7, 3, 6].starts_with(&keys(&bytes[..len])), "{len}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(keys(&damaged).len() <= 1 + bytes.len() / 8, "{bit}");
         }
     }
 
