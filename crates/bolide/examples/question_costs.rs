@@ -7,7 +7,7 @@
 //!     target/release/examples/question_costs ps-tree 50000 12500 keys 10 10000 untimed
 //! ```
 //!
-//! Arguments: kind of the index with its options; records; updates; `keys`, `visit` (keys without copies), `records` or `writes`; limit; questions;
+//! Arguments: kind of the index with its options; records; updates; `keys`, `visit` (keys without copies), `records`, `visit-records` (the same without copies) or `writes`; limit; questions;
 //! `untimed` to leave the clock alone, which valgrind does not bear. Records have 300 bytes, a secondary key belongs to 25 records on average: the workload of
 //! `bolide-bench index`. With `writes` the writes are in functions of their own, `insert_all` and `update_all`, to be
 //! counted. Prints nanoseconds of CPU time.
@@ -82,8 +82,8 @@ fn ask(records: &Collection, how: &str, limit: usize, asked: &[u64]) -> Result<u
     let options = FindOptions::default();
     for secondary in asked {
         let query = Query::new().eq("secondary", *secondary).limit(limit);
-        let query = if how == "records" { query } else { query.keys_only() };
-        if how == "visit" {
+        let query = if how.ends_with("records") { query } else { query.keys_only() };
+        if how.starts_with("visit") {
             records.visit(&query, &options, |answer| {
                 answers += usize::from(!answer.key.is_empty());
                 Ok(ControlFlow::Continue(()))
@@ -97,11 +97,13 @@ fn ask(records: &Collection, how: &str, limit: usize, asked: &[u64]) -> Result<u
     Ok(answers)
 }
 
-/// Asks for each secondary key once.
+/// Asks for each secondary key once, for records if these are wanted: they are in memory afterwards.
 #[inline(never)]
-fn warm_up(records: &Collection, limit: usize, secondaries: u64) -> Result<()> {
+fn warm_up(records: &Collection, how: &str, limit: usize, secondaries: u64) -> Result<()> {
     (0..secondaries).try_for_each(|secondary| {
-        records.find(&Query::new().eq("secondary", secondary).limit(limit).keys_only()).map(drop)
+        let query = Query::new().eq("secondary", secondary).limit(limit);
+        let query = if how.ends_with("records") { query } else { query.keys_only() };
+        records.find(&query).map(drop)
     })
 }
 
@@ -138,7 +140,7 @@ fn main() -> Result<()> {
         let secondaries = (count / RECORDS_PER_SECONDARY).max(1);
         let asked: Vec<u64> = (0..questions).map(|_| random.below(secondaries)).collect();
         // Readers have flagged what they can.
-        warm_up(&records, limit, secondaries)?;
+        warm_up(&records, &how, limit, secondaries)?;
         let mut answers = 0;
         measure(&how, questions, &mut || ask(&records, &how, limit, &asked).map(|found| answers = found))?;
         println!("{answers} answers");
