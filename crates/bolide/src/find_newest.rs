@@ -18,12 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use bolide_base::{ErrorKind, Result, SequenceNumber};
-use bolide_index::{CursorToken, FetchedTold, NewestKeys, NewestQuestion, NewestTold, Query};
+use bolide_index::{
+    AttributeValues, CursorToken, FetchedTold, NewestKeys, NewestQuestion, NewestTold, Query,
+};
 use bolide_lsm::store::KnownWrite;
 use bolide_table::ReadCounters;
 
 use crate::find::{AnswerRef, FindOptions};
 use crate::handle::Collection;
+use crate::index_set::IndexSet;
 
 /// The most records that are fetched here: all of them are held at a time.
 const MOST_RECORDS: usize = 64;
@@ -161,7 +164,7 @@ impl Collection {
             if 2 * reads.blocks_read >= records.len() as u64 && records.len() >= WORTH_SHARING {
                 LEFT.set(LEFT_TO_THREADS);
             }
-            if !self.state.indexes_guard().have_value(question.path, question.value, records)? {
+            if !have_value(&self.state.indexes_guard(), question, records)? {
                 return Ok(None);
             }
             let bytes = records.iter().map(|record| record.len() as u64).sum();
@@ -178,6 +181,21 @@ impl Collection {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether each of `records` has the value that is asked for: false also where no index is on its path any more.
+fn have_value(set: &IndexSet, question: &NewestQuestion<'_>, records: &[&[u8]]) -> Result<bool> {
+    let (extractor, Some(slot)) = (set.extractor()?, set.plan.slot(question.path)) else {
+        return Ok(false);
+    };
+    let mut values = AttributeValues::new();
+    for record in records {
+        extractor.extract(record, &set.plan, &mut values)?;
+        if !values.values(slot).any(|found| found == question.value) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// An index that answered, and as of which number.

@@ -195,7 +195,7 @@ pub(crate) struct IndexSet {
     /// `None` for records of bytes for which the program gave no extractor.
     extractor: Option<Arc<dyn AttributeExtractor>>,
     /// The attributes of all indexes, found in one pass.
-    plan: AttributePlan,
+    pub(crate) plan: AttributePlan,
     indexes: Vec<Arc<Index>>,
     /// Where in the plan the attributes of each index are.
     slots: Vec<Vec<Slot>>,
@@ -299,26 +299,6 @@ impl IndexSet {
         let mut serving = self.indexes.iter().filter(serves);
         let only = serving.next().filter(|index| index.spec().attributes().len() == 1)?;
         (serving.next().is_none() && self.extractor.is_some()).then_some(only)
-    }
-
-    /// Whether each of `records` has the value `value`, encoded, at `path`, which an index is on: false where there is none
-    /// any more.
-    ///
-    /// # Errors
-    /// `InvalidInput` or `LimitExceeded` for a malformed record.
-    pub(crate) fn have_value(&self, path: &AttributePath, value: &[u8], records: &[&[u8]]) -> Result<bool> {
-        let (Some(extractor), Some(slot)) = (&self.extractor, self.plan.slot(path)) else {
-            return Ok(false);
-        };
-        with_scratch(|scratch| {
-            for record in records {
-                extractor.extract(record, &self.plan, &mut scratch.values)?;
-                if !scratch.values.values(slot).any(|found| found == value) {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
-        })
     }
 
     /// The index that is being built to replace the one in `tree`.
