@@ -35,6 +35,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bolide_base::key_bits::first_difference;
 use bolide_base::{EntryKind, SequenceNumber, Trailer};
 
 use crate::prefetch::prefetch;
@@ -83,6 +84,17 @@ pub(crate) struct Entry {
     rest_at: u32,
     value_at: u32,
     end: u32,
+}
+
+/// How the key of an entry compares with another key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Difference {
+    /// Which side of the other key the entry's key is on.
+    pub order: Ordering,
+    /// The first bit in which they differ, by [`first_difference`].
+    pub bit: Option<u32>,
+    /// The entry's trailer, where the keys are equal.
+    pub trailer: Option<Trailer>,
 }
 
 /// What the directory says about one entry: positions are in the block's bytes.
@@ -414,6 +426,42 @@ impl Block {
             Some(suffix) => entry.head.cmp(&head_of(suffix)).then_with(|| self.compare_rest(entry, suffix)),
             None => prefix.cmp(key),
         }
+    }
+
+    /// Compares the key of entry number `index` with `key`, and tells the first bit in which they differ.
+    ///
+    /// As a rule it reads the directory alone where the keys are not equal.
+    #[inline]
+    pub(crate) fn difference(&self, index: usize, key: &[u8]) -> Result<Difference, Malformed> {
+        let prefix = self.prefix();
+        let Some(suffix) = key.strip_prefix(prefix) else {
+            let common = prefix.get(..key.len()).unwrap_or(prefix);
+            return match first_difference(common, key.get(..common.len()).unwrap_or_default()) {
+                Some(bit) => Ok(Difference { order: prefix.cmp(key), bit: Some(bit), trailer: None }),
+                None => self.difference_of_short(index, key),
+            };
+        };
+        let listed = self.listed(index).ok_or(PAST_THE_END)?;
+        let (head, before) = (head_of(suffix), 8 * self.prefix_len);
+        if listed.head != head {
+            let bit = Some(before + (listed.head ^ head).leading_zeros());
+            return Ok(Difference { order: listed.head.cmp(&head), bit, trailer: None });
+        }
+        let entry = self.entry(index)?;
+        let order = self.compare_rest(&entry, suffix);
+        let rest = suffix.get(HEAD_BYTES..).unwrap_or_default();
+        let bit = first_difference(self.rest(&entry), rest).map(|bit| before + 8 * HEAD_BYTES as u32 + bit);
+        Ok(Difference { order, bit, trailer: order.is_eq().then_some(entry.trailer) })
+    }
+
+    /// As [`difference`](Self::difference), for a key that the block's prefix starts with.
+    #[cold]
+    fn difference_of_short(&self, index: usize, key: &[u8]) -> Result<Difference, Malformed> {
+        let entry = self.entry(index)?;
+        let mut whole = self.prefix().to_vec();
+        self.complete_key(&entry, &mut whole);
+        let (order, bit) = (whole.as_slice().cmp(key), first_difference(&whole, key));
+        Ok(Difference { order, bit, trailer: order.is_eq().then_some(entry.trailer) })
     }
 
     /// The newest entry of `key` with at most this sequence number, or how the search ended without one.

@@ -472,13 +472,38 @@ impl TableBlocks {
         if let Some(slot) = self.slot(number)
             && let Some(block) = slot.get(self.key | number)
         {
-            slot.mark_used();
-            self.cache.hits[number as usize % HIT_COUNTERS].count();
-            ReadCounters::count(|counters| counters.blocks_cached += 1);
+            self.count_hit(slot, number);
             return Some(block);
         }
         self.cache.misses.fetch_add(1, Ordering::Relaxed);
         None
+    }
+
+    #[inline]
+    fn count_hit(&self, slot: &Slot, number: u64) {
+        slot.mark_used();
+        self.cache.hits[number as usize % HIT_COUNTERS].count();
+        ReadCounters::count(|counters| counters.blocks_cached += 1);
+    }
+
+    /// Data block number `number`, if it is in the cache; with `use_it` it counts as a use. A miss is not counted.
+    /// Asks the processor for what a comparison with entry number `index` reads before it waits for the block's
+    /// first line, where its reference count is.
+    #[inline]
+    pub(crate) fn data_block(&self, number: u64, index: usize, use_it: bool) -> Option<Block> {
+        let slot = self.slot(number)?;
+        let held = slot.block.lock();
+        let Some(CachedBlock::Data(block)) = &*held else { return None };
+        if slot.key.load(Ordering::Relaxed) != self.key | number {
+            return None;
+        }
+        block.prefetch_listed(index);
+        let block = block.clone();
+        drop(held);
+        if use_it {
+            self.count_hit(slot, number);
+        }
+        Some(block)
     }
 
     /// Asks the processor for the hint of block `number`, which [`prefetch_slot`](Self::prefetch_slot) reads.

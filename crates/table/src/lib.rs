@@ -36,6 +36,7 @@ mod table_reader;
 mod value_ref;
 mod verify;
 
+pub use block::Difference;
 pub use block_cache::{BlockCache, BlockCacheStats};
 pub use describe::{ExplainEntry, TableDetail, TellMetaBlock};
 pub use file_pool::{FilePool, FileSource, table_file_name};
@@ -44,8 +45,9 @@ pub use internal_cursor::InternalCursor;
 pub use key_counts::KeyCounts;
 pub use meta_collector::MetaCollector;
 pub use options::{Compression, MAX_META_BLOCK_BYTES, TableOptions};
-pub use pinned_block::{PinnedBlock, PinnedEntry};
+pub use pinned_block::{EntryPlace, PinnedBlock, PinnedEntry};
 pub use point_read::{PointRead, read_many};
+pub use prefetch::prefetch;
 pub use properties::TableProperties;
 pub use read_counters::ReadCounters;
 pub use stored_block::BlockHandle;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use bolide_base::{Error, Result, SequenceNumber, Trailer};
 
-use crate::block::{Block, Entry, Malformed};
+use crate::block::{Block, Difference, Entry, Malformed};
 use crate::footer::IndexLevelCount;
 use crate::options::MAX_BLOCK_BYTES;
 use crate::table_reader::TableReader;
@@ -36,7 +36,56 @@ impl PinnedEntry {
     }
 }
 
+/// Where the parts of an entry lie in its [`PinnedBlock`]. Means something with that block alone.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryPlace(Entry);
+
+impl EntryPlace {
+    /// Sequence number and kind.
+    #[inline]
+    pub fn trailer(&self) -> Trailer {
+        self.0.trailer
+    }
+}
+
 impl PinnedBlock {
+    pub(crate) fn new(block: Block) -> Self {
+        Self(block)
+    }
+
+    /// Where entry number `index` is. `None` where there is no such entry or the block contradicts itself.
+    #[inline]
+    pub fn place(&self, index: usize) -> Option<EntryPlace> {
+        self.0.entry(index).ok().map(EntryPlace)
+    }
+
+    /// Puts the key of the entry at `place` where `key` had another.
+    #[inline]
+    pub fn copy_key(&self, place: &EntryPlace, key: &mut Vec<u8>) {
+        key.clear();
+        key.extend_from_slice(self.0.prefix());
+        self.0.complete_key(&place.0, key);
+    }
+
+    /// The value of the entry at `place`.
+    #[inline]
+    pub fn value(&self, place: &EntryPlace) -> &[u8] {
+        self.0.bytes().get(place.0.value()).unwrap_or_default()
+    }
+
+    /// The value of the entry at `place`, with a hold on the block.
+    #[inline]
+    pub fn value_ref(&self, place: &EntryPlace) -> ValueRef {
+        ValueRef::pinned(self.0.bytes().clone(), place.0.value())
+    }
+
+    /// Compares the key of entry number `index` with `key`. `None` where there is no such entry or the block
+    /// contradicts itself.
+    #[inline]
+    pub fn difference(&self, index: usize, key: &[u8]) -> Option<Difference> {
+        self.0.difference(index, key).ok()
+    }
+
     /// Entry number `index`. `None` where there is no such entry or the block contradicts itself.
     #[inline]
     pub fn entry(&self, index: usize) -> Option<PinnedEntry> {
@@ -115,6 +164,13 @@ impl TableReader {
             Some(cached) => Ok(Some(PinnedBlock(cached))),
             None => Ok(self.read_numbered_block(block, fill_cache)?.map(PinnedBlock)),
         }
+    }
+
+    /// Data block number `block` if it is in the cache, whose entry number `index` will be looked at; the rest of its
+    /// way into the processor begins at once. With `use_it` that counts as a use. No I/O.
+    #[inline]
+    pub fn block_in_cache(&self, block: u64, index: usize, use_it: bool) -> Option<PinnedBlock> {
+        self.data_block_in_cache(block, index, use_it).map(PinnedBlock)
     }
 
     /// Asks the processor for the place in the cache where block number `block` is found.

@@ -13,7 +13,7 @@ const MAX_LINES: usize = 8;
 
 /// Asks for the first `len` bytes from where `first` lies; no more than eight cache lines.
 #[inline]
-pub(crate) fn prefetch<T: ?Sized>(first: &T, len: usize) {
+pub fn prefetch<T: ?Sized>(first: &T, len: usize) {
     let address = (&raw const *first).cast::<u8>();
     let lines = len.div_ceil(LINE_BYTES).clamp(1, MAX_LINES);
     #[cfg(all(target_arch = "x86_64", not(miri)))]

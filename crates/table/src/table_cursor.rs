@@ -8,6 +8,7 @@ use crate::block::{Block, Entry, Malformed};
 use crate::footer::IndexLevelCount;
 use crate::index_block::IndexBlock;
 use crate::internal_cursor::InternalCursor;
+use crate::pinned_block::PinnedBlock;
 use crate::readahead::Readahead;
 use crate::table_reader::TableReader;
 use crate::value_ref::ValueRef;
@@ -157,6 +158,12 @@ impl TableCursor {
             Some(Err(malformed)) => Err(self.damaged(malformed)),
             None => Ok(high),
         }
+    }
+
+    /// The current block, to have and to hold; `None` while there is none.
+    #[inline]
+    pub fn pinned_block(&self) -> Option<PinnedBlock> {
+        self.block.clone().map(PinnedBlock::new)
     }
 
     /// Asks the processor for entry number `index` of the current block.

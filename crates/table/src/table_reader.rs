@@ -332,6 +332,13 @@ impl TableReader {
         }
     }
 
+    /// As [`cached_data_block`](Self::cached_data_block), and asks the processor for what a comparison with entry
+    /// number `index` reads. What is not there is not counted.
+    #[inline]
+    pub(crate) fn data_block_in_cache(&self, ordinal: u64, index: usize, use_it: bool) -> Option<Block> {
+        self.blocks.data_block(ordinal, index, use_it)
+    }
+
     /// Asks the processor for the word that says which slot of the cache block number `number` is in.
     #[inline]
     pub(crate) fn prefetch_hint(&self, number: u64) {

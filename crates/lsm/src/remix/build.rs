@@ -6,7 +6,7 @@ use bolide_base::{Error, Result};
 use bolide_table::InternalCursor;
 
 use super::run::ViewRun;
-use super::segmenter::{Key, Segmenter};
+use super::segmenter::{Fork, Key, Segmenter};
 use super::segments::{Shape, tag_of};
 use super::selectors::MAX_RUNS;
 use super::{Remix, RemixOptions};
@@ -19,7 +19,7 @@ impl RemixOptions {
             return Err(Error::limit_exceeded("the runs of a REMIX", runs.len() as u64, MAX_RUNS as u64));
         }
         let width = self.width_for(runs.len());
-        Shape::of_runs(width, self.tags, runs.iter().map(|run| &**run)).ok_or_else(|| {
+        Shape::of_runs(width, self.tags, self.forks, runs.iter().map(|run| &**run)).ok_or_else(|| {
             let blocks = runs.iter().map(|run| run.blocks()).max().unwrap_or(0);
             Error::limit_exceeded("the data blocks of a run of a REMIX", blocks.into(), 1 << 24)
         })
@@ -41,7 +41,8 @@ impl Remix {
         while let Some(run) = cursor.current_source() {
             let key = cursor.key();
             if !segmenter.has_key() || segmenter.key() != key {
-                segmenter.start_key(Key::Known(key), if tags { tag_of(key) } else { 0 })?;
+                let tag = if tags { tag_of(key) } else { 0 };
+                segmenter.start_key(Key::Known(key), tag, Fork::Compared)?;
             }
             segmenter.push(run, cursor.trailer().is_delete());
             cursor.next()?;

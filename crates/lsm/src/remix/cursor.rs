@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
-use bolide_table::{InternalCursor, TableCursor, ValueRef};
+use bolide_table::{Difference, InternalCursor, PinnedBlock, EntryPlace, TableCursor, ValueRef};
 
 use super::contradiction;
 use super::run::{Position, ViewRun};
@@ -28,8 +28,10 @@ pub struct SortedViewCursor {
     place: Place,
     /// How many entries the current segment has.
     entries: usize,
-    /// The run of the current entry; `None` while the cursor is invalid.
-    current: Option<usize>,
+    /// The current entry and its run; `None` while the cursor is invalid.
+    current: Option<(usize, EntryPlace)>,
+    /// The key of the current entry.
+    key: Vec<u8>,
     fill_cache: bool,
     /// Steps forward since the last seek, as far as that can count.
     steps: u8,
@@ -44,50 +46,72 @@ const FIRST_STEPS: u8 = 4;
 struct RunPlace {
     /// The first entry of the run at or behind the cursor's place.
     position: Position,
-    /// The sstable that `cursor` is over.
+    /// The number of the block in hand, if any.
+    number: u32,
+    block: Option<PinnedBlock>,
+    /// The sstable that `reader` is over.
     table: usize,
-    /// The block that `cursor` is in, if any.
-    block: Option<u32>,
-    cursor: Option<TableCursor>,
+    /// Reads blocks that are not in the cache, ahead where they follow each other.
+    reader: Option<TableCursor>,
 }
 
 impl RunPlace {
-    /// Goes to block number `block`.
+    /// The block of the entry at `at`, which becomes the one in hand.
     #[inline]
-    fn enter(&mut self, run: &ViewRun, block: u32, fill_cache: bool) -> Result<&mut TableCursor> {
-        if self.block != Some(block) {
-            self.change_block(run, block, fill_cache)?;
+    fn enter(&mut self, run: &ViewRun, at: Position, fill_cache: bool) -> Result<&PinnedBlock> {
+        if self.number != at.block || self.block.is_none() {
+            self.block = match run.block_in_cache(at, fill_cache) {
+                Some(block) => Some(block),
+                None => self.read(run, at.block, fill_cache)?,
+            };
+            self.number = at.block;
         }
-        self.cursor.as_mut().ok_or_else(|| run.damaged(block))
+        self.block.as_ref().ok_or_else(|| run.damaged(at.block))
     }
 
-    fn change_block(&mut self, run: &ViewRun, block: u32, fill_cache: bool) -> Result<()> {
-        let (table, number) = run.table_of(block);
+    #[cold]
+    fn read(&mut self, run: &ViewRun, block: u32, fill_cache: bool) -> Result<Option<PinnedBlock>> {
         self.block = None;
-        if self.cursor.is_none() || self.table != table {
-            self.cursor = None;
+        let (table, number) = run.table_of(block);
+        if self.reader.is_none() || self.table != table {
             let reader = run.reader(table).ok_or_else(|| run.damaged(block))?;
             self.table = table;
-            self.cursor = Some(reader.cursor(fill_cache));
+            self.reader = Some(reader.cursor(fill_cache));
         }
-        if let Some(cursor) = &mut self.cursor
-            && cursor.enter_numbered_block(number)?
-        {
-            self.block = Some(block);
-            return Ok(());
-        }
-        Err(run.damaged(block))
+        let Some(reader) = &mut self.reader else { return Ok(None) };
+        Ok(if reader.enter_numbered_block(number)? { reader.pinned_block() } else { None })
     }
 }
 
-/// Compares through the cursors of the runs, which keep the blocks.
+/// Compares through the blocks that a cursor has in hand.
 struct CursorProbe<'a> {
     view: &'a SortedView,
     runs: &'a mut [RunPlace],
     fill_cache: bool,
 }
 
+impl CursorProbe<'_> {
+    /// What `ask` answers of the block of the entry at `at`.
+    #[inline]
+    fn of_block<T>(
+        &mut self,
+        run: usize,
+        at: Position,
+        ask: impl FnOnce(&PinnedBlock) -> Option<T>,
+    ) -> Result<T> {
+        let (Some(source), Some(place)) = (self.view.runs().get(run), self.runs.get_mut(run)) else {
+            return Err(contradiction());
+        };
+        ask(place.enter(source, at, self.fill_cache)?).ok_or_else(|| source.damaged(at.block))
+    }
+}
+
 impl Probe for CursorProbe<'_> {
+    #[inline]
+    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference> {
+        self.of_block(run, at, |block| block.difference(at.entry as usize, key))
+    }
+
     #[inline]
     fn lower_bound(
         &mut self,
@@ -97,11 +121,8 @@ impl Probe for CursorProbe<'_> {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<usize> {
-        let (Some(source), Some(place)) = (self.view.runs().get(run), self.runs.get_mut(run)) else {
-            return Err(contradiction());
-        };
-        let cursor = place.enter(source, block, self.fill_cache)?;
-        cursor.lower_bound_between(range.start, range.end, key, sequence)
+        let at = Position { block, entry: range.start as u32 };
+        self.of_block(run, at, |block| block.lower_bound_between(range.start, range.end, key, sequence))
     }
 }
 
@@ -115,6 +136,7 @@ impl SortedView {
             place: Place { segment: 0, index: 0 },
             entries: 0,
             current: None,
+            key: Vec::new(),
             fill_cache,
             steps: 0,
         }
@@ -129,12 +151,17 @@ impl SortedViewCursor {
 
     /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
     pub fn value_ref(&self) -> ValueRef {
-        self.table_cursor().map_or_else(|| ValueRef::from(Vec::new()), TableCursor::value_ref)
+        match self.current() {
+            Some((block, entry)) => block.value_ref(entry),
+            None => ValueRef::from(Vec::new()),
+        }
     }
 
+    /// The current entry and its block.
     #[inline]
-    fn table_cursor(&self) -> Option<&TableCursor> {
-        self.runs.get(self.current?)?.cursor.as_ref()
+    fn current(&self) -> Option<(&PinnedBlock, &EntryPlace)> {
+        let (run, entry) = self.current.as_ref()?;
+        Some((self.runs.get(*run)?.block.as_ref()?, entry))
     }
 
     #[inline]
@@ -232,13 +259,11 @@ impl SortedViewCursor {
             run.position = segment.position(source, number, self.place.index);
             self.known |= 1 << number;
         }
-        let Position { block, entry } = run.position;
-        let cursor = run.enter(source, block, self.fill_cache)?;
-        cursor.go_to_entry(entry as usize)?;
-        if !cursor.valid() {
-            return Err(source.damaged(block));
-        }
-        self.current = Some(number);
+        let at = run.position;
+        let block = run.enter(source, at, self.fill_cache)?;
+        let entry = block.place(at.entry as usize).ok_or_else(|| source.damaged(at.block))?;
+        block.copy_key(&entry, &mut self.key);
+        self.current = Some((number, entry));
         Ok(())
     }
 
@@ -247,9 +272,9 @@ impl SortedViewCursor {
     #[inline]
     fn ask_for_next_of(&self, number: usize) {
         let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) else { return };
-        match &run.cursor {
-            Some(cursor) if run.block == Some(run.position.block) => {
-                cursor.prefetch_entry(run.position.entry as usize);
+        match &run.block {
+            Some(block) if run.number == run.position.block => {
+                block.prefetch_entry(run.position.entry as usize, true);
             }
             _ => source.prefetch_slot(run.position.block),
         }
@@ -346,17 +371,17 @@ impl InternalCursor for SortedViewCursor {
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.table_cursor().map_or(&[], InternalCursor::key)
+        if self.current.is_some() { &self.key } else { &[] }
     }
 
     #[inline]
     fn trailer(&self) -> Trailer {
-        self.table_cursor().map_or(Trailer::from_bits(0), InternalCursor::trailer)
+        self.current.as_ref().map_or(Trailer::from_bits(0), |(_, entry)| entry.trailer())
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.table_cursor().map_or(&[], InternalCursor::value)
+        self.current().map_or(&[], |(block, entry)| block.value(entry))
     }
 
     fn seek_to_first(&mut self) -> Result<()> {

@@ -3,7 +3,7 @@
 //! ```text
 //! header, 48 bytes
 //!    0  magic          8 bytes   "BOLIDRMX"
-//!    8  version        u32       1
+//!    8  version        u32       2
 //!   12  zero           u32
 //!   16  features       u64       bits that a reader must know; none are defined yet
 //!   24  database id    u64
@@ -19,7 +19,7 @@
 //!
 //! footer, the last 112 bytes
 //!    0  D              u32       selectors of a segment: 16, 32 or 64
-//!    4  flags          u32       bit 0: tags
+//!    4  flags          u32       bit 0: tags, bit 1: forks
 //!    8  S              u32       bytes of a cursor offset, 1 to 4
 //!   12  H              u32       runs, at most 63 and at most D
 //!   16  entries        u64
@@ -50,8 +50,9 @@ use super::segments::{Segments, Shape};
 use super::selectors::MAX_RUNS;
 use super::{Remix, TableName};
 
-/// The version of the REMIX format that this code writes, and the newest one that it reads.
-pub const REMIX_FORMAT_VERSION: u32 = 1;
+/// The version of the REMIX format that this code writes, and the only one that it reads: a REMIX of another is
+/// built anew.
+pub const REMIX_FORMAT_VERSION: u32 = 2;
 const KNOWN_FEATURES: u64 = 0;
 const HEADER_MAGIC: &[u8; 8] = b"BOLIDRMX";
 const FOOTER_MAGIC: &[u8; 8] = b"XMRDILOB";
@@ -61,6 +62,7 @@ const FOOTER_BYTES: usize = 112;
 const PIECE_BYTES: usize = 256 << 10;
 const CHECKSUM_BYTES: usize = 8;
 const TAGS: u32 = 1;
+const FORKS: u32 = 2;
 
 /// What the footer says, but for the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +135,7 @@ impl Footer {
         let sizes = (self.width as usize, self.offset_bytes as usize, self.runs as usize);
         let (width, offset_bytes, runs) = sizes;
         if !matches!(width, 16 | 32 | 64)
-            || self.flags & !TAGS != 0
+            || self.flags & !(TAGS | FORKS) != 0
             || !(1..=4).contains(&offset_bytes)
             || runs > MAX_RUNS.min(width)
         {
@@ -141,7 +143,8 @@ impl Footer {
         }
         let (tables, number_bits) =
             decode_tables(tables, runs).ok_or("the list of sstables does not decode")?;
-        let shape = Shape { width, offset_bytes, tags: self.flags & TAGS != 0, number_bits };
+        let (tags, forks) = (self.flags & TAGS != 0, self.flags & FORKS != 0);
+        let shape = Shape { width, offset_bytes, tags, forks, number_bits };
         let segments = Segments::new(shape, segments).ok_or("the segments have different lengths")?;
         if segments.count() as u64 != self.segments || !segments.are_sound() {
             return Err("the segments contradict themselves");
@@ -197,7 +200,7 @@ impl Remix {
         let shape = &self.segments.shape;
         Footer {
             width: shape.width as u32,
-            flags: if shape.tags { TAGS } else { 0 },
+            flags: if shape.tags { TAGS } else { 0 } | if shape.forks { FORKS } else { 0 },
             offset_bytes: shape.offset_bytes as u32,
             runs: shape.runs() as u32,
             entries: self.entries,
@@ -262,8 +265,8 @@ impl Remix {
 fn check_version(name: &str, mut input: Decoder<'_>) -> Result<()> {
     let (version, zero, features) =
         (input.u32().unwrap_or(0), input.u32().unwrap_or(1), input.u64().unwrap_or(0));
-    if version == 0 || version > REMIX_FORMAT_VERSION || zero != 0 {
-        let what = format!("format version {version}; this program knows up to {REMIX_FORMAT_VERSION}");
+    if version != REMIX_FORMAT_VERSION || zero != 0 {
+        let what = format!("format version {version}; this program knows {REMIX_FORMAT_VERSION} alone");
         return Err(Error::unsupported(name, what));
     }
     if features & !KNOWN_FEATURES != 0 {

@@ -15,8 +15,8 @@ pub fn parts(input: &[u8]) {
         let sizes = decoder.u8()?;
         let footer = Footer {
             width: 16 << (sizes & 3),
-            flags: u32::from(sizes >> 2 & 1),
-            offset_bytes: u32::from(sizes >> 3 & 3) + 1,
+            flags: u32::from(sizes >> 2 & 3),
+            offset_bytes: u32::from(sizes >> 4 & 3) + 1,
             runs: u32::from(decoder.u8()? % 65),
             entries: decoder.u8()?.into(),
             segments: decoder.u8()?.into(),

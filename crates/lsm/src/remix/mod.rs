@@ -15,7 +15,8 @@
 //! | file | concept |
 //! |---|---|
 //! | `selectors` | the byte for each entry, and how they are counted |
-//! | `segments` | selectors and cursor offsets |
+//! | `forks` | the bits where keys part, and the search by them |
+//! | `segments` | selectors, forks, tags and cursor offsets |
 //! | `anchors` | the keys that a search looks through |
 //! | `run` | a sorted run, its entries by place |
 //! | `segmenter` | cuts a sequence of entries into segments |
@@ -36,6 +37,7 @@ mod build;
 mod by_steps;
 mod cursor;
 mod describe;
+mod forks;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -83,14 +85,19 @@ pub struct RemixOptions {
     /// runs. Default 32. Larger segments take less space for anchors and offsets and a little more time to search
     /// (REMIX §3.4, Figure 13).
     pub segment_entries: usize,
-    /// Whether each entry has a byte of the hash of its key, which makes point reads look at one entry instead of
-    /// searching the segment. Default false. Costs a byte for each entry.
+    /// Whether each entry has a byte of the hash of its key: then point reads look at no entry for most absent
+    /// keys, and without forks at one for others instead of searching the segment. Default false. Costs a byte for each
+    /// entry.
     pub tags: bool,
+    /// Whether each entry has a byte that says at which bit its key parts from the one before. Default true. A search
+    /// in a segment then reads one entry, as a rule, where a binary search reads one of each run that it meets
+    /// (REMIX §3.2), and point reads need no tags to read one entry alone. Costs a byte for each entry.
+    pub forks: bool,
 }
 
 impl Default for RemixOptions {
     fn default() -> Self {
-        Self { segment_entries: 32, tags: false }
+        Self { segment_entries: 32, tags: false, forks: true }
     }
 }
 
@@ -106,6 +113,13 @@ impl RemixOptions {
     #[must_use]
     pub fn tags(mut self, written: bool) -> Self {
         self.tags = written;
+        self
+    }
+
+    /// Sets [`forks`](Self::forks).
+    #[must_use]
+    pub fn forks(mut self, written: bool) -> Self {
+        self.forks = written;
         self
     }
 
@@ -158,6 +172,11 @@ impl Remix {
     /// Whether entries have tags.
     pub fn has_tags(&self) -> bool {
         self.segments.shape.tags
+    }
+
+    /// Whether entries have forks.
+    pub fn has_forks(&self) -> bool {
+        self.segments.shape.forks
     }
 
     /// The file numbers of the sstables of run number `run`, in key order.

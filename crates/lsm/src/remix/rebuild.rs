@@ -12,9 +12,10 @@ use std::sync::Arc;
 use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
 use bolide_table::{InternalCursor, TableCursor, TableReader};
 
+use super::forks::absolute;
 use super::run::ViewRun;
 use super::search::{LastBlocks, Place};
-use super::segmenter::{Key, Segmenter};
+use super::segmenter::{Fork, Key, Segmenter};
 use super::segments::tag_of;
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 use super::view::SortedView;
@@ -39,7 +40,7 @@ impl Remix {
     /// whole, past the cache; of the others some blocks, as told above.
     ///
     /// Costs about as much as [`build`](Self::build) once the further sstables have as many entries as the others. Where
-    /// tags are wanted that `old` does not have, everything is read.
+    /// tags or forks are wanted that `old` does not have, everything is read.
     ///
     /// # Errors
     /// Those of [`build`](Self::build).
@@ -53,7 +54,8 @@ impl Remix {
         });
         let places = places.collect();
         let kept: Vec<KeptRun> = old.runs().iter().map(|run| KeptRun::new(run, &places)).collect();
-        if options.tags && !old.remix().has_tags() && kept.iter().any(KeptRun::is_any) {
+        let lacks = options.tags && !old.remix().has_tags() || options.forks && !old.remix().has_forks();
+        if lacks && kept.iter().any(KeptRun::is_any) {
             return Ok((Self::build(runs, options)?, RebuildCost::default()));
         }
         let shape = options.shape(runs)?;
@@ -176,7 +178,7 @@ impl Rebuild<'_> {
             self.take_over(point)?;
             self.cost.merge_points += 1;
             let tag = if self.tags { tag_of(&key) } else { 0 };
-            self.segmenter.start_key(Key::Known(&key), tag)?;
+            self.segmenter.start_key(Key::Known(&key), tag, Fork::Compared)?;
             self.merge_versions(&key)?;
         }
         self.take_over(Place { segment: self.old.remix().segments(), index: 0 })
@@ -206,16 +208,17 @@ impl Rebuild<'_> {
 
     /// Takes over the entries up to `end`.
     fn take_over(&mut self, end: Place) -> Result<()> {
-        let mut started = false;
+        // Of the current key, and of the one before in the old view: some version was taken over.
+        let (mut started, mut follows) = (false, false);
         while self.at != end
             && let Some((run, selector)) = self.selector()
         {
             if selector & OLD == 0 {
-                started = false;
+                follows = std::mem::replace(&mut started, false);
             }
             if let Some(number) = self.kept.get(run).and_then(KeptRun::number) {
                 if !started {
-                    self.start_old_key()?;
+                    self.start_old_key(follows)?;
                     started = true;
                 }
                 self.segmenter.push(number, selector & TOMBSTONE != 0);
@@ -226,8 +229,9 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    /// Starts the key that the old entry at `at` is a version of.
-    fn start_old_key(&mut self) -> Result<()> {
+    /// Starts the key that the old entry at `at` is a version of. `follows`: the key before it in the old view is the one
+    /// before it in the new one.
+    fn start_old_key(&mut self, follows: bool) -> Result<()> {
         let old = self.old.remix();
         let tags = old.segments.get(self.at.segment).tags();
         let tag = tags.get(self.at.index).copied().unwrap_or(0);
@@ -235,7 +239,9 @@ impl Rebuild<'_> {
             0 => Key::Known(old.anchors.key(self.at.segment)),
             _ => Key::Unread,
         };
-        self.segmenter.start_key(key, tag)
+        let forks = old.segments.get(self.at.segment).forks().filter(|_| follows);
+        let fork = forks.and_then(|(forks, base)| absolute(forks, base, self.at.index));
+        self.segmenter.start_key(key, tag, fork.map_or(Fork::Compared, Fork::Known))
     }
 
     /// Merges the versions of `key` in the further runs with those, if any, that start at `at`.

@@ -156,6 +156,22 @@ impl ViewRun {
         pinned.ok_or_else(|| self.damaged(block))
     }
 
+    /// The block of the entry at `at`, through the cache, where it stays.
+    #[inline]
+    pub(crate) fn block_of(&self, at: Position) -> Result<PinnedBlock> {
+        match self.block_in_cache(at, true) {
+            Some(pinned) => Ok(pinned),
+            None => self.pinned_block(at.block, true),
+        }
+    }
+
+    /// The block of the entry at `at` if it is in the cache; with `use_it` that counts as a use. No I/O.
+    #[inline]
+    pub(crate) fn block_in_cache(&self, at: Position, use_it: bool) -> Option<PinnedBlock> {
+        let (table, number) = self.table_of(at.block);
+        self.reader(table)?.block_in_cache(number, at.entry as usize, use_it)
+    }
+
     /// Asks the processor for the place in the cache where block number `block` is found.
     #[inline]
     pub(crate) fn prefetch_slot(&self, block: u32) {

@@ -11,8 +11,9 @@
 use std::sync::Arc;
 
 use bolide_base::{Error, Result, SequenceNumber};
-use bolide_table::PinnedBlock;
+use bolide_table::{Difference, PinnedBlock};
 
+use super::forks::{FAR, Side, Window, behind, front};
 use super::run::{Position, ViewRun};
 use super::segments::Segment;
 use super::selectors::{RUN_BITS, below, mask_of_run, nth_bit};
@@ -27,6 +28,9 @@ pub(super) struct Place {
 
 /// Compares with entries of a block.
 pub(super) trait Probe {
+    /// How the key of the entry at `at` of run number `run` compares with `key`.
+    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference>;
+
     /// Of the entries from number `low` to before `high` of block number `block` of run number `run`, the first at
     /// or after `(key, sequence)`; `high` if there is none.
     fn lower_bound(
@@ -50,7 +54,8 @@ impl Segment<'_> {
     #[inline]
     pub(super) fn position(&self, runs: &ViewRun, run: usize, index: usize) -> Position {
         let before = (mask_of_run(self.selectors(), run as u8) & below(index)).count_ones();
-        runs.advance(self.offset(run), before)
+        let (first, count) = self.offset(run);
+        runs.advance(first, count + before)
     }
 }
 
@@ -66,9 +71,16 @@ impl Remix {
     ) -> Result<Place> {
         let through = self.anchors.count_through(key, sequence);
         let Some(number) = through.checked_sub(1) else { return Ok(Place { segment: 0, index: 0 }) };
+        self.segments.prefetch(number);
         let segment = self.segments.get(number);
         let entries = segment.entries();
-        let index = segment.search(runs, entries, key, sequence, probe)?;
+        let index = match segment.forks() {
+            Some((forks, base)) => {
+                let forks = Forks { forks, window: Window::new(key, base) };
+                segment.search_forks(runs, entries, &forks, key, sequence, probe)?
+            }
+            None => segment.search(runs, 0..entries, key, sequence, probe)?,
+        };
         Ok(if index < entries {
             Place { segment: number, index }
         } else {
@@ -77,18 +89,52 @@ impl Remix {
     }
 }
 
+/// The forks of a segment, and the bits of a key that they ask for.
+struct Forks<'a> {
+    forks: &'a [u8],
+    window: Window,
+}
+
 impl Segment<'_> {
-    /// The first entry at or after `(key, sequence)`; `entries`, which is how many there are, if there is none.
-    fn search(
+    /// As [`search`](Self::search) among all `entries`, by their forks.
+    #[inline]
+    fn search_forks(
         self,
         runs: &[Arc<ViewRun>],
         entries: usize,
+        Forks { forks, window }: &Forks<'_>,
+        key: &[u8],
+        sequence: SequenceNumber,
+        probe: &mut impl Probe,
+    ) -> Result<usize> {
+        let leaf = window.candidate(forks, entries);
+        let number = self.run(leaf);
+        let run = runs.get(number).ok_or_else(contradiction)?;
+        let difference = probe.difference(number, self.position(run, number, leaf), key)?;
+        match window.side(difference.bit) {
+            Side::At(side) if difference.order.is_lt() => Ok(behind(forks, entries, leaf, side)),
+            Side::At(side) => Ok(front(forks, leaf, side)),
+            Side::Far => {
+                let newer = difference.trailer.is_some_and(|trailer| trailer.sequence() > sequence);
+                if difference.order.is_gt() || (difference.order.is_eq() && !newer) {
+                    return Ok(leaf);
+                }
+                self.search(runs, leaf + 1..behind(forks, entries, leaf, FAR), key, sequence, probe)
+            }
+        }
+    }
+
+    /// The first entry of a range at or after `(key, sequence)`; the end of the range if there is none.
+    fn search(
+        self,
+        runs: &[Arc<ViewRun>],
+        range: std::ops::Range<usize>,
         key: &[u8],
         sequence: SequenceNumber,
         probe: &mut impl Probe,
     ) -> Result<usize> {
         let selectors = self.selectors();
-        let (mut low, mut high) = (0, entries);
+        let (mut low, mut high) = (range.start, range.end);
         let mut asked_for = 0;
         while low < high {
             if asked_for & below(high) & !below(low) == 0 {
@@ -101,7 +147,8 @@ impl Segment<'_> {
             let rank = |index: usize| (mask & below(index)).count_ones();
             // Entries of the run are counted from its first in the segment.
             let middle_rank = rank(middle);
-            let at = run.advance(self.offset(number), middle_rank);
+            let (offset, counted) = self.offset(number);
+            let at = run.advance(offset, counted + middle_rank);
             let count = run.count(at.block);
             if at.entry >= count {
                 return Err(run.damaged(at.block));
@@ -188,19 +235,25 @@ impl<'v> LastBlock<'v> {
         Self { runs, in_hand: None }
     }
 
-    /// This block.
+    /// The block of this entry.
     #[inline]
-    pub(super) fn block(&mut self, run: usize, block: u32) -> Result<&PinnedBlock> {
-        let held = self.in_hand.as_ref().is_some_and(|held| (held.0, held.1) == (run, block));
+    pub(super) fn block(&mut self, run: usize, at: Position) -> Result<&PinnedBlock> {
+        let held = self.in_hand.as_ref().is_some_and(|held| (held.0, held.1) == (run, at.block));
         if !held {
             let source = self.runs.get(run).ok_or_else(contradiction)?;
-            self.in_hand = Some((run, block, source.pinned_block(block, true)?));
+            self.in_hand = Some((run, at.block, source.block_of(at)?));
         }
         self.in_hand.as_ref().map(|held| &held.2).ok_or_else(contradiction)
     }
 }
 
 impl Probe for LastBlock<'_> {
+    #[inline]
+    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference> {
+        let found = self.block(run, at)?.difference(at.entry as usize, key);
+        found.ok_or_else(|| damaged(self.runs, run, at.block))
+    }
+
     #[inline]
     fn lower_bound(
         &mut self,
@@ -210,7 +263,8 @@ impl Probe for LastBlock<'_> {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<usize> {
-        let found = self.block(run, block)?.lower_bound_between(range.start, range.end, key, sequence);
+        let at = Position { block, entry: range.start as u32 };
+        let found = self.block(run, at)?.lower_bound_between(range.start, range.end, key, sequence);
         found.ok_or_else(|| damaged(self.runs, run, block))
     }
 }
@@ -239,6 +293,11 @@ impl<'v> LastBlocks<'v> {
 }
 
 impl Probe for LastBlocks<'_> {
+    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference> {
+        let found = self.block(run, at.block)?.difference(at.entry as usize, key);
+        found.ok_or_else(|| damaged(self.runs, run, at.block))
+    }
+
     fn lower_bound(
         &mut self,
         run: usize,

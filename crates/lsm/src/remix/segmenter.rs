@@ -6,12 +6,14 @@
 
 use std::sync::Arc;
 
+use bolide_base::key_bits::first_difference;
 use bolide_base::{Error, Result};
 
 use super::Remix;
 use super::anchors::AnchorList;
+use super::forks::NO_FORK;
 use super::run::{Position, ViewRun};
-use super::segments::{Segments, Shape};
+use super::segments::{SegmentWriter, Shape};
 use super::selectors::{OLD, TOMBSTONE};
 
 /// What is known of the first version of a key that was passed over without being read.
@@ -23,23 +25,32 @@ pub(super) enum Key<'a> {
     Unread,
 }
 
+/// The first bit in which a key differs from the key before, [`NO_FORK`] if there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fork {
+    /// This.
+    Known(u32),
+    /// Found by comparing; keys that are unread are read for it.
+    Compared,
+}
+
 pub(super) struct Segmenter {
     runs: Vec<Arc<ViewRun>>,
-    shape: Shape,
-    bytes: Vec<u8>,
+    segments: SegmentWriter,
     anchors: AnchorList,
     /// The first entry of each run that is in no finished group.
     positions: Vec<Position>,
-    /// Where the selectors of the open segment start in `bytes`.
-    segment_at: usize,
-    /// How many entries the open segment has; the width if there is no open segment.
-    used: usize,
     entries: u64,
     /// The versions of the last key: their selectors, and what is known of the key.
     group: Vec<u8>,
     key: Vec<u8>,
     key_known: bool,
     tag: u8,
+    fork: Fork,
+    /// The key before: the place of its first version, and the key if it is known.
+    before: (usize, Position),
+    before_key: Vec<u8>,
+    before_known: bool,
     /// Keys that were read to make anchors.
     keys_read: u64,
 }
@@ -48,28 +59,29 @@ impl Segmenter {
     pub(super) fn new(runs: &[Arc<ViewRun>], shape: Shape) -> Self {
         Self {
             runs: runs.to_vec(),
-            used: shape.width,
-            shape,
-            bytes: Vec::new(),
+            segments: SegmentWriter::new(shape),
             anchors: AnchorList::default(),
             positions: vec![Position::default(); runs.len()],
-            segment_at: 0,
             entries: 0,
             group: Vec::new(),
             key: Vec::new(),
             key_known: false,
             tag: 0,
+            fork: Fork::Compared,
+            before: (0, Position::default()),
+            before_key: Vec::new(),
+            before_known: false,
             keys_read: 0,
         }
     }
 
     /// Starts the next key; its versions follow, newest first.
     #[inline]
-    pub(super) fn start_key(&mut self, key: Key<'_>, tag: u8) -> Result<()> {
+    pub(super) fn start_key(&mut self, key: Key<'_>, tag: u8, fork: Fork) -> Result<()> {
         if !self.group.is_empty() {
             self.finish_group()?;
         }
-        self.tag = tag;
+        (self.tag, self.fork) = (tag, fork);
         match key {
             Key::Known(key) => {
                 self.key.clear();
@@ -101,34 +113,54 @@ impl Segmenter {
     }
 
     fn finish_group(&mut self) -> Result<()> {
-        let width = self.shape.width;
         let group = std::mem::take(&mut self.group);
-        if group.len() > width - self.used {
-            self.used = width;
+        if group.len() > self.segments.room() {
+            self.segments.close();
         }
+        let mut fork = self.fork_of(&group)?;
         for &selector in &group {
             let run = usize::from(selector & super::selectors::RUN_BITS);
-            if self.used == width {
+            if self.segments.room() == 0 {
                 self.open_segment(run, selector & OLD != 0)?;
             }
-            let at = self.segment_at + self.used;
-            if let Some(place) = self.bytes.get_mut(at) {
-                *place = selector;
-            }
-            if self.shape.tags
-                && let Some(place) = self.bytes.get_mut(at + width)
-            {
-                *place = self.tag;
-            }
-            self.used += 1;
+            self.segments.push(selector, self.tag, fork);
+            fork = NO_FORK;
             if let (Some(position), Some(run)) = (self.positions.get_mut(run), self.runs.get(run)) {
                 *position = run.advance(*position, 1);
             }
         }
         self.entries += group.len() as u64;
+        std::mem::swap(&mut self.key, &mut self.before_key);
+        self.before_known = self.key_known;
         self.group = group;
         self.group.clear();
         Ok(())
+    }
+
+    /// The fork of the key of `group`, whose place becomes that of the key before.
+    fn fork_of(&mut self, group: &[u8]) -> Result<u32> {
+        let run = group.first().map_or(0, |selector| usize::from(selector & super::selectors::RUN_BITS));
+        let place = (run, self.positions.get(run).copied().unwrap_or_default());
+        let before = std::mem::replace(&mut self.before, place);
+        match self.fork {
+            _ if !self.segments.shape.forks || self.entries == 0 => Ok(NO_FORK),
+            Fork::Known(fork) => Ok(fork),
+            Fork::Compared => {
+                if !self.before_known {
+                    self.before_key = self.read(before)?;
+                }
+                if !self.key_known {
+                    self.key = self.read(place)?;
+                    self.key_known = true;
+                }
+                Ok(first_difference(&self.before_key, &self.key).unwrap_or(NO_FORK))
+            }
+        }
+    }
+
+    fn read(&self, (run, at): (usize, Position)) -> Result<Vec<u8>> {
+        let source = self.runs.get(run).ok_or_else(|| Error::internal("a selector without a run"))?;
+        Ok(source.key_at(at)?.0)
     }
 
     /// Starts a segment whose first entry is the next one of run number `run`.
@@ -146,9 +178,7 @@ impl Segmenter {
         if !self.anchors.push(&self.key, sequence) {
             return Err(Error::limit_exceeded("the anchor keys of a REMIX", u64::MAX, u32::MAX.into()));
         }
-        self.segment_at = self.bytes.len();
-        self.shape.put_segment(&mut self.bytes, &self.positions);
-        self.used = 0;
+        self.segments.open(&self.positions);
         Ok(())
     }
 
@@ -163,7 +193,7 @@ impl Segmenter {
         }
         let tables = self.runs.iter().map(super::tables_of).collect();
         let damaged = || Error::internal("the segments of a REMIX have different lengths");
-        let segments = Segments::new(self.shape, self.bytes).ok_or_else(damaged)?;
+        let segments = self.segments.finish().ok_or_else(damaged)?;
         let remix = Remix { tables, segments, anchors: self.anchors.finish(), entries: self.entries };
         Ok((remix, self.keys_read))
     }

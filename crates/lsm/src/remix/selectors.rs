@@ -94,6 +94,49 @@ fn mask_where_sse2(bytes: &[u8], and: u8, wanted: u8) -> u64 {
     mask
 }
 
+/// A bit for each of at most 64 bytes: set where `byte < bound`.
+#[inline]
+pub(crate) fn mask_less(bytes: &[u8], bound: u8) -> u64 {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+    return mask_less_sse2(bytes, bound);
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
+    return mask_less_portable(bytes, bound);
+}
+
+/// [`mask_less`] byte by byte.
+#[cfg_attr(all(target_arch = "x86_64", target_feature = "sse2", not(test)), allow(dead_code))]
+fn mask_less_portable(bytes: &[u8], bound: u8) -> u64 {
+    let bits = bytes.iter().take(64).enumerate();
+    bits.fold(0, |mask, (index, &byte)| mask | u64::from(byte < bound) << index)
+}
+
+/// [`mask_less`] sixteen bytes at a time.
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+#[cfg_attr(miri, allow(dead_code))]
+#[inline]
+fn mask_less_sse2(bytes: &[u8], bound: u8) -> u64 {
+    use std::arch::x86_64::{
+        __m128i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8, _mm_setzero_si128,
+        _mm_subs_epu8,
+    };
+    let (chunks, rest) = bytes.as_chunks::<16>();
+    let mut mask = 0;
+    // SAFETY: SSE2 is there, as the attribute above says.
+    let (bounds, zero) = unsafe { (_mm_set1_epi8(bound as i8), _mm_setzero_si128()) };
+    for (index, chunk) in chunks.iter().take(4).enumerate() {
+        // SAFETY: SSE2 is there; the load takes 16 bytes at any address, and the chunk has 16.
+        let not_less = unsafe {
+            let loaded = _mm_loadu_si128(chunk.as_ptr().cast::<__m128i>());
+            _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_subs_epu8(bounds, loaded), zero))
+        };
+        mask |= u64::from(!(not_less as u16)) << (16 * index);
+    }
+    if !rest.is_empty() && chunks.len() < 4 {
+        mask |= mask_less_portable(rest, bound) << (16 * chunks.len());
+    }
+    mask
+}
+
 #[cfg(test)]
 mod tests {
     use bolide_storage::SimRng;
@@ -113,6 +156,14 @@ mod tests {
                 assert_eq!(mask_where(&bytes, and, wanted), slow, "seed {seed}");
                 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
                 assert_eq!(mask_where_sse2(&bytes, and, wanted), slow, "seed {seed}");
+                let less = mask_less_portable(&bytes, wanted);
+                assert_eq!(mask_less(&bytes, wanted), less, "seed {seed}");
+                #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+                assert_eq!(mask_less_sse2(&bytes, wanted), less, "seed {seed}");
+                assert_eq!(
+                    less.count_ones() as usize,
+                    bytes.iter().take(64).filter(|&&byte| byte < wanted).count()
+                );
                 let plain = bytes.iter().take(64).filter(|&byte| byte & and == wanted).count();
                 assert_eq!(slow.count_ones() as usize, plain, "seed {seed}");
                 for (rank, place) in (0..64).filter(|place| slow >> place & 1 == 1).enumerate() {

@@ -29,7 +29,7 @@ impl SortedView {
     /// `Corruption` if it was built of others.
     pub fn new(remix: Remix, runs: Vec<Arc<ViewRun>>) -> Result<Arc<Self>> {
         let shape = &remix.segments.shape;
-        let expected = Shape::of_runs(shape.width, shape.tags, runs.iter().map(|run| &**run));
+        let expected = Shape::of_runs(shape.width, shape.tags, shape.forks, runs.iter().map(|run| &**run));
         let same = remix.tables.len() == runs.len()
             && remix.tables.iter().zip(&runs).all(|(tables, run)| *tables == tables_of(run))
             && expected.as_ref() == Some(shape);
@@ -58,7 +58,8 @@ impl SortedView {
     /// `Corruption` and `Io` from reading sstables.
     pub fn agrees_with_its_runs(&self) -> Result<bool> {
         let shape = &self.remix.segments.shape;
-        let options = super::RemixOptions::default().segment_entries(shape.width).tags(shape.tags);
+        let options = super::RemixOptions::default().segment_entries(shape.width);
+        let options = options.tags(shape.tags).forks(shape.forks);
         let built = Remix::build(&self.runs, &options)?;
         let same_tables = built.tables == self.remix.tables && built.entries == self.remix.entries;
         let same_anchors = || built.anchors.encode() == self.remix.anchors.encode();
@@ -154,7 +155,7 @@ impl SortedView {
         let number = segment.run(place.index);
         let run = self.runs.get(number).ok_or_else(contradiction)?;
         let at = segment.position(run, number, place.index);
-        let entry = blocks.block(number, at.block)?.entry_of_key(at.entry as usize, key);
+        let entry = blocks.block(number, at)?.entry_of_key(at.entry as usize, key);
         entry.ok_or_else(|| run.damaged(at.block))
     }
 }

@@ -104,7 +104,10 @@ fn any_parts_are_refused_or_read() {
         }
         read += 1;
         let mut input = vec![
-            (shape.width.ilog2() - 4) as u8 | u8::from(shape.tags) << 2 | (shape.offset_bytes as u8 - 1) << 3,
+            (shape.width.ilog2() - 4) as u8
+                | u8::from(shape.tags) << 2
+                | u8::from(shape.forks) << 3
+                | (shape.offset_bytes as u8 - 1) << 4,
             remix.runs() as u8,
             remix.entries as u8,
             remix.segments() as u8,

@@ -125,7 +125,7 @@ impl Model {
 }
 
 fn random_options(rng: &mut SimRng) -> RemixOptions {
-    RemixOptions::default().segment_entries(16 << rng.below(3)).tags(rng.one_in(2))
+    RemixOptions::default().segment_entries(16 << rng.below(3)).tags(rng.one_in(2)).forks(!rng.one_in(3))
 }
 
 fn merging(view: &SortedView) -> MergingCursor<RunCursor<Arc<ViewRun>>> {
