@@ -28,6 +28,18 @@ impl KeyHeads {
         Self { shared: shared.into(), heads, sample }
     }
 
+    /// What all keys start with.
+    #[inline]
+    pub(crate) fn shared(&self) -> &[u8] {
+        &self.shared
+    }
+
+    /// The eight bytes of key number `index` behind the shared ones, zeros where it has fewer; zeros behind the last.
+    #[inline]
+    pub(crate) fn head(&self, index: usize) -> [u8; 8] {
+        self.heads.get(index).map_or([0; 8], |head| head.to_be_bytes())
+    }
+
     /// How many of the keys come before `key`. `is_before` says it of the key at a position, by the same
     /// order (strictly or not, as the caller likes); it is asked only where the heads are equal.
     #[inline]
@@ -42,7 +54,8 @@ impl KeyHeads {
         let start = sampled.saturating_sub(1) * SAMPLED;
         let end = (sampled * SAMPLED).min(self.heads.len());
         let window = self.heads.get(start..end).unwrap_or_default();
-        let mut low = start + window.partition_point(|&head| head < wanted);
+        // All of a few lines at once: no load waits for the one before.
+        let mut low = start + window.iter().filter(|&&head| head < wanted).count();
         let rest = self.heads.get(low..).unwrap_or_default();
         // Ties are rare: no second search over all of the rest for their end.
         let mut high = match rest {

@@ -246,3 +246,59 @@ impl TableReader {
         Ok(Some(read))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bolide_base::key_bits::first_difference;
+    use bolide_base::{EntryKind, FileIdentity};
+    use bolide_storage::{MemVfs, SimRng, Vfs};
+
+    use super::*;
+    use crate::{BlockCache, FileSource, TableBuilder, TableOptions};
+
+    #[test]
+    fn differences_are_those_of_the_whole_keys() -> Result<()> {
+        for seed in 0..150 {
+            let mut rng = SimRng::new(seed);
+            let prefix = vec![b'p'; rng.below(12) as usize];
+            let mut random_key = || {
+                let mut key = prefix.clone();
+                key.extend((0..rng.below(14)).map(|_| rng.below(3) as u8));
+                key.truncate(key.len() - rng.below(2) as usize * key.len() / 2);
+                key
+            };
+            let mut keys: Vec<_> = (0..60).map(|_| random_key()).collect();
+            let probes: Vec<_> = (0..60).map(|_| random_key()).chain([Vec::new(), b"q".to_vec()]).collect();
+            keys.sort();
+            keys.dedup();
+            let (vfs, identity) = (MemVfs::new(), FileIdentity { database_id: 1, file_number: 2 });
+            let path = std::path::Path::new("000002.sst");
+            let mut builder =
+                TableBuilder::new(vfs.create(path)?, identity, &TableOptions::default(), Vec::new())?;
+            for (number, key) in keys.iter().enumerate() {
+                builder.add(key, Trailer::new(number as u64 + 1, EntryKind::Put), b"value")?;
+            }
+            builder.finish()?;
+            let source = FileSource::direct("000002.sst", vfs.open(path)?);
+            let reader = TableReader::open(source, identity, BlockCache::new(1 << 20))?;
+            assert!(reader.block_in_cache(0, 0, true).is_none());
+            let read = reader.pinned_block(0, true)?.expect("a block was written");
+            let block = reader.block_in_cache(0, 0, true).expect("a block that was read is in the cache");
+            assert_eq!((block.entries(), read.entries()), (keys.len(), keys.len()));
+            let mut copied = Vec::new();
+            for (index, key) in keys.iter().enumerate() {
+                let entry = block.entry(index).expect("the block is sound");
+                block.copy_key(&entry, &mut copied);
+                assert_eq!((&copied, block.value(&entry)), (key, &b"value"[..]), "seed {seed}");
+                for probe in probes.iter().chain(&keys) {
+                    let found = block.difference(index, probe).expect("the block is sound");
+                    let wanted = (key.cmp(probe), first_difference(key, probe));
+                    assert_eq!((found.order, found.bit), wanted, "seed {seed}: {key:?} {probe:?}");
+                    assert_eq!(found.trailer.is_some(), key == probe, "seed {seed}");
+                }
+            }
+            assert!(block.entry(keys.len()).is_none());
+        }
+        Ok(())
+    }
+}

@@ -17,16 +17,23 @@ use bolide_base::limits::MAX_TREE_KEY_BYTES;
 
 use crate::key_heads::KeyHeads;
 
-/// The anchors of a REMIX in memory: their keys one after the other, and eight bytes of each side by side.
+/// The anchors of a REMIX in memory: eight bytes of each key side by side, and the rests of the keys one after the other.
 #[derive(Debug)]
 pub(crate) struct Anchors {
     heads: KeyHeads,
-    keys: Box<[u8]>,
-    /// Where each key ends in `keys`.
+    /// Of each key what is behind the bytes that all share and the head; of one too short to fill the head, what is
+    /// behind the shared bytes.
+    rests: Box<[u8]>,
+    /// Where each rest ends in `rests`, and [`SHORT`] for that of a key that does not fill the head.
     ends: Box<[u32]>,
     /// Sequence numbers of the anchors that have one, by segment.
     exact: Box<[(u32, SequenceNumber)]>,
 }
+
+/// The bit of an end that says what a rest is.
+const SHORT: u32 = 1 << 31;
+/// Bytes of a head.
+const HEAD_BYTES: usize = 8;
 
 /// Anchors that are collected or read.
 #[derive(Debug, Default)]
@@ -44,6 +51,9 @@ impl AnchorList {
         else {
             return false;
         };
+        if end >= SHORT {
+            return false;
+        }
         self.keys.extend_from_slice(key);
         self.ends.push(end);
         self.exact.extend(sequence.map(|sequence| (number, sequence)));
@@ -51,27 +61,36 @@ impl AnchorList {
     }
 
     fn key(&self, index: usize) -> &[u8] {
-        key_of(&self.keys, &self.ends, index)
+        bytes_between(
+            &self.keys,
+            index.checked_sub(1).and_then(|before| self.ends.get(before)),
+            self.ends.get(index),
+        )
     }
 
     pub(crate) fn finish(self) -> Anchors {
-        let keys = (0..self.ends.len()).map(|index| self.key(index));
-        Anchors {
-            heads: KeyHeads::new(keys),
-            keys: self.keys.into(),
-            ends: self.ends.into(),
-            exact: self.exact.into(),
+        let heads = KeyHeads::new((0..self.ends.len()).map(|index| self.key(index)));
+        let skipped = heads.shared().len() + HEAD_BYTES;
+        let mut rests = Vec::new();
+        let mut ends = Vec::with_capacity(self.ends.len());
+        for index in 0..self.ends.len() {
+            let key = self.key(index);
+            let (rest, short) = match key.get(skipped..) {
+                Some(rest) => (rest, 0),
+                None => (key.get(heads.shared().len()..).unwrap_or_default(), SHORT),
+            };
+            rests.extend_from_slice(rest);
+            // Not longer than all keys.
+            ends.push(rests.len() as u32 | short);
         }
+        Anchors { heads, rests: rests.into(), ends: ends.into(), exact: self.exact.into() }
     }
 }
 
 #[inline]
-fn key_of<'a>(keys: &'a [u8], ends: &[u32], index: usize) -> &'a [u8] {
-    let start = index.checked_sub(1).map_or(Some(&0), |before| ends.get(before));
-    match (start, ends.get(index)) {
-        (Some(&start), Some(&end)) => keys.get(start as usize..end as usize).unwrap_or_default(),
-        _ => &[],
-    }
+fn bytes_between<'a>(bytes: &'a [u8], start: Option<&u32>, end: Option<&u32>) -> &'a [u8] {
+    let place = |place: &u32| (place & !SHORT) as usize;
+    bytes.get(start.map_or(0, place)..end.map_or(0, place)).unwrap_or_default()
 }
 
 impl Anchors {
@@ -80,10 +99,43 @@ impl Anchors {
         self.ends.len()
     }
 
-    /// The key of anchor number `index`; empty behind the last.
+    /// The head of anchor number `index`, no more bytes than its key has, and the bytes behind it.
     #[inline]
-    pub(crate) fn key(&self, index: usize) -> &[u8] {
-        key_of(&self.keys, &self.ends, index)
+    fn parts(&self, index: usize) -> Option<([u8; HEAD_BYTES], &[u8])> {
+        let end = self.ends.get(index)?;
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before));
+        let rest = bytes_between(&self.rests, start, Some(end));
+        (end & SHORT == 0).then(|| (self.heads.head(index), rest))
+    }
+
+    /// What is left of a key shorter than the head.
+    #[inline]
+    fn short(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before));
+        bytes_between(&self.rests, start, self.ends.get(index))
+    }
+
+    /// The key of anchor number `index`; empty behind the last.
+    pub(crate) fn key(&self, index: usize) -> Vec<u8> {
+        if index >= self.count() {
+            return Vec::new();
+        }
+        match self.parts(index) {
+            Some((head, rest)) => [self.heads.shared(), &head, rest].concat(),
+            None => [self.heads.shared(), self.short(index)].concat(),
+        }
+    }
+
+    /// Compares the key of anchor number `index` with `key`.
+    #[inline]
+    fn compare(&self, index: usize, key: &[u8]) -> Ordering {
+        let shared = self.heads.shared();
+        let Some(suffix) = key.strip_prefix(shared) else { return shared.cmp(key) };
+        match (self.parts(index), suffix.split_first_chunk()) {
+            (Some((head, rest)), Some((first, behind))) => head.cmp(first).then_with(|| rest.cmp(behind)),
+            (Some((head, _)), None) => head.as_slice().cmp(suffix),
+            (None, _) => self.short(index).cmp(suffix),
+        }
     }
 
     /// The sequence number of anchor number `index`, if it has one.
@@ -102,7 +154,7 @@ impl Anchors {
     /// number: the anchor of a segment that starts with the second is not before their place.)
     #[inline]
     pub(crate) fn count_through(&self, key: &[u8], sequence: SequenceNumber) -> usize {
-        self.heads.count_before(key, |index| match self.key(index).cmp(key) {
+        self.heads.count_before(key, |index| match self.compare(index, key) {
             Ordering::Equal => self.sequence(index).is_none_or(|anchor| anchor > sequence),
             order => order == Ordering::Less,
         })
@@ -111,20 +163,20 @@ impl Anchors {
     /// True if anchor number `index` has a sequence number and this key: the key's versions run on into its segment.
     #[inline]
     pub(crate) fn continues(&self, index: usize, key: &[u8]) -> bool {
-        !self.exact.is_empty() && self.sequence(index).is_some() && self.key(index) == key
+        !self.exact.is_empty() && self.sequence(index).is_some() && self.compare(index, key).is_eq()
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
         // The heads take eight bytes each.
-        self.keys.len() + (4 + 8) * self.ends.len() + size_of_val(&*self.exact)
+        self.rests.len() + (4 + HEAD_BYTES) * self.ends.len() + size_of_val(&*self.exact)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut before: &[u8] = &[];
+        let mut before = Vec::new();
         for index in 0..self.count() {
             let key = self.key(index);
-            let shared = key.iter().zip(before).take_while(|(left, right)| left == right).count();
+            let shared = key.iter().zip(&before).take_while(|(left, right)| left == right).count();
             let sequence = self.sequence(index);
             put_varint(&mut out, (shared as u64) << 1 | u64::from(sequence.is_some()));
             put_bytes(&mut out, key.get(shared..).unwrap_or_default());
@@ -207,6 +259,37 @@ mod tests {
             assert_eq!(anchors.count_through(key, sequence), through, "{}#{sequence}", key.escape_ascii());
         }
         assert!(anchors.continues(3, b"apply") && !anchors.continues(1, b"apply"));
+    }
+
+    #[test]
+    fn keys_of_all_lengths_come_back_and_compare_as_they_are() {
+        for seed in 0..300 {
+            let mut rng = bolide_storage::SimRng::new(seed);
+            let shared = vec![b's'; rng.below(12) as usize];
+            let mut random_key = || {
+                let mut key = shared.clone();
+                key.extend((0..rng.below(14)).map(|_| rng.below(3) as u8));
+                key
+            };
+            let mut keys: Vec<_> = (0..60).map(|_| random_key()).collect();
+            let probes: Vec<_> = (0..60).map(|_| random_key()).chain([Vec::new(), b"t".to_vec()]).collect();
+            keys.sort();
+            keys.dedup();
+            let mut list = AnchorList::default();
+            assert!(keys.iter().all(|key| list.push(key, None)));
+            let anchors = list.finish();
+            for (index, key) in keys.iter().enumerate() {
+                assert_eq!(&anchors.key(index), key, "seed {seed}");
+                for probe in probes.iter().chain(&keys) {
+                    assert_eq!(anchors.compare(index, probe), key.cmp(probe), "seed {seed}");
+                }
+            }
+            assert!(anchors.key(keys.len()).is_empty());
+            for probe in probes.iter().chain(&keys) {
+                let through = keys.partition_point(|key| key <= probe);
+                assert_eq!(anchors.count_through(probe, MAX_SEQUENCE), through, "seed {seed}");
+            }
+        }
     }
 
     #[test]

@@ -26,7 +26,8 @@ pub struct SortedViewCursor {
     /// A bit for each run whose `position` is right.
     known: u64,
     place: Place,
-    /// How many entries the current segment has.
+    /// The selectors of the current segment; how many entries it has.
+    selectors: [u8; MAX_WIDTH],
     entries: usize,
     /// The current entry and its run; `None` while the cursor is invalid.
     current: Option<(usize, EntryPlace)>,
@@ -35,11 +36,47 @@ pub struct SortedViewCursor {
     fill_cache: bool,
     /// Steps forward since the last seek, as far as that can count.
     steps: u8,
+    /// All runs that are met in segments before this one are known.
+    met: usize,
+    /// Runs whose next entries are asked for, and what was asked for last.
+    asked: u64,
+    stage: Stage,
 }
 
-/// The entries whose runs the first step after a seek asks for. Who takes [`FIRST_STEPS`] will take more.
+/// Most selectors of a segment.
+const MAX_WIDTH: usize = 64;
+/// The entries whose runs the first step after a seek asks for.
 const FIRST_ASKED: usize = 9;
-const FIRST_STEPS: u8 = 4;
+/// Who takes as many steps will take more.
+const FIRST_STEPS: u8 = 2;
+/// As many entries before the end of a segment the runs of the next one are asked for.
+const AHEAD: usize = 8;
+
+/// The way of an entry into the processor, each stage of which needs what the one before asked for. A step goes on by
+/// one, so that none is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Its slot in the cache.
+    Slot,
+    /// Where the block says that it is.
+    Listed,
+    /// The entry; nothing is left to ask for.
+    Content,
+}
+
+/// The numbers of the bits that are set.
+struct Ones(u64);
+
+impl Iterator for Ones {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let number = self.0.trailing_zeros() as usize;
+        self.0 &= self.0.wrapping_sub(1);
+        (number < 64).then_some(number)
+    }
+}
 
 /// Where the cursor stands in one run.
 #[derive(Default)]
@@ -134,11 +171,15 @@ impl SortedView {
             runs: self.runs().iter().map(|_| RunPlace::default()).collect(),
             known: 0,
             place: Place { segment: 0, index: 0 },
+            selectors: [0; MAX_WIDTH],
             entries: 0,
             current: None,
             key: Vec::new(),
             fill_cache,
             steps: 0,
+            met: 0,
+            asked: 0,
+            stage: Stage::Content,
         }
     }
 }
@@ -166,8 +207,7 @@ impl SortedViewCursor {
 
     #[inline]
     fn selector(&self) -> u8 {
-        let segment = self.view.remix().segments.get(self.place.segment);
-        segment.selectors().get(self.place.index).copied().unwrap_or(0)
+        self.selectors.get(self.place.index).copied().unwrap_or(0)
     }
 
     /// True if the place is that of an older version of the same key as the entry before.
@@ -181,8 +221,7 @@ impl SortedViewCursor {
     pub(super) fn next_is_old(&self) -> bool {
         let segments = &self.view.remix().segments;
         if self.place.index + 1 < self.entries {
-            let selectors = segments.get(self.place.segment).selectors();
-            return selectors.get(self.place.index + 1).is_some_and(|selector| selector & OLD != 0);
+            return self.selectors.get(self.place.index + 1).is_some_and(|selector| selector & OLD != 0);
         }
         self.place.segment + 1 < segments.count() && segments.get(self.place.segment + 1).starts_old()
     }
@@ -194,11 +233,23 @@ impl SortedViewCursor {
     }
 
     pub(super) fn set_place(&mut self, place: Place) {
-        self.steps = 0;
-        self.place = place;
-        self.entries = self.view.remix().segments.get(place.segment).entries();
-        self.known = 0;
+        (self.steps, self.met, self.known) = (0, 0, 0);
+        (self.asked, self.stage) = (0, Stage::Content);
         self.current = None;
+        self.enter_segment(place.segment);
+        self.place.index = place.index;
+    }
+
+    /// Goes to the first entry of a segment.
+    #[inline]
+    fn enter_segment(&mut self, number: usize) {
+        self.place = Place { segment: number, index: 0 };
+        let segment = self.view.remix().segments.get(number);
+        self.entries = segment.entries();
+        let selectors = segment.selectors();
+        if let Some(start) = self.selectors.get_mut(..selectors.len()) {
+            start.copy_from_slice(selectors);
+        }
     }
 
     fn end(&mut self) {
@@ -220,8 +271,7 @@ impl SortedViewCursor {
         self.current = None;
         self.place.index += 1;
         if self.place.index >= self.entries {
-            self.place = Place { segment: self.place.segment + 1, index: 0 };
-            self.entries = self.view.remix().segments.get(self.place.segment).entries();
+            self.enter_segment(self.place.segment + 1);
         }
     }
 
@@ -231,10 +281,12 @@ impl SortedViewCursor {
         self.current = None;
         if self.place.index == 0 {
             let Some(segment) = self.place.segment.checked_sub(1) else { return self.end() };
-            self.entries = self.view.remix().segments.get(segment).entries();
-            self.place = Place { segment, index: self.entries };
+            self.enter_segment(segment);
+            self.place.index = self.entries;
         }
-        self.place.index -= 1;
+        self.place.index = self.place.index.saturating_sub(1);
+        // The runs of entries behind are known up to here alone.
+        self.met = 0;
         let run = usize::from(self.selector() & RUN_BITS);
         if self.known >> run & 1 == 1
             && let (Some(place), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
@@ -250,12 +302,12 @@ impl SortedViewCursor {
         if !self.has_place() {
             return Ok(());
         }
-        let segment = self.view.remix().segments.get(self.place.segment);
-        let number = segment.run(self.place.index);
+        let number = usize::from(self.selector() & RUN_BITS);
         let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) else {
             return Err(contradiction());
         };
         if self.known >> number & 1 == 0 {
+            let segment = self.view.remix().segments.get(self.place.segment);
             run.position = segment.position(source, number, self.place.index);
             self.known |= 1 << number;
         }
@@ -270,59 +322,94 @@ impl SortedViewCursor {
     /// Asks the processor for the next entry of the run that was just left. As the run comes up again only after
     /// others, it will be there by then.
     #[inline]
-    fn ask_for_next_of(&self, number: usize) {
+    fn ask_for_next_of(&mut self, number: usize) {
         let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) else { return };
         match &run.block {
             Some(block) if run.number == run.position.block => {
                 block.prefetch_entry(run.position.entry as usize, true);
             }
-            _ => source.prefetch_slot(run.position.block),
+            _ => {
+                source.prefetch_slot(run.position.block);
+                if self.stage == Stage::Content {
+                    (self.asked, self.stage) = (1 << number, Stage::Slot);
+                }
+            }
         }
     }
 
-    /// Finds the runs of the next `entries` entries of the segment that the cursor has not met yet, and asks the
-    /// processor for their entries, those of all runs together. No I/O.
-    fn ask_for_runs(&mut self, entries: usize) {
-        let segment = self.view.remix().segments.get(self.place.segment);
-        let selectors = segment.selectors();
-        let end = (self.place.index + entries).min(self.entries);
-        let coming = selectors.get(self.place.index..end).unwrap_or_default();
+    /// Finds the runs of the next `entries` entries of the current segment, or of all of the one behind, that the
+    /// cursor has not met yet, and asks the processor for the slots of their blocks. No I/O.
+    fn meet(&mut self, number: usize, entries: usize) {
+        while self.stage != Stage::Content {
+            self.ask_on();
+        }
+        let segment = self.view.remix().segments.get(number);
+        let index = if number == self.place.segment { self.place.index } else { 0 };
+        let end = index.saturating_add(entries).min(segment.entries());
+        let coming = segment.selectors().get(index..end).unwrap_or_default();
         let unmet = coming.iter().fold(0, |runs, selector| runs | 1 << (selector & RUN_BITS)) & !self.known;
         self.known |= unmet;
-        let each = |visit: &mut dyn FnMut(&mut RunPlace, &Arc<ViewRun>, usize)| {
-            let mut left: u64 = unmet;
-            while left != 0 {
-                let number = left.trailing_zeros() as usize;
-                left &= left - 1;
-                if let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) {
-                    visit(run, source, number);
+        for number in Ones(unmet) {
+            if let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) {
+                run.position = segment.position(source, number, index);
+                source.prefetch_slot(run.position.block);
+            }
+        }
+        if unmet != 0 {
+            (self.asked, self.stage) = (unmet, Stage::Slot);
+        }
+    }
+
+    /// Asks for what the stage before led to.
+    #[inline]
+    fn ask_on(&mut self) {
+        let next = match self.stage {
+            Stage::Slot => Stage::Listed,
+            Stage::Listed | Stage::Content => Stage::Content,
+        };
+        for number in Ones(self.asked) {
+            if let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) {
+                match next {
+                    Stage::Listed => source.prefetch_entry(run.position),
+                    _ => source.prefetch_content(run.position),
                 }
             }
-        };
-        let mut each = each;
-        let index = self.place.index;
-        each(&mut |run, source, number| {
-            run.position = segment.position(source, number, index);
-            source.prefetch_slot(run.position.block);
-        });
-        each(&mut |run, source, _| source.prefetch_entry(run.position));
-        each(&mut |run, source, _| source.prefetch_content(run.position));
+        }
+        self.stage = next;
+        if next == Stage::Content {
+            self.asked = 0;
+        }
     }
 
     /// Goes one place on as a step of a scan.
     #[inline]
     fn step(&mut self) {
-        match self.steps {
-            0 => self.ask_for_runs(FIRST_ASKED),
-            FIRST_STEPS => self.ask_for_runs(usize::MAX / 2),
-            _ => {}
+        let left = usize::from(self.selector() & RUN_BITS);
+        if self.steps == 0 {
+            self.meet(self.place.segment, FIRST_ASKED);
+            while self.stage != Stage::Content {
+                self.ask_on();
+            }
+        } else if self.stage != Stage::Content {
+            self.ask_on();
+        } else if self.steps >= FIRST_STEPS {
+            self.look_ahead();
         }
         self.steps = self.steps.saturating_add(1);
-        let (left, segment) = (usize::from(self.selector() & RUN_BITS), self.place.segment);
         self.advance();
         self.ask_for_next_of(left);
-        if self.place.segment != segment && self.steps > FIRST_STEPS {
-            self.ask_for_runs(usize::MAX / 2);
+    }
+
+    /// Meets the runs of the rest of the segment, and towards its end those of the next one.
+    #[inline]
+    fn look_ahead(&mut self) {
+        let (segment, ends) = (self.place.segment, self.place.index + AHEAD >= self.entries);
+        if self.met <= segment {
+            self.meet(segment, MAX_WIDTH);
+            self.met = segment + 1;
+        } else if ends && self.met == segment + 1 {
+            self.meet(segment + 1, MAX_WIDTH);
+            self.met = segment + 2;
         }
     }
 

@@ -29,7 +29,7 @@ pub fn parts(input: &[u8]) {
     let Some((footer, tables, segments, anchors)) = read else { return };
     if let Ok(remix) = footer.remix(tables, segments, anchors) {
         for segment in 0..=remix.segments() {
-            let key = remix.anchors.key(segment).to_vec();
+            let key = remix.anchors.key(segment);
             let through = remix.anchors.count_through(&key, MAX_SEQUENCE);
             assert!(through <= remix.segments());
             assert!(remix.segments.get(segment).entries() <= remix.segments.shape.width);

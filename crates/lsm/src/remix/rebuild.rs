@@ -235,10 +235,8 @@ impl Rebuild<'_> {
         let old = self.old.remix();
         let tags = old.segments.get(self.at.segment).tags();
         let tag = tags.get(self.at.index).copied().unwrap_or(0);
-        let key = match self.at.index {
-            0 => Key::Known(old.anchors.key(self.at.segment)),
-            _ => Key::Unread,
-        };
+        let anchor = (self.at.index == 0).then(|| old.anchors.key(self.at.segment));
+        let key = anchor.as_deref().map_or(Key::Unread, Key::Known);
         let forks = old.segments.get(self.at.segment).forks().filter(|_| follows);
         let fork = forks.and_then(|(forks, base)| absolute(forks, base, self.at.index));
         self.segmenter.start_key(key, tag, fork.map_or(Fork::Compared, Fork::Known))

@@ -125,7 +125,7 @@ impl Segment<'_> {
     }
 
     /// The first entry of a range at or after `(key, sequence)`; the end of the range if there is none.
-    fn search(
+    pub(super) fn search(
         self,
         runs: &[Arc<ViewRun>],
         range: std::ops::Range<usize>,

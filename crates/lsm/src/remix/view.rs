@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, Trailer};
 use bolide_table::ValueRef;
 
+use super::forks::{FAR, Window, behind};
 use super::run::ViewRun;
 use super::search::{LastBlock, Place};
 use super::segments::{Shape, tag_of};
@@ -97,18 +98,64 @@ impl SortedView {
     /// The newest version of `key` with a sequence number of at most `sequence`, tombstones included, with its
     /// value.
     ///
-    /// One search, whatever the number of runs; no Bloom filter is asked. With tags it looks at one entry as a
-    /// rule, and at none for most absent keys.
+    /// One search, whatever the number of runs; no Bloom filter is asked. With forks or tags it looks at one entry as a
+    /// rule, with tags at none for most absent keys.
     ///
     /// # Errors
     /// `Corruption` and `Io` from reading sstables.
     pub fn get(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
+        if self.remix.has_forks() {
+            return self.get_by_forks(key, sequence);
+        }
         if self.remix.has_tags() {
             return self.get_by_tag(key, sequence);
         }
         let mut block = LastBlock::new(&self.runs);
         let place = self.remix.locate(&self.runs, key, sequence, &mut block)?;
         Ok(self.entry_of_key(place, key, &mut block)?.filter(|(trailer, _)| trailer.sequence() <= sequence))
+    }
+
+    fn get_by_forks(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
+        let through = self.remix.anchors.count_through(key, sequence);
+        let Some(number) = through.checked_sub(1) else { return Ok(None) };
+        self.remix.segments.prefetch(number);
+        let segment = self.remix.segments.get(number);
+        let (forks, base) = segment.forks().ok_or_else(contradiction)?;
+        let entries = segment.entries();
+        let leaf = Window::new(key, base).candidate(forks, entries);
+        // Only these share the bits of the key that were asked for.
+        let end = behind(forks, entries, leaf, FAR);
+        let may_be = || mask_where(segment.tags(), u8::MAX, tag_of(key)) & below(end) & !below(leaf);
+        let mut block = LastBlock::new(&self.runs);
+        if !self.remix.has_tags() || may_be() != 0 {
+            let index = match end - leaf {
+                1 => leaf,
+                _ => segment.search(&self.runs, leaf..end, key, sequence, &mut block)?,
+            };
+            let place = Place { segment: number, index };
+            if index < entries
+                && let Some(found) = self.entry_of_key(place, key, &mut block)?
+                && found.0.sequence() <= sequence
+            {
+                return Ok(Some(found));
+            }
+        }
+        self.continued(through, key, &mut block)
+    }
+
+    /// The first entry of segment number `through` if it is a version of `key` that is not the first: the anchors
+    /// say that it is the first that the reader sees.
+    #[inline]
+    fn continued(
+        &self,
+        through: usize,
+        key: &[u8],
+        blocks: &mut LastBlock<'_>,
+    ) -> Result<Option<(Trailer, ValueRef)>> {
+        if !self.remix.anchors.continues(through, key) {
+            return Ok(None);
+        }
+        self.entry_of_key(Place { segment: through, index: 0 }, key, blocks)
     }
 
     fn get_by_tag(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
@@ -133,11 +180,7 @@ impl SortedView {
                 }
             }
         }
-        if self.remix.anchors.continues(through, key) {
-            // That anchor is behind the place: it is the first version that the reader sees.
-            return self.entry_of_key(Place { segment: through, index: 0 }, key, &mut block);
-        }
-        Ok(None)
+        self.continued(through, key, &mut block)
     }
 
     /// The entry at `place` if it is one of `key`.
