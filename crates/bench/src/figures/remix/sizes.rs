@@ -106,9 +106,9 @@ impl Workload {
             Ok(each(Remix::build(&runs, &options)?.write(&*vfs.create(&path)?, identity)?))
         };
         for (width, size) in WIDTHS.into_iter().zip(&mut sizes.views) {
-            *size = file(RemixOptions::default().segment_entries(width))?;
+            *size = file(RemixOptions::default().segment_entries(width).forks(false))?;
         }
-        sizes.tagged = file(RemixOptions::default().tags(true))?;
+        sizes.tagged = file(RemixOptions::default().tags(true).forks(false))?;
         Ok(sizes)
     }
 }
