@@ -35,9 +35,10 @@ pub fn describe_remix(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Result
 impl Remix {
     fn describe(&self, out: &mut dyn Write) -> std::fmt::Result {
         let tags = if self.has_tags() { ", tags" } else { "" };
+        let forks = if self.has_forks() { ", forks" } else { "" };
         writeln!(
             out,
-            "{} entries of {} runs in {} segments of at most {}, offsets of {} bytes{tags}",
+            "{} entries of {} runs in {} segments of at most {}, offsets of {} bytes{forks}{tags}",
             self.entries(),
             self.runs(),
             self.segments(),
@@ -58,7 +59,7 @@ impl Remix {
         for number in 0..self.segments() {
             let segment = self.segments.get(number);
             let key = self.anchors.key(number);
-            let shown = key.get(..SHOWN_KEY_BYTES).unwrap_or(key);
+            let shown = key.get(..SHOWN_KEY_BYTES).unwrap_or(&key);
             let more = if shown.len() < key.len() { "…" } else { "" };
             write!(out, "segment {number} from \"{}{more}\"", shown.escape_ascii())?;
             if let Some(sequence) = self.anchors.sequence(number) {
