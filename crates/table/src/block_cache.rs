@@ -486,20 +486,16 @@ impl TableBlocks {
         ReadCounters::count(|counters| counters.blocks_cached += 1);
     }
 
-    /// Data block number `number`, if it is in the cache; with `use_it` it counts as a use. A miss is not counted.
-    /// Asks the processor for what a comparison with entry number `index` reads before it waits for the block's
-    /// first line, where its reference count is.
+    /// Data block number `number`, if it is in the cache; with `use_it` it counts as a use, a miss never. Asks for what a
+    /// comparison with entry number `index` reads before it waits for the block's reference count.
     #[inline]
     pub(crate) fn data_block(&self, number: u64, index: usize, use_it: bool) -> Option<Block> {
         let slot = self.slot(number)?;
         let held = slot.block.lock();
-        let Some(CachedBlock::Data(block)) = &*held else { return None };
-        if slot.key.load(Ordering::Relaxed) != self.key | number {
-            return None;
-        }
+        let found = slot.key.load(Ordering::Relaxed) == self.key | number;
+        let Some(CachedBlock::Data(block)) = held.as_ref().filter(|_| found) else { return None };
         block.prefetch_listed(index);
         let block = block.clone();
-        drop(held);
         if use_it {
             self.count_hit(slot, number);
         }

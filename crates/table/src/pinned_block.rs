@@ -287,7 +287,7 @@ mod tests {
             assert_eq!((block.entries(), read.entries()), (keys.len(), keys.len()));
             let mut copied = Vec::new();
             for (index, key) in keys.iter().enumerate() {
-                let entry = block.entry(index).expect("the block is sound");
+                let entry = block.place(index).expect("the block is sound");
                 block.copy_key(&entry, &mut copied);
                 assert_eq!((&copied, block.value(&entry)), (key, &b"value"[..]), "seed {seed}");
                 for probe in probes.iter().chain(&keys) {
@@ -297,7 +297,7 @@ mod tests {
                     assert_eq!(found.trailer.is_some(), key == probe, "seed {seed}");
                 }
             }
-            assert!(block.entry(keys.len()).is_none());
+            assert!(block.place(keys.len()).is_none());
         }
         Ok(())
     }

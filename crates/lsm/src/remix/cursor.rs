@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
-use bolide_table::{Difference, InternalCursor, PinnedBlock, EntryPlace, TableCursor, ValueRef};
+use bolide_table::{Difference, EntryPlace, InternalCursor, PinnedBlock, TableCursor, ValueRef};
 
 use super::contradiction;
 use super::run::{Position, ViewRun};
