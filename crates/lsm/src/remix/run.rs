@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bolide_base::{Error, Result, Trailer};
+use bolide_base::{Error, Result};
 use bolide_table::{KeyCounts, PinnedBlock, TableCursor, TableReader};
 
 use crate::cursor::Run;
@@ -197,12 +197,6 @@ impl ViewRun {
         if let Some(reader) = self.reader(table) {
             reader.prefetch_block_content(number, at.entry as usize);
         }
-    }
-
-    /// The key and the trailer of the entry at `position`; a block is read for it if it is not cached.
-    pub(crate) fn key_at(&self, position: Position) -> Result<(Vec<u8>, Trailer)> {
-        let pinned = self.pinned_block(position.block, true)?;
-        pinned.key(position.entry as usize).ok_or_else(|| self.damaged(position.block))
     }
 
     /// The error for a block that is not what the view or its table says.

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use bolide_base::key_bits::first_difference;
-use bolide_base::{Error, Result};
+use bolide_base::{Error, Result, Trailer};
+use bolide_table::PinnedBlock;
 
 use super::Remix;
 use super::anchors::AnchorList;
@@ -53,6 +54,9 @@ pub(super) struct Segmenter {
     before_known: bool,
     /// Keys that were read to make anchors.
     keys_read: u64,
+    /// The last block of each run that a key was read from: a view reads most blocks once, so that the cache, full of
+    /// what readers want, does not keep them.
+    in_hand: Vec<Option<(u32, PinnedBlock)>>,
 }
 
 impl Segmenter {
@@ -72,6 +76,7 @@ impl Segmenter {
             before_key: Vec::new(),
             before_known: false,
             keys_read: 0,
+            in_hand: runs.iter().map(|_| None).collect(),
         }
     }
 
@@ -158,9 +163,20 @@ impl Segmenter {
         }
     }
 
-    fn read(&self, (run, at): (usize, Position)) -> Result<Vec<u8>> {
-        let source = self.runs.get(run).ok_or_else(|| Error::internal("a selector without a run"))?;
-        Ok(source.key_at(at)?.0)
+    fn read(&mut self, (run, at): (usize, Position)) -> Result<Vec<u8>> {
+        Ok(self.entry(run, at)?.0)
+    }
+
+    /// The key and the trailer of the entry of run number `run` at `at`.
+    fn entry(&mut self, run: usize, at: Position) -> Result<(Vec<u8>, Trailer)> {
+        let (Some(source), Some(held)) = (self.runs.get(run), self.in_hand.get_mut(run)) else {
+            return Err(Error::internal("a selector without a run"));
+        };
+        if held.as_ref().is_none_or(|held| held.0 != at.block) {
+            *held = Some((at.block, source.pinned_block(at.block, false)?));
+        }
+        let key = held.as_ref().and_then(|held| held.1.key(at.entry as usize));
+        key.ok_or_else(|| source.damaged(at.block))
     }
 
     /// Starts a segment whose first entry is the next one of run number `run`.
@@ -168,8 +184,7 @@ impl Segmenter {
         let mut sequence = None;
         if continues || !self.key_known {
             let position = self.positions.get(run).copied().unwrap_or_default();
-            let source = self.runs.get(run).ok_or_else(|| Error::internal("a selector without a run"))?;
-            let (key, trailer) = source.key_at(position)?;
+            let (key, trailer) = self.entry(run, position)?;
             self.keys_read += 1;
             self.key = key;
             self.key_known = true;
