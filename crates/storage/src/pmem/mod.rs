@@ -28,7 +28,6 @@
 //! ```
 
 mod allocate;
-#[cfg(not(bolide_shuttle))]
 mod copy;
 mod cut;
 #[cfg(all(test, not(bolide_shuttle)))]
