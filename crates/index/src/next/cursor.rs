@@ -27,6 +27,7 @@ use bolide_lsm::store::{BlockReader, MemtableComponent, TablePlace, VersionAt};
 use super::batch::{Batch, Item, NO_KEY, Told, Turn, Version, lost, misplaced};
 use super::costs::NextCosts;
 use super::global_index::{BlockPlace, GlobalIndex};
+use super::opened_block::sstable_of;
 use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor};
 use crate::explain::Explain;
@@ -459,8 +460,7 @@ impl<'v> NextCursor<'v> {
     /// Looks into the record of a version that could not be looked into before. `None` where it does not match.
     fn look_into(&mut self, number: u32) -> Result<Option<Found>> {
         let version = *self.versions.get(number as usize).ok_or_else(|| lost("a version"))?;
-        let place = self.global.place(version.member).ok_or_else(|| lost("an sstable"))?;
-        let sstable = self.table.table_at(place).ok_or_else(|| lost("an sstable"))?;
+        let sstable = sstable_of(&self.global, &self.table, version.member)?;
         let mut reader = sstable.blocks(self.table.sequence())?;
         self.told.costs.data_blocks_read += 1;
         let before = self.matches.found.len();

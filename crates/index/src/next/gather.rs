@@ -1,11 +1,12 @@
 //! Taking the entries of an index block that a question wants.
 
-use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
+use bolide_base::{Result, SequenceNumber};
 
-use super::batch::{NO_KEY, Version, lost};
+use super::batch::{NO_KEY, Version};
 use super::cursor::NextCursor;
 use super::global_index::BlockPlace;
 use super::index_block::{Entry, IndexBlock};
+use super::opened_block::OpenedBlock;
 use crate::query::Order;
 use crate::space::nearness::Nearness;
 use crate::space::rect_block::{self, RectEntry};
@@ -23,21 +24,14 @@ impl NextCursor<'_> {
         most: usize,
         is_first: bool,
     ) -> Result<()> {
-        let info = *self.global.info(at).ok_or_else(|| lost("an index block"))?;
-        let place = self.global.place(at.member).ok_or_else(|| lost("an sstable"))?;
-        let sstable = self.table.table_at(place).ok_or_else(|| lost("an sstable"))?;
-        let damaged = || {
-            let (file, id, block) = (sstable.meta().number, self.question.index.id, at.block);
-            let what = format!("sstable {file:06}.sst: index block {block} of index {id} contradicts itself");
-            Error::new(ErrorKind::Corruption, what)
-        };
-        let bytes = sstable.cached_meta_block(info.meta_block)?.ok_or_else(damaged)?;
+        let opened = OpenedBlock::read(&self.global, &self.table, self.question.index.id, at)?;
+        let (info, bytes, damaged) = (&opened.info, &opened.bytes, || opened.damaged());
         let access = self.question.access;
         let start = self.versions.len();
         let (member, is_opaque) = (at.member, info.is_opaque);
         if bytes.first() == Some(&rect_block::FORMAT) {
             let window = access.window.as_ref().filter(|_| !is_opaque);
-            let gathered = rect_block::visit(&bytes, window, |found| {
+            let gathered = rect_block::visit(bytes, window, |found| {
                 if found.sequence < below {
                     let RectEntry { sequence, block, entry, repeated, .. } = *found;
                     let entry = Entry { sequence, block, entry, repeated };
@@ -55,7 +49,7 @@ impl NextCursor<'_> {
             self.count_gathered(start, is_first, is_empty);
             return Ok(());
         }
-        let block = IndexBlock::parse(&bytes).ok_or_else(damaged)?;
+        let block = IndexBlock::parse(bytes).ok_or_else(damaged)?;
         let (low, end): (&[u8], &[u8]) = if is_opaque { (&[], &[0]) } else { (&access.low, &access.end) };
         let keeps_keys = matches!(self.question.order, Order::Value | Order::ValueDescending);
         let mut keys = block.seek(low, std::mem::take(&mut self.scratch)).ok_or_else(damaged)?;

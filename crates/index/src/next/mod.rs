@@ -45,6 +45,7 @@ mod global_index;
 mod index_block;
 mod intervals;
 mod nearest;
+mod opened_block;
 mod packing;
 mod split;
 

@@ -30,8 +30,10 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_lsm::TreeView;
 use bolide_lsm::store::{BlockReader, MemtableComponent, VersionAt};
 
+use super::batch::lost;
 use super::costs::NextCosts;
 use super::global_index::{BlockPlace, GlobalIndex, Met};
+use super::opened_block::{OpenedBlock, sstable_of};
 use crate::access::Access;
 use crate::attribute;
 use crate::candidate::{Candidate, CandidateCursor, Origin};
@@ -225,30 +227,22 @@ impl<'v> NearestCursor<'v> {
     /// Takes the nearest entries of an index block that do not come before `from`.
     fn open_block(&mut self, at: BlockPlace, from: Option<Nearness>, take: u32) -> Result<()> {
         let (near, view) = (self.near, self.table.sequence());
-        let info = *self.global.info(at).ok_or_else(|| lost("an index block"))?;
-        let place = self.global.place(at.member).ok_or_else(|| lost("an sstable"))?;
-        let sstable = self.table.table_at(place).ok_or_else(|| lost("an sstable"))?;
-        let damaged = || {
-            let (file, id, block) = (sstable.meta().number, self.question.index.id, at.block);
-            let what = format!("sstable {file:06}.sst: index block {block} of index {id} contradicts itself");
-            Error::new(ErrorKind::Corruption, what)
-        };
-        let bytes = sstable.cached_meta_block(info.meta_block)?.ok_or_else(damaged)?;
+        let opened = OpenedBlock::read(&self.global, &self.table, self.question.index.id, at)?;
         let mut nearest = Selection::new(take as usize);
         let mut opaque: Vec<(Version, SequenceNumber)> = Vec::new();
         let mut entries = 0;
-        let visited = rect_block::visit(&bytes, None, |found| {
+        let visited = rect_block::visit(&opened.bytes, None, |found| {
             let RectEntry { ref rect, sequence, block, entry, repeated } = *found;
             let version = Version { member: at.member, block, entry, repeated };
             let rank = Nearness::new(rect, &near.from, sequence);
-            if info.is_opaque {
+            if opened.info.is_opaque {
                 opaque.extend((sequence <= view).then_some((version, sequence)));
             } else if sequence <= view && from.is_none_or(|from| rank <= from) && near.wants(rank) {
                 entries += 1;
                 nearest.push(rank, || version);
             }
         });
-        visited.ok_or_else(damaged)?;
+        visited.ok_or_else(|| opened.damaged())?;
         if from.is_none() {
             self.costs.index_blocks_met += 1;
             self.costs.index_blocks_read += 1;
@@ -327,12 +321,13 @@ impl<'v> NearestCursor<'v> {
         if self.readers.len() <= number {
             self.readers.resize_with(number + 1, || None);
         }
-        let place = self.global.place(member).ok_or_else(|| lost("an sstable"))?;
-        let sstable = self.table.table_at(place).ok_or_else(|| lost("an sstable"))?;
         let slot = self.readers.get_mut(number).ok_or_else(|| lost("a reader"))?;
         let (reader, last) = match slot {
             Some(reader) => reader,
-            None => slot.insert((sstable.blocks(self.table.sequence())?, None)),
+            None => {
+                let sstable = sstable_of(&self.global, &self.table, member)?;
+                slot.insert((sstable.blocks(self.table.sequence())?, None))
+            }
         };
         let is_had = last.replace(block.into()) == Some(block.into());
         self.costs.data_blocks_read += u64::from(!is_had);
@@ -344,7 +339,7 @@ impl<'v> NearestCursor<'v> {
                 Ok(false)
             }
             VersionAt::Other => {
-                let file = sstable.meta().number;
+                let file = sstable_of(&self.global, &self.table, member)?.meta().number;
                 let what = format!(
                     "sstable {file:06}.sst: an index block says that write {sequence} is entry {entry} of data block \
                      {block}, which it is not"
@@ -423,9 +418,4 @@ impl CandidateCursor for NearestCursor<'_> {
 fn reader_of(readers: &[Option<(BlockReader, Option<u64>)>], member: u32) -> Result<&BlockReader> {
     let reader = readers.get(member as usize).and_then(Option::as_ref);
     reader.map(|(reader, _)| reader).ok_or_else(|| lost("a reader"))
-}
-
-#[cold]
-fn lost(what: &str) -> Error {
-    Error::internal(format!("a cursor for the nearest of an index of kind `next` lost {what}"))
 }
