@@ -27,6 +27,8 @@ const RECORDS_FACTOR: u64 = 4;
 /// Puts whose stages are timed together.
 const STAGED: usize = 128;
 const PASSES: usize = 3;
+/// How often everything is done again; the least of each figure counts.
+const ROUNDS: usize = 2;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +96,24 @@ pub struct Took {
     pub bytes: f64,
 }
 
+impl Took {
+    /// The lesser time of each kind of work; what is a part of it, from the same round.
+    fn or_less(self, other: Self) -> Self {
+        let mut least = self;
+        if other.put < least.put {
+            (least.put, least.put_validation) = (other.put, other.put_validation);
+        }
+        for position in 0..LIMITS.len() {
+            if other.newest[position] < least.newest[position] {
+                least.newest[position] = other.newest[position];
+                least.validation[position] = other.validation[position];
+            }
+        }
+        least.range = least.range.min(other.range);
+        least
+    }
+}
+
 /// All that was measured.
 #[derive(Debug, Clone, Default)]
 pub struct Measured {
@@ -145,20 +165,9 @@ pub fn measured(scale: &Scale) -> Result<Measured> {
     let mut measured = Measured { load: super::load_average(), ..Measured::default() };
     for workload in Workload::ALL {
         let run = Run { scale, draws: Draws::new(workload, records(scale), scale.seed) };
-        let writes = run.draws.writes();
-        let bare = [run.bare_put(&writes, false)?, run.bare_put(&writes, true)?];
-        measured.bare.push((workload, bare[0]));
-        for subject in SUBJECTS {
-            eprintln!("  {}, {}", workload.name(), subject.name);
-            let took = match subject.make {
-                Make::Pm(kind, skey) => run.pm(PmSettings { kind, skey, latency: None }, &writes)?,
-                Make::Lsm(index, in_memory) => {
-                    run.lsm(index, in_memory, &writes, bare[usize::from(in_memory)])?
-                }
-            };
-            measured.took.push((workload, subject.name, took));
-        }
+        run.rounds(workload, &mut measured)?;
         if let (Workload::Uniform, Some(model)) = (workload, latency(scale)) {
+            let writes = run.draws.writes();
             for subject in IN_REGIONS {
                 let Make::Pm(kind, skey) = subject.make else { continue };
                 let took = run.pm(PmSettings { kind, skey, latency: Some(model) }, &writes)?;
@@ -182,6 +191,36 @@ struct Run<'s> {
 }
 
 impl Run<'_> {
+    /// Measures all subjects, one after the other, several times over: whatever else the machine does for a while
+    /// is then in one round of a subject and not in the next.
+    fn rounds(&self, workload: Workload, measured: &mut Measured) -> Result<()> {
+        let writes = self.draws.writes();
+        let mut bare = [f64::MAX; 2];
+        let mut least: [Option<Took>; SUBJECTS.len()] = [None; SUBJECTS.len()];
+        for round in 1..=ROUNDS {
+            for (bare, in_memory) in bare.iter_mut().zip([false, true]) {
+                *bare = bare.min(self.bare_put(&writes, in_memory)?);
+            }
+            for (subject, least) in SUBJECTS.iter().zip(&mut least) {
+                eprintln!("  {}, {}, round {round} of {ROUNDS}", workload.name(), subject.name);
+                let took = match subject.make {
+                    Make::Pm(kind, skey) => self.pm(PmSettings { kind, skey, latency: None }, &writes)?,
+                    Make::Lsm(index, in_memory) => self.lsm(index, in_memory, &writes)?,
+                };
+                *least = Some(least.map_or(took, |least| least.or_less(took)));
+            }
+        }
+        measured.bare.push((workload, bare[0]));
+        for (subject, least) in SUBJECTS.iter().zip(least) {
+            let mut took = least.unwrap_or_default();
+            if let Make::Lsm(_, in_memory) = subject.make {
+                took.put = (took.put - bare[usize::from(in_memory)]).max(0.0);
+            }
+            measured.took.push((workload, subject.name, took));
+        }
+        Ok(())
+    }
+
     fn pm(&self, settings: PmSettings, writes: &[Write]) -> Result<Took> {
         let index = PmIndex::create(settings)?;
         let mut stages = Stages::default();
@@ -264,9 +303,10 @@ impl Run<'_> {
         Ok((database, nanos as f64 / 1000.0 / writes.len() as f64))
     }
 
-    fn lsm(&self, index: &'static str, in_memory: bool, writes: &[Write], bare: f64) -> Result<Took> {
+    /// The put is a whole one here, of the record and the index.
+    fn lsm(&self, index: &'static str, in_memory: bool, writes: &[Write]) -> Result<Took> {
         let (database, put) = self.load(Some(index), in_memory, writes)?;
-        let mut took = Took { put: (put - bare).max(0.0), ..Took::default() };
+        let mut took = Took { put, ..Took::default() };
         let questions = self.scale.questions * 3;
         for (position, limit) in LIMITS.into_iter().enumerate() {
             let (micros, rows) = self.newest(questions, position, |secondary| {
