@@ -75,7 +75,13 @@ impl Engine {
 
     /// Drops a tree with all its files.
     pub(crate) fn drop_tree(&self, tree: TreeId) -> Result<()> {
-        kept_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree)
+        kept_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, None)
+    }
+
+    /// Drops a tree with all its files, and gives `heir` this descriptor; or does neither.
+    pub(crate) fn drop_tree_for(&self, tree: TreeId, heir: TreeId, descriptor: &[u8]) -> Result<()> {
+        let heir = Some((heir, descriptor));
+        kept_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, heir)
     }
 
     /// Fails on a database that was opened read-only.

@@ -71,7 +71,7 @@ pub(crate) mod rewrite;
 use std::sync::Arc;
 
 use bolide_base::limits::MAX_INDEXES_PER_COLLECTION;
-use bolide_base::{Error, ErrorKind, Result, TreeId};
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::{StoreBatch, SyncMode, TreeOptions};
 
@@ -357,23 +357,47 @@ fn publish(engine: &Engine, job: &Job, index: &Arc<Index>) -> Result<()> {
     // Sstables may be left to be written again.
     let limits = if index.next.is_some() { options.limits() } else { (0, 0) };
     let life = IndexLife { since, done, limits, ..IndexLife::begins(IndexState::Ready) };
-    engine.store.set_descriptor(index.tree, &encode_life(collection, index, life))?;
-    index.progress.publish(since);
-    let Some(old) = index.replaces else { return Ok(()) };
+    let descriptor = encode_life(collection, index, life);
+    match index.replaces {
+        Some(old) => take_place(engine, collection, index, old, &descriptor, since),
+        None => {
+            engine.store.set_descriptor(index.tree, &descriptor)?;
+            index.progress.publish(since);
+            Ok(())
+        }
+    }
+}
+
+/// Puts `index` in the place of the one in the tree `old`, in memory and in the manifest, or in neither.
+fn take_place(
+    engine: &Engine,
+    collection: &CollectionState,
+    index: &Arc<Index>,
+    old: TreeId,
+    descriptor: &[u8],
+    since: SequenceNumber,
+) -> Result<()> {
     let swap = |other: &Arc<Index>| match other.tree {
         tree if tree == old => None,
         tree if tree == index.tree => Some(Arc::new(other.in_place())),
         _ => Some(other.clone()),
     };
-    {
-        let _schema = engine.schema.write();
-        let set = collection.indexes();
-        let set = set.with_indexes(set.all().iter().filter_map(swap).collect())?;
-        set.install_collectors(&engine.store, collection.tree, &engine.repairs)?;
-        collection.replace_indexes(set);
+    let replace = |indexes: Vec<Arc<Index>>| {
+        let set = collection.indexes().with_indexes(indexes)?;
+        put_in_use(engine, collection, set)
+    };
+    // Held to the end: where the manifest cannot be written the old one comes back, and must not have missed a write.
+    let _schema = engine.schema.write();
+    let before = collection.indexes();
+    index.progress.publish(since);
+    replace(before.all().iter().filter_map(swap).collect())?;
+    // From here on no commit on its way has an entry for the old tree: see `crate::schema`. One edit, or after a crash
+    // both would be there, the old one without what was written since.
+    if let Err(error) = engine.drop_tree_for(old, index.tree, descriptor) {
+        replace(before.all().to_vec())?;
+        return Err(error);
     }
-    engine.store.remove_attachments(collection.tree, old.into())?;
-    engine.drop_tree(old)
+    engine.store.remove_attachments(collection.tree, old.into())
 }
 
 /// Notes durably that a build failed for good; others are resumed by the next open.
@@ -507,8 +531,13 @@ fn join(
     let all = set.all().iter().cloned().chain(index).collect();
     let set = set.with_indexes(all)?;
     let key_index = key_index.or_else(|| set.key_index().cloned());
+    put_in_use(engine, collection, set.with_key_index(key_index))
+}
+
+/// Lets writers and queries use `set`. The caller holds the schema lock.
+fn put_in_use(engine: &Engine, collection: &CollectionState, set: IndexSet) -> Result<()> {
     set.install_collectors(&engine.store, collection.tree, &engine.repairs)?;
-    collection.replace_indexes(set.with_key_index(key_index));
+    collection.replace_indexes(set);
     Ok(())
 }
 
@@ -526,9 +555,7 @@ fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) 
     let key_index = set.key_index().filter(|_| !keys_stay).cloned();
     let replace = |indexes: Vec<Arc<Index>>, key_index: Option<Arc<Index>>| {
         let set: IndexSet = set.with_indexes(indexes)?;
-        set.install_collectors(&engine.store, collection.tree, &engine.repairs)?;
-        collection.replace_indexes(set.with_key_index(key_index));
-        Ok(())
+        put_in_use(engine, collection, set.with_key_index(key_index))
     };
     replace(staying, if keys_stay { set.key_index().cloned() } else { None })?;
     // From here on no commit on its way has an entry for these trees: see `crate::schema`.

@@ -69,7 +69,8 @@ pub(crate) fn keep(
     ps_tree.keep(kept)
 }
 
-/// Drops the tree of an index with everything in it.
+/// Drops the tree of an index with everything in it. With an heir, a tree and what is kept with it from then on, both
+/// happen or neither.
 ///
 /// # Errors
 /// Those of [`Store::drop_tree`]. A file that could not be removed is removed when the database is opened next, if it
@@ -79,9 +80,13 @@ pub(crate) fn drop_tree(
     components: &Components,
     dax_dir: Option<&Path>,
     tree: TreeId,
+    heir: Option<(TreeId, &[u8])>,
 ) -> Result<()> {
     let root = store.kept_root(tree);
-    store.drop_tree(tree)?;
+    match heir {
+        Some((heir, descriptor)) => store.drop_tree_for(tree, heir, descriptor)?,
+        None => store.drop_tree(tree)?,
+    }
     let file = root.and_then(|root| file_in_place(&root, &store.options().dir, dax_dir));
     if let Some(file) = file {
         let _ = components.vfs.remove(&file);

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bolide::storage::{CrashMode, Fault, FaultPlan, SimRuntime, SimVfs, Vfs};
 use bolide::{
-    Collection, Components, Db, ErrorKind, IndexState, IterOptions, Options, Query, SyncMode, WriteBatch,
+    BuildOptions, Collection, Components, Db, ErrorKind, IndexState, IterOptions, Options, Query, SyncMode,
+    WriteBatch,
 };
 use support::{dump, threaded, tiny, tiny_collection};
 
@@ -65,6 +66,41 @@ fn an_index_that_a_full_disk_keeps_goes_on_as_before() {
         assert!(db.check(true).unwrap().is_sound(), "{spec}");
         one.drop_index("a").unwrap();
         assert_eq!(one.indexes().len(), 0, "{spec}");
+    }
+}
+
+/// A rebuild on a disk that is full at one call, each in turn: the index is there, was or is rebuilt, and misses nothing.
+#[test]
+fn a_full_disk_amid_a_rebuild_takes_no_index_away() {
+    for spec in ["a", "a:composite", "a:lazy", "a:next"] {
+        for at in 1.. {
+            let context = format!("{spec}, call {at}");
+            let vfs = SimVfs::new(1);
+            let db = open(&vfs).unwrap();
+            let one = db.create_collection("one", tiny_collection().index(spec.parse().unwrap())).unwrap();
+            (0..40).for_each(|number| put(&one, number).unwrap());
+            vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at, sticky: false }));
+            let rebuilt = one.rebuild_index("a", &BuildOptions::default());
+            let calls = vfs.eligible_calls(Fault::NoSpace);
+            vfs.set_fault(None);
+            if let Err(error) = &rebuilt {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{context}: {error}");
+            }
+            let fives = |one: &Collection| one.find(&Query::new().eq("a", 5).using_index("a")).unwrap().len();
+            assert_eq!(fives(&one), 4, "{context}: {rebuilt:?}");
+            (20..80).for_each(|number| put(&one, number).unwrap());
+            assert_eq!(fives(&one), 9, "{context}: {rebuilt:?}");
+            drop((one, db));
+            let db = open(&vfs).unwrap();
+            let one = db.collection("one").unwrap();
+            assert_eq!(one.indexes().len(), 1, "{context}");
+            assert_eq!(fives(&one), 9, "{context}: {rebuilt:?}, opened again");
+            assert!(db.check(true).unwrap().is_sound(), "{context}");
+            if at > calls {
+                assert!(at > 3, "{context}: nothing failed");
+                break;
+            }
+        }
     }
 }
 

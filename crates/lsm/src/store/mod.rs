@@ -308,13 +308,31 @@ impl Store {
     /// # Errors
     /// `NotFound`; as [`create_tree`](Self::create_tree).
     pub fn drop_tree(&self, id: TreeId) -> Result<()> {
+        self.drop_with(id, VersionEdit::new())
+    }
+
+    /// Drops a tree, and replaces what the layer above keeps with another one, its heir: both, or where it fails
+    /// neither. After a crash, too, both or neither has happened.
+    ///
+    /// # Errors
+    /// As [`drop_tree`](Self::drop_tree).
+    pub fn drop_tree_for(&self, id: TreeId, heir: TreeId, descriptor: &[u8]) -> Result<()> {
+        let heir_tree = self.inner.tree(heir)?;
+        let mut edit = VersionEdit::new();
+        edit.set_descriptor(heir, descriptor.to_vec());
+        self.drop_with(id, edit)?;
+        *heir_tree.descriptor.write() = descriptor.into();
+        Ok(())
+    }
+
+    /// Drops a tree in the edit that does `edit` as well.
+    fn drop_with(&self, id: TreeId, mut edit: VersionEdit) -> Result<()> {
         let inner = &*self.inner;
         inner.check_writable()?;
         // Nobody commits while the tree goes.
         let _log = inner.log.lock();
         let tree = inner.tree(id)?;
         let mut versions = inner.versions.lock();
-        let mut edit = VersionEdit::new();
         edit.drop_tree(id);
         inner.apply_edit(&mut versions, edit)?;
         tree.dropped.store(true, Ordering::Release);
