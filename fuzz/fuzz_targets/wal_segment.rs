@@ -25,7 +25,9 @@ fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let Some((&mode, mut rest)) = input.split_first() else { return };
-    let header = LogHeader { role: LogRole::Wal, identity: IDENTITY, previous_number: 0, previous_len: 0 };
+    let version = if mode & 0x80 == 0 { 2 } else { 1 };
+    let header =
+        LogHeader { role: LogRole::Wal, version, identity: IDENTITY, previous_number: 0, previous_len: 0 };
     let mut bytes = header.encode();
     let mut records = Vec::new();
     let mut synced = bytes.len() as u64;
@@ -40,7 +42,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         if payload.len() % 2 == 1 {
             synced = offset;
         }
-        put_record(&mut bytes, offset, IDENTITY, synced, payload);
+        put_record(version, &mut bytes, offset, IDENTITY, synced, payload);
         records.push(payload.to_vec());
     }
     // What is left edits bytes: position (2 bytes), mask.

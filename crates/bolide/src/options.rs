@@ -231,8 +231,8 @@ impl Options {
         self
     }
 
-    /// Most sstables that flushes leave in a partition of layout `partitioned` by adding alone; with more of them it is merged or split
-    /// (T in REMIX §4.2). Default: 10; brought into 2 to 60. With more, less is written, and reads meet more sorted runs.
+    /// Most sorted runs that flushes leave in a partition of layout `partitioned` by adding alone, and half of the most sstables; with more
+    /// of either it is merged or split (T in REMIX §4.2). Default: 10; brought into 2 to 60. With more, less is written, and reads meet more sorted runs.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().partition_tables(6).partition_tables, 6);

@@ -29,6 +29,8 @@ use bolide_base::coding::{self, Decoder};
 use bolide_base::limits::{MAX_BATCH_BYTES, MAX_TREE_KEY_BYTES, MAX_VALUE_BYTES};
 use bolide_base::{EntryKind, Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer, TreeId};
 
+use crate::tree_list::TreeList;
+
 /// Bytes before the first operation.
 const HEADER_BYTES: usize = 12;
 const KIND_MASK: u8 = 0x0f;
@@ -93,7 +95,7 @@ pub struct StoreBatch {
     sequences: u32,
     patches: Vec<SequencePatch>,
     /// The trees it writes to, each once.
-    trees: Vec<TreeId>,
+    trees: TreeList,
     /// False if it surely deletes no range.
     may_delete_ranges: bool,
 }
@@ -155,7 +157,7 @@ impl StoreBatch {
             operations: self.operations,
             sequences: self.sequences,
             patches: self.patches.len(),
-            trees: self.trees.len(),
+            trees: self.trees.as_slice().len(),
         }
     }
 
@@ -172,7 +174,7 @@ impl StoreBatch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.patches.clear();
-        self.trees.clear();
+        self.trees.truncate(0);
         self.operations = 0;
         self.sequences = 0;
     }
@@ -329,7 +331,7 @@ impl StoreBatch {
             position: patch.position + shift,
             ordinal: patch.ordinal + self.sequences,
         }));
-        for tree in &other.trees {
+        for tree in other.trees() {
             self.note_tree(*tree);
         }
         self.may_delete_ranges |= other.may_delete_ranges;
@@ -345,7 +347,7 @@ impl StoreBatch {
 
     /// The trees that the batch writes to, each once.
     pub fn trees(&self) -> &[TreeId] {
-        &self.trees
+        self.trees.as_slice()
     }
 
     /// How many ranges of `tree` it deletes. Costs nothing for a batch that deletes none.
@@ -453,7 +455,8 @@ impl StoreBatch {
 
     fn note_tree(&mut self, tree: TreeId) {
         // The last one is the likeliest: most batches alternate between few trees.
-        if self.trees.last() != Some(&tree) && !self.trees.contains(&tree) {
+        let trees = self.trees.as_slice();
+        if trees.last() != Some(&tree) && !trees.contains(&tree) {
             self.trees.push(tree);
         }
     }

@@ -20,6 +20,7 @@ pub mod range_tombstones;
 pub mod record_log;
 pub mod remix;
 pub mod store;
+mod tree_list;
 pub mod version;
 pub mod wal;
 

@@ -136,16 +136,21 @@ pub struct StoreOptions {
     /// Size at which the manifest is written anew. Default: 4 MiB.
     pub manifest_bytes: u64,
     /// Which trees keep sorted views over their runs, so that scans do not merge them. Takes two to three bytes of
-    /// memory for each entry, and some nanoseconds for each at the end of a flush or compaction that adds to a
-    /// partition. Default: [`SortedViews::Partitions`].
+    /// memory for each entry, and some nanoseconds for each whenever they are renewed: after a flush or compaction if
+    /// somebody read the tree since the last time, else with the first read or the first pause of writes. Default: [`SortedViews::Partitions`].
     pub sorted_views: SortedViews,
     /// The view of a partition is built again once the runs that it lacks have so many entries for 100 of its own, or are more
     /// than four; until then readers merge them with it. Default: 0, at each flush that adds to the partition. More where there are many
     /// writes all over the keys and few scans (REMIX §4.3).
     pub view_delay_percent: u32,
-    /// Most sstables of a partition that a flush only adds to: T of REMIX §4.2. Default: 10. More writes less and has reads
-    /// go through more runs. At least 2.
+    /// Most sorted runs of a partition that a flush only adds to, as long as they are at most twice as many sstables: T of REMIX
+    /// §4.2. Default: 10. More writes less and has reads go through more runs. At least 2.
     pub partition_tables: usize,
+    /// So many full memtables of a tree of layout [`Partitioned`](Layout::Partitioned) are flushed together. Default: 2. More makes fewer
+    /// and larger runs, and so fewer bytes written and a faster scan, for as many times the memory (REMIX §4: memtables of
+    /// 4 GB). What waits for others is flushed once it holds back four segments of the log. At least 1, at most
+    /// `max_immutable_memtables`.
+    pub partition_memtables: usize,
 }
 
 impl StoreOptions {
@@ -170,6 +175,7 @@ impl StoreOptions {
             sorted_views: SortedViews::default(),
             view_delay_percent: 0,
             partition_tables: 10,
+            partition_memtables: 2,
         }
     }
 }

@@ -317,7 +317,8 @@ fn memory_is_what_the_layout_says() {
         memtable.insert(&key, Trailer::new(sequence, EntryKind::Put), &[0; 100]);
     }
     let per_entry = memtable.memory_bytes() as u64 / entries;
-    assert!((170..=210).contains(&per_entry), "{per_entry} bytes an entry");
+    // Nodes and entries have up to a chunk of 2 MiB each that is not in use.
+    assert!((170..=210 + (4 << 20) / entries).contains(&per_entry), "{per_entry} bytes an entry");
 }
 
 #[test]

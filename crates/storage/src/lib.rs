@@ -16,6 +16,7 @@
 mod directory;
 mod disk;
 mod failure;
+mod large_pages;
 mod lock;
 mod mapped_log;
 mod mem;
@@ -25,6 +26,7 @@ mod sim;
 mod vfs;
 
 pub use disk::DiskVfs;
+pub use large_pages::{LARGE_PAGE_BYTES, LargePages};
 pub use mem::MemVfs;
 pub use runtime::{JoinHandle, Runtime, SystemRuntime};
 pub use sim::{CrashMode, DiskImage, Fault, FaultPlan, IoCounters, RecordImages, SimRng, SimRuntime, SimVfs};

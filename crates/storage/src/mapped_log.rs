@@ -10,8 +10,14 @@
 //! is zeros: a reader that finds the file after a crash takes them for the end of the log. When the file
 //! is dropped it is cut to its length.
 //!
+//! # Large pages
+//! The system hands out the mapping by pages of 4 KiB: one fault for each 25 records of 160 bytes, which cost more than copying the
+//! records. In pages of 2 MiB that is next to nothing; but a page is written whole when it is synced. So an extent is
+//! mapped in large pages only where nobody synced while the one before it was filled; the first sync within such an extent cuts
+//! the file to what was appended, and the extent goes on in small ones.
+//!
 //! # Invariants
-//! * `len <= reserved`; the mapped window holds `len`, or ends there.
+//! * `len <= reserved`; the mapped window holds `len`, or ends there, or is stale.
 //! * Bytes below `len` are never written again.
 #![allow(unsafe_code, reason = "mapping a file")]
 
@@ -47,6 +53,12 @@ struct State {
     len: u64,
     /// Bytes of the file whose space is reserved.
     reserved: u64,
+    /// Whether the window is mapped in large pages.
+    large: bool,
+    /// A sync was asked for since the window was mapped.
+    synced: bool,
+    /// The window is to be mapped anew before the next append.
+    stale: bool,
     /// Set by a failed sync or mapping: the end of the file is in doubt.
     poisoned: bool,
 }
@@ -58,10 +70,18 @@ impl MappedLog {
             let _ = file.set_len(0);
             return Err(file);
         };
-        match map(&file, 0) {
+        match map(&file, 0, false) {
             Ok(window) => {
-                let state =
-                    State { window, window_start: 0, len: 0, reserved: EXTENT_BYTES, poisoned: false };
+                let state = State {
+                    window,
+                    window_start: 0,
+                    len: 0,
+                    reserved: EXTENT_BYTES,
+                    large: false,
+                    synced: false,
+                    stale: false,
+                    poisoned: false,
+                };
                 Ok(Self { file, path: path.into(), state: Mutex::new(state) })
             }
             Err(_) => {
@@ -91,10 +111,14 @@ impl MappedLog {
     /// Maps the window that holds the end of the log.
     fn advance(&self, state: &mut State) -> Result<()> {
         let start = state.len / EXTENT_BYTES * EXTENT_BYTES;
-        match map(&self.file, start) {
+        let large = !state.synced;
+        match map(&self.file, start, large) {
             Ok(window) => {
                 state.window = window;
                 state.window_start = start;
+                state.large = large;
+                state.synced = false;
+                state.stale = false;
                 Ok(())
             }
             Err(error) => {
@@ -104,18 +128,39 @@ impl MappedLog {
         }
     }
 
+    /// Notes a sync, before which large pages are given up: they would be written whole.
+    fn note_sync(&self, state: &mut State) -> io::Result<()> {
+        state.synced = true;
+        if !state.large || state.len == state.window_start + EXTENT_BYTES {
+            return Ok(());
+        }
+        self.file.set_len(state.len)?;
+        state.reserved = state.len;
+        state.large = false;
+        state.stale = true;
+        Ok(())
+    }
+
     fn poisoned(&self) -> Error {
         let message = format!("{}: an earlier write of this file failed", self.path.display());
         Error::new(ErrorKind::Poisoned, message)
     }
 }
 
-fn map(file: &fs::File, start: u64) -> io::Result<MmapMut> {
+fn map(file: &fs::File, start: u64, large: bool) -> io::Result<MmapMut> {
     // SAFETY: the file was created by this process, is held open, and only appended to through this one
     // mapping; it is cut only when the mapping goes. Its space is reserved, so touching a page cannot run
     // out of disk. Another process that cuts the file meanwhile would end this one with a bus error, as
     // for any mapping; the lock file of the database keeps other instances of Bolide away.
-    unsafe { MmapOptions::new().offset(start).len(EXTENT_BYTES as usize).map_mut(file) }
+    let window = unsafe { MmapOptions::new().offset(start).len(EXTENT_BYTES as usize).map_mut(file) }?;
+    #[cfg(target_os = "linux")]
+    if large {
+        // Advice: without it everything is as right, and slower.
+        let _ = window.advise(memmap2::Advice::HugePage);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = large;
+    Ok(window)
 }
 
 impl File for MappedLog {
@@ -135,7 +180,7 @@ impl File for MappedLog {
         self.reserve(&mut state, end)?;
         let mut rest = bytes;
         while !rest.is_empty() {
-            if state.len - state.window_start == EXTENT_BYTES {
+            if state.stale || state.len - state.window_start == EXTENT_BYTES {
                 self.advance(&mut state)?;
             }
             let from = (state.len - state.window_start) as usize;
@@ -150,9 +195,15 @@ impl File for MappedLog {
 
     fn sync(&self) -> Result<()> {
         // Dirty pages of the mapping are pages of the file: a sync of the file writes them. Appends go on.
-        if self.state.lock().poisoned {
+        let mut state = self.state.lock();
+        if state.poisoned {
             return Err(self.poisoned());
         }
+        if let Err(error) = self.note_sync(&mut state) {
+            state.poisoned = true;
+            return Err(describe("sync", &self.path, error));
+        }
+        drop(state);
         self.file.sync_data().map_err(|error| {
             self.state.lock().poisoned = true;
             describe("sync", &self.path, error)
@@ -212,5 +263,41 @@ mod tests {
         assert_eq!(log.read_at(expected.len() as u64, &mut [0; 8]).unwrap(), 0);
         drop(log);
         assert_eq!(fs::metadata(&path).unwrap().len(), expected.len() as u64);
+    }
+
+    #[test]
+    fn syncs_within_large_pages_cut_the_file_and_appends_go_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let log = create(&path);
+        let mut expected = Vec::new();
+        let mut append = |bytes: &[u8]| {
+            log.append(bytes).unwrap();
+            expected.extend_from_slice(bytes);
+            expected.len() as u64
+        };
+        append(&vec![1; EXTENT_BYTES as usize - 3]);
+        // Nobody synced in the first extent: the second one is in large pages.
+        let end = append(b"across the border");
+        assert!(log.state.lock().large);
+        log.sync().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), end);
+        for byte in 2..90_u8 {
+            append(&[byte; 100_000]);
+            if byte % 16 == 5 {
+                log.sync().unwrap();
+                assert!(!log.state.lock().large);
+            }
+        }
+        // Exactly at a border.
+        let rest = (EXTENT_BYTES - log.len().unwrap() % EXTENT_BYTES) as usize;
+        append(&vec![91; rest]);
+        log.sync().unwrap();
+        append(b"end");
+        let mut read = vec![0; expected.len()];
+        assert_eq!(log.read_at(0, &mut read).unwrap(), expected.len());
+        assert!(read == expected);
+        drop(log);
+        assert!(fs::read(&path).unwrap() == expected);
     }
 }

@@ -3,7 +3,9 @@
 //! # What a flush does with a partition
 //! * **Abort**: its new entries stay in memory and in the log until the next flush, if what they would cost now is
 //!   high for what they are.
-//! * **Minor**: new sstables beside those that are there, as long as these are at most T then.
+//! * **Minor**: new sstables beside those that are there, as long as these are at most T sorted runs then, and
+//!   twice as many sstables. (What a reader pays for are runs; the paper's T counts sstables, of which a flush
+//!   adds one to each partition.)
 //! * **Major**: new entries are merged with the newest runs, as many as give the best ratio of sstables that go to
 //!   sstables that come.
 //! * **Split**: where that ratio is low, since the sstables are large, everything that overlaps is merged, and the partition
@@ -27,6 +29,8 @@ use crate::version::LAST_LEVEL;
 
 /// Sstables that a split puts into each new partition: M in REMIX §4.2.
 pub const TABLES_PER_PARTITION: usize = 2;
+/// Sstables for each of the T sorted runs of a partition that a flush only adds to.
+const TABLES_A_RUN: usize = 2;
 /// Percent of the memory for memtables that aborts may keep back.
 pub const MOST_KEPT_BACK_PERCENT: usize = 15;
 /// Bytes of a sorted view for each entry, with segments of 32 and ten runs (§3.4).
@@ -91,12 +95,12 @@ pub enum Action {
     },
 }
 
-/// What is done with each of `loads`, in their order. A partition is only added to as long as it has at most `most_tables`
-/// sstables then: T in REMIX §4.2. At most `may_keep_bytes` of new entries are kept back.
+/// What is done with each of `loads`, in their order. A partition is only added to as long as it has at most `most_runs`
+/// sorted runs then, T in REMIX §4.2, and twice as many sstables. At most `may_keep_bytes` of new entries are kept back.
 pub fn plan(
     loads: &[PartitionLoad<'_>],
     target_file_bytes: u64,
-    most_tables: usize,
+    most_runs: usize,
     may_keep_bytes: u64,
 ) -> Vec<Action> {
     let mut actions = Vec::with_capacity(loads.len());
@@ -106,7 +110,7 @@ pub fn plan(
             actions.push(Action::Rest);
             continue;
         };
-        let action = load.act(&new, target_file_bytes.max(1), most_tables);
+        let action = load.act(&new, target_file_bytes.max(1), most_runs);
         let ratio = load.cost(&new, &action) as f64 / new.bytes.max(1) as f64;
         if ratio >= ABORT_FROM {
             costly.push((ratio, position, new.bytes));
@@ -128,9 +132,10 @@ pub fn plan(
 
 impl PartitionLoad<'_> {
     /// What is done with it if it is not aborted.
-    fn act(&self, new: &NewEntries<'_>, target_file_bytes: u64, most_tables: usize) -> Action {
+    fn act(&self, new: &NewEntries<'_>, target_file_bytes: u64, most_runs: usize) -> Action {
         let outputs = |bytes: u64| bytes.div_ceil(target_file_bytes).max(1) as usize;
-        if self.tables.len() + outputs(new.bytes) <= most_tables {
+        let runs = self.tables.chunk_by(|one, other| one.run == other.run).count();
+        if runs < most_runs && self.tables.len() + outputs(new.bytes) <= TABLES_A_RUN * most_runs {
             return Action::Minor;
         }
         let (mut best, mut best_ratio) = (0, 0.0);

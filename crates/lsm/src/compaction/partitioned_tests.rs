@@ -2,7 +2,7 @@ use super::super::policy::sketch::Sketch;
 use super::*;
 
 /// T of REMIX §4.2.
-const MOST_TABLES: usize = 10;
+const MOST_RUNS: usize = 10;
 
 const TARGET: u64 = 64;
 
@@ -27,7 +27,15 @@ fn load<'a>(sketch: &'a Sketch, new: Option<(u64, &'a [u8], &'a [u8])>) -> Parti
 fn act(runs: &str, new: (u64, &str, &str)) -> Action {
     let sketch = Sketch::parse(&format!("0: {runs}"));
     let load = load(&sketch, Some((new.0, new.1.as_bytes(), new.2.as_bytes())));
-    plan(&[load], TARGET, MOST_TABLES, 0).remove(0)
+    plan(&[load], TARGET, MOST_RUNS, 0).remove(0)
+}
+
+/// One run of `count` sstables with one letter each; that of `small` is small.
+fn singles(count: u8, small: Option<char>) -> String {
+    let bytes = |letter| if small == Some(letter) { 30 } else { 64 };
+    let letters = (b'a'..b'a' + count).map(char::from);
+    let tables: Vec<_> = letters.map(|letter| format!("{letter}-{letter}:{}", bytes(letter))).collect();
+    format!("1[{}]", tables.join(" "))
 }
 
 #[test]
@@ -35,7 +43,11 @@ fn few_sstables_are_added_to() {
     assert_eq!(act("2[a-z:64] 1[a-z:64]", (60, "a", "z")), Action::Minor);
     let nine = (1..=9).rev().map(|run| format!("{run}[a-z:64]")).collect::<Vec<_>>().join(" ");
     assert_eq!(act(&nine, (64, "a", "z")), Action::Minor);
-    assert_ne!(act(&nine, (65, "a", "z")), Action::Minor, "two new ones make eleven");
+    assert_eq!(act(&nine, (65, "a", "z")), Action::Minor, "two new ones of one run");
+    let ten = format!("10[a-b:9] {nine}");
+    assert_ne!(act(&ten, (1, "a", "z")), Action::Minor, "eleven runs");
+    assert_eq!(act(&singles(19, None), (64, "a", "z")), Action::Minor);
+    assert_ne!(act(&singles(19, None), (65, "a", "z")), Action::Minor, "twenty-one sstables");
 }
 
 #[test]
@@ -45,9 +57,10 @@ fn a_major_compaction_takes_as_many_runs_as_give_the_best_ratio() {
         "10[a-z:9] 9[a-z:9] 8[a-z:9] 7[a-z:64] 6[a-z:64] 5[a-z:64] 4[a-z:64] 3[a-z:64] 2[a-z:64] 1[a-z:64]";
     assert_eq!(act(runs, (30, "a", "z")), Action::Major { inputs: vec![1, 2, 3] });
     // All of a run or nothing of it: sstables of one run are new alike.
-    let runs = "3[a-b:5 c-d:5 e-f:5 g-h:5 i-j:5] 2[a-b:5 c-d:5 e-f:5 g-h:5] 1[a-z:64]";
-    let Action::Major { inputs } = act(runs, (9, "a", "z")) else { panic!() };
-    assert_eq!(inputs, (1..=9).collect::<Vec<_>>());
+    let nine = "a-b:3 c-d:3 e-f:3 g-h:3 i-j:3 k-l:3 m-n:3 o-p:3 q-r:3";
+    let runs = format!("3[{nine}] 2[{nine}] 1[a-p:64 q-z:64]");
+    let Action::Major { inputs } = act(&runs, (9, "a", "z")) else { panic!() };
+    assert_eq!(inputs, (1..=18).collect::<Vec<_>>());
 }
 
 #[test]
@@ -58,13 +71,13 @@ fn a_partition_of_large_sstables_is_split() {
 
 #[test]
 fn a_split_leaves_large_sstables_alone_that_overlap_nothing() {
-    let runs = "1[a-b:64 c-d:64 e-f:64 g-h:64 i-j:64 k-l:64 m-n:64 o-p:64 q-r:64 s-t:64]";
-    assert_eq!(act(runs, (64, "u", "z")), Action::Split { inputs: vec![] });
-    assert_eq!(act(runs, (64, "t", "z")), Action::Split { inputs: vec![10] });
-    let runs = "2[c-e:64] 1[a-b:64 c-d:64 e-f:64 g-h:64 i-j:64 k-l:64 m-n:64 o-p:30 q-r:64]";
-    let Action::Split { mut inputs } = act(runs, (64, "u", "z")) else { panic!() };
+    let runs = singles(20, None);
+    assert_eq!(act(&runs, (64, "u", "z")), Action::Split { inputs: vec![] });
+    assert_eq!(act(&runs, (64, "t", "z")), Action::Split { inputs: vec![20] });
+    let runs = format!("2[c-d:64] {}", singles(19, Some('o')));
+    let Action::Split { mut inputs } = act(&runs, (64, "u", "z")) else { panic!() };
     inputs.sort_unstable();
-    assert_eq!(inputs, [1, 3, 4, 9], "what overlaps each other, and what is small");
+    assert_eq!(inputs, [1, 4, 5, 16], "what overlaps each other, and what is small");
 }
 
 /// Bytes, first and last key of new entries.
@@ -110,9 +123,9 @@ fn plans_of_random_partitions_keep_the_rules() {
             })
             .collect();
         let may_keep = random(4 * TARGET);
-        let actions = plan(&loads, TARGET, MOST_TABLES, may_keep);
+        let actions = plan(&loads, TARGET, MOST_RUNS, may_keep);
         assert_eq!(actions.len(), loads.len());
-        let unbounded = plan(&loads, TARGET, MOST_TABLES, u64::MAX);
+        let unbounded = plan(&loads, TARGET, MOST_RUNS, u64::MAX);
         let mut kept = 0;
         for ((load, action), unbounded) in loads.iter().zip(&actions).zip(&unbounded) {
             check_action(seed, load, action);
@@ -137,7 +150,10 @@ fn check_action(seed: u64, load: &PartitionLoad<'_>, action: &Action) {
         Action::Rest => panic!("seed {seed}: new entries are left lying"),
         Action::Abort => {}
         Action::Minor => {
-            assert!(load.tables.len() + new.bytes.div_ceil(TARGET) as usize <= MOST_TABLES, "seed {seed}");
+            let tables = load.tables.len() + new.bytes.div_ceil(TARGET) as usize;
+            assert!(tables <= TABLES_A_RUN * MOST_RUNS, "seed {seed}");
+            let runs = load.tables.chunk_by(|one, other| one.run == other.run).count();
+            assert!(runs < MOST_RUNS, "seed {seed}");
         }
         Action::Major { inputs } => {
             // The newest runs, whole.
@@ -172,7 +188,7 @@ fn check_costliest_first(
     let bytes = |position: usize| loads[position].new.unwrap().bytes;
     let ratio = |position: usize| {
         let (load, new) = (&loads[position], loads[position].new.unwrap());
-        load.cost(&new, &load.act(&new, TARGET, MOST_TABLES)) as f64 / new.bytes as f64
+        load.cost(&new, &load.act(&new, TARGET, MOST_RUNS)) as f64 / new.bytes as f64
     };
     let is_aborted = |actions: &[Action], position: usize| actions[position] == Action::Abort;
     for position in (0..loads.len()).filter(|&position| is_aborted(unbounded, position)) {
@@ -191,7 +207,7 @@ fn check_costliest_first(
 fn level_0_is_moved_on_before_anything_else() {
     let sketch = Sketch::parse("0: 9[a-m:10] 8[c-z:10]\n6: 1[b-d:64] 0[a-f:64 g-z:64]");
     let shape = sketch.shape();
-    let policy = Partitioned::new(TARGET, MOST_TABLES);
+    let policy = Partitioned::new(TARGET, MOST_RUNS);
     let due = policy.pick(&shape, &BTreeSet::new()).unwrap();
     assert_eq!((due.inputs.len(), due.output_level, due.bottom), (2, LAST_LEVEL, false));
     assert_eq!((due.cut, due.claims.len(), due.is_trivial_move), (Cut::AtBoundaries, 3, false));
@@ -205,7 +221,7 @@ fn only_the_partitions_in_its_range_are_claimed() {
     let mut shape = sketch.shape();
     shape.boundaries = vec![Vec::new(); 7];
     shape.boundaries[LAST_LEVEL] = vec![b"g", b"n"];
-    let due = Partitioned::new(TARGET, MOST_TABLES).pick(&shape, &BTreeSet::new()).unwrap();
+    let due = Partitioned::new(TARGET, MOST_RUNS).pick(&shape, &BTreeSet::new()).unwrap();
     assert_eq!(due.claims, [2]);
     assert!(due.is_trivial_move, "one sstable, which crosses no boundary");
     assert_eq!(
@@ -218,7 +234,7 @@ fn only_the_partitions_in_its_range_are_claimed() {
 fn partitions_in_order_are_left_alone_and_tall_ones_merged() {
     let runs =
         |count: u64| (0..count).rev().map(|run| format!("{run}[a-z:64]")).collect::<Vec<_>>().join(" ");
-    let policy = Partitioned::new(TARGET, MOST_TABLES);
+    let policy = Partitioned::new(TARGET, MOST_RUNS);
     let sketch = Sketch::parse(&format!("6: {}", runs(10)));
     assert_eq!(policy.pick(&sketch.shape(), &BTreeSet::new()), None);
     let sketch = Sketch::parse(&format!("6: {}", runs(11)));

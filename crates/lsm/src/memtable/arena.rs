@@ -1,13 +1,13 @@
 //! Memory of a memtable: handed out in order, never moved, freed all at once.
 //!
 //! ```text
-//! current --> chunk --> chunk (full) --> chunk (full)      a new chunk is a quarter of all before it,
-//!             [used.......|free      ]                     within `first_` and `largest_chunk_bytes`
+//! current --> chunk --> chunk (full) --> chunk (full)      a new chunk is a quarter of all before it, at least
+//!             [used.......|free      ]                     `first_chunk_bytes`; or `largest_chunk_bytes` once there are as many
 //! large   --> chunk --> chunk                              one value each, where it is too big to share
 //! ```
 //!
 //! Taking memory is one atomic addition. When a chunk is full, threads race to put a new one in front;
-//! the losers give theirs back and use the winner's.
+//! the losers give theirs back and use the winner's. Chunks of a large page are one.
 //!
 //! [`Place`] is a reference to something in an arena, [`Link`] an atomic one. Every link lies in the same
 //! memtable as what it points to, and a memtable frees its arenas only as a whole: therefore whatever a
@@ -17,6 +17,8 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+
+use bolide_storage::{LARGE_PAGE_BYTES, LargePages};
 
 use super::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 
@@ -38,6 +40,8 @@ pub(super) struct Arena {
 struct Chunk {
     base: NonNull<u8>,
     capacity: usize,
+    /// The memory, if it consists of large pages; else it came from the allocator.
+    pages: Option<LargePages>,
     used: AtomicUsize,
     /// Capacity of this chunk and all before it in its list, as it was made.
     total: usize,
@@ -95,7 +99,8 @@ impl Arena {
     fn grow(&self, full: *mut Chunk, bytes: usize) {
         // SAFETY: chunks live as long as the arena.
         let shared = unsafe { full.as_ref() }.map_or(0, |chunk| chunk.total);
-        let share = (shared / 4).next_multiple_of(CHUNK_ALIGNMENT);
+        let share = if shared >= self.largest_chunk_bytes { shared } else { shared / 4 };
+        let share = share.next_multiple_of(CHUNK_ALIGNMENT);
         let capacity = share.clamp(self.first_chunk_bytes, self.largest_chunk_bytes).max(bytes);
         let chunk = Chunk::allocate(capacity, full);
         match self.current.compare_exchange(full, chunk, Ordering::AcqRel, Ordering::Acquire) {
@@ -148,14 +153,26 @@ impl Chunk {
     }
 
     fn allocate(capacity: usize, previous: *mut Chunk) -> *mut Chunk {
+        let is_whole = capacity >= LARGE_PAGE_BYTES && capacity.is_multiple_of(LARGE_PAGE_BYTES);
+        let mut pages = if is_whole { LargePages::new(capacity) } else { None };
+        let base = match &mut pages {
+            Some(pages) => pages.base(),
+            None => Self::allocate_heap(capacity),
+        };
+        // SAFETY: chunks live as long as the arena.
+        let total = capacity + unsafe { previous.as_ref() }.map_or(0, |chunk| chunk.total);
+        Box::into_raw(Box::new(Self { base, capacity, pages, used: AtomicUsize::new(0), total, previous }))
+    }
+
+    fn allocate_heap(capacity: usize) -> NonNull<u8> {
         let layout = Self::layout(capacity);
         assert!(layout.size() >= capacity, "an allocation of {capacity} bytes is beyond all limits");
         // SAFETY: the layout's size is not zero.
         let base = unsafe { alloc(layout) };
-        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        // SAFETY: chunks live as long as the arena.
-        let total = capacity + unsafe { previous.as_ref() }.map_or(0, |chunk| chunk.total);
-        Box::into_raw(Box::new(Self { base, capacity, used: AtomicUsize::new(0), total, previous }))
+        match NonNull::new(base) {
+            Some(base) => base,
+            None => handle_alloc_error(layout),
+        }
     }
 
     /// # Safety
@@ -163,8 +180,10 @@ impl Chunk {
     unsafe fn free(chunk: *mut Chunk) {
         // SAFETY: by the caller's promise.
         let chunk = unsafe { Box::from_raw(chunk) };
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(chunk.base.as_ptr(), Self::layout(chunk.capacity)) };
+        if chunk.pages.is_none() {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(chunk.base.as_ptr(), Self::layout(chunk.capacity)) };
+        }
     }
 
     fn take(&self, bytes: usize) -> Option<NonNull<u8>> {

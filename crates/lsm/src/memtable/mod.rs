@@ -34,6 +34,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{SequenceNumber, Trailer};
+use bolide_storage::LARGE_PAGE_BYTES;
 
 pub use crate::range_tombstones::RangeTombstone;
 pub use cursor::{MemtableCursor, Visibility};
@@ -43,8 +44,8 @@ use range_list::RangeList;
 use sync::{AtomicU64, AtomicUsize, LANES, Ordering, lane};
 use tree::{TOGETHER, Tree};
 
-/// Most bytes of one piece of memory, but for a value that needs more.
-const LARGEST_CHUNK_BYTES: usize = 1 << 20;
+/// Most bytes of one piece of memory, but for a value that needs more: a large page.
+const LARGEST_CHUNK_BYTES: usize = LARGE_PAGE_BYTES;
 
 /// The newest writes of a tree, in order. It may be shared by any number of readers and writers.
 ///
@@ -221,8 +222,9 @@ impl Memtable {
     /// Bytes of memory taken from the allocator, used or not: the exact size of all chunks, and an estimate
     /// for the range tombstones.
     ///
-    /// Chunks are a quarter of what is there already, within 8 KiB and 1 MiB, so this is at most a quarter
-    /// above what is in use, or 8 KiB for each of up to four lanes of threads that insert. An entry of 16 + 100 bytes takes 152, and 20 to 30 in
+    /// Chunks are a quarter of what is there already, and 8 KiB at least; after 2 MiB they are 2 MiB each, in large
+    /// pages. So this is at most a quarter above what is in use, or 2 MiB for nodes and for each of up to four lanes of
+    /// threads that insert. An entry of 16 + 100 bytes takes 152, and 20 to 30 in
     /// nodes.
     pub fn memory_bytes(&self) -> usize {
         self.tree.reserved_bytes() + self.ranges.memory_bytes() + self.journal.memory_bytes()

@@ -78,7 +78,7 @@ pub(super) struct Inserted<'a> {
 impl Tree {
     /// An empty tree whose arenas grow by chunks of at most `largest_chunk_bytes`.
     pub(super) fn new(largest_chunk_bytes: usize) -> Self {
-        let nodes = Arena::new(64, 4 << 10, largest_chunk_bytes / 4);
+        let nodes = Arena::new(64, 4 << 10, largest_chunk_bytes);
         let entries = std::array::from_fn(|_| Arena::new(8, 8 << 10, largest_chunk_bytes));
         let root = Link::new(None);
         root.store(Some(NodeRef::create(&nodes, None, None, true)));

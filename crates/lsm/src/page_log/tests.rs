@@ -60,8 +60,13 @@ impl Machine {
         let vfs = SimVfs::new(seed);
         vfs.create_dir_all(dir()).unwrap();
         vfs.sync_dir(Path::new("")).unwrap();
-        let header =
-            LogHeader { role: LogRole::Manifest, identity: MANIFEST, previous_number: 0, previous_len: 0 };
+        let header = LogHeader {
+            role: LogRole::Manifest,
+            version: 1,
+            identity: MANIFEST,
+            previous_number: 0,
+            previous_len: 0,
+        };
         let manifest = LogWriter::create(&vfs, &manifest_path(), header).unwrap();
         let mut log = PageLog::create(Arc::new(vfs.clone()), dir(), DATABASE, REGION);
         log.limits = SMALL;

@@ -6,7 +6,7 @@
 //! header (64 bytes; this layout is the same in every format version)
 //!   offset size
 //!        0    8  magic: "BolidWAL" or "BolidMAN"
-//!        8    4  format version (1)
+//!        8    4  format version: 1 for a manifest, 2 for a WAL segment (1 is read, too)
 //!       12    4  zero
 //!       16    8  feature bits; an unknown bit refuses to open
 //!       24    8  database id
@@ -15,31 +15,46 @@
 //!       48    8  length of the log before this one, in bytes: its records end there
 //!       56    8  checksum of bytes 0..56 at offset 0
 //!
-//! record (25 bytes + payload), at any offset
+//! record of version 1 (25 bytes + payload), at any offset
 //!        0    4  low half of the checksum of bytes 4..25 at this record's offset
 //!        4    8  checksum of the payload at the payload's offset
 //!       12    4  payload length
 //!       16    1  kind: 1 = data; 0 is never written
 //!       17    8  synced through: the log was known to be durable up to this offset
 //!       25    …  payload
+//!
+//! record of version 2, at any offset
+//!        0    4  low half of the checksum of all other bytes at this record's offset; of a long one without its payload
+//!        4    1  kind: 1 = long; 2 = short; 3 = short, its payload packed; 0 is never written
+//!  long  5    8  checksum of the payload at the payload's offset
+//!       13    4  payload length
+//!       17    8  synced through
+//!       25    …  payload
+//!  short 5    v  length of what follows the next field, at most 4096
+//!        …    v  synced through
+//!        …    …  payload
+//! packed …    v  first 8 bytes of the payload
+//!        …    v  next 4 bytes of it
+//!        …    …  the rest
 //! ```
+//!
+//! `v` is a varint. A batch of one put of 136 bytes takes 17 bytes more, of which the framing is 8; in version 1 it was 41.
 //!
 //! Integers are little-endian. Checksums are those of [`FileIdentity::checksum`]: they cover database
 //! id, file number and offset, so a record that is whole but lies elsewhere fails.
 //!
 //! The record's header has a checksum of its own for one reason: after an invalid record, the search
 //! for a later one must try every offset, and a header is checked in constant time however long its
-//! payload claims to be. A valid header is proof enough that its offset "synced through" was durable.
+//! payload claims to be. A valid header is proof enough that its offset "synced through" was durable. A short record is checked
+//! whole, which takes no longer than its 4 KiB do: it is proof where all of it landed.
 //!
 //! Invariants: `synced through` is at most the record's own offset and never falls from one record to
 //! the next; payloads are at most [`MAX_PAYLOAD_BYTES`].
 
-use bolide_base::coding::{Decoder, put_u32, put_u64};
+use bolide_base::coding::{Decoder, put_u32, put_u64, put_varint, varint_len};
 use bolide_base::limits::MAX_BATCH_BYTES;
 use bolide_base::{Error, FileIdentity, Result};
 
-/// The format version that this code writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
 /// The feature bits that this code understands.
 pub const KNOWN_FEATURES: u64 = 0;
 /// Length of the file header in bytes: the offset of the first record.
@@ -48,8 +63,18 @@ pub const HEADER_BYTES: usize = 64;
 pub const RECORD_HEADER_BYTES: usize = 25;
 /// The longest payload of a record, in bytes: a write batch at its limit and its framing.
 pub const MAX_PAYLOAD_BYTES: usize = MAX_BATCH_BYTES + (1 << 20);
-/// The kind of every record of version 1.
+/// The kind of every record of version 1, and of long ones of version 2.
 pub const KIND_DATA: u8 = 1;
+/// The kind of a short record.
+const KIND_SHORT: u8 = 2;
+/// The kind of a short record whose payload begins with two varints for 8 and 4 bytes.
+const KIND_PACKED: u8 = 3;
+/// Most bytes of the payload of a short record as it is written.
+const SHORT_PAYLOAD_BYTES: usize = 4096;
+/// Most bytes of a short record.
+const SHORT_RECORD_BYTES: usize = 5 + 3 + 10 + SHORT_PAYLOAD_BYTES;
+/// Bytes that are packed at the beginning of a payload: a u64 and a u32.
+const PACKED_BYTES: usize = 12;
 
 /// What a record log is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +94,14 @@ impl LogRole {
         }
     }
 
+    /// The format version in which such files are written, and the newest that is read.
+    pub fn newest_version(self) -> u32 {
+        match self {
+            Self::Wal => 2,
+            Self::Manifest => 1,
+        }
+    }
+
     fn noun(self) -> &'static str {
         match self {
             Self::Wal => "WAL segment",
@@ -82,6 +115,8 @@ impl LogRole {
 pub struct LogHeader {
     /// What the file is for.
     pub role: LogRole,
+    /// The layout of its records.
+    pub version: u32,
     /// The database and the number of the file.
     pub identity: FileIdentity,
     /// Number of the log before this one; 0 if there was none.
@@ -95,7 +130,7 @@ impl LogHeader {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES);
         out.extend_from_slice(&self.role.magic());
-        put_u32(&mut out, FORMAT_VERSION);
+        put_u32(&mut out, self.version);
         put_u32(&mut out, 0);
         put_u64(&mut out, KNOWN_FEATURES);
         put_u64(&mut out, self.identity.database_id);
@@ -135,9 +170,10 @@ impl LogHeader {
         if !intact {
             return Err(damaged(0, "the checksum of the file header does not match"));
         }
-        if fields.version != FORMAT_VERSION {
-            let version = fields.version;
-            let what = format!("format version {version} of the {}; this program knows 1", role.noun());
+        if !(1..=role.newest_version()).contains(&fields.version) {
+            let (version, newest) = (fields.version, role.newest_version());
+            let what =
+                format!("format version {version} of the {}; this program knows {newest}", role.noun());
             return Err(Error::unsupported(name, what));
         }
         let unknown = fields.features & !KNOWN_FEATURES;
@@ -153,7 +189,7 @@ impl LogHeader {
             }
         }
         let (previous_number, previous_len) = (fields.previous_number, fields.previous_len);
-        Ok(Self { role, identity, previous_number, previous_len })
+        Ok(Self { role, version: fields.version, identity, previous_number, previous_len })
     }
 }
 
@@ -188,43 +224,124 @@ impl Fields {
     }
 }
 
-/// The header of a record.
+/// What is known of a record before its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Checksum of the payload at its offset.
-    pub payload_checksum: u64,
-    /// Length of the payload in bytes.
+    /// Checksum of the payload at its offset; `None` where the payload was checked with the header.
+    pub payload_checksum: Option<u64>,
+    /// Where the payload starts, in bytes from the start of the record.
+    pub header_bytes: usize,
+    /// Length of the payload in the file, in bytes.
     pub payload_len: u32,
+    /// True if the payload's first bytes are packed; see [`unpack`].
+    pub is_packed: bool,
     /// What the payload is.
     pub kind: u8,
     /// The log was known to be durable up to this offset when the record was written.
     pub synced_through: u64,
 }
 
+/// Fewest bytes of a record of this version.
+pub fn least_record_bytes(version: u32) -> usize {
+    if version == 1 { RECORD_HEADER_BYTES } else { 7 }
+}
+
+/// So many bytes from its start tell whether there is a record of this version.
+pub fn telling_bytes(version: u32) -> usize {
+    if version == 1 { RECORD_HEADER_BYTES } else { SHORT_RECORD_BYTES }
+}
+
 impl RecordHeader {
-    /// Reads the header at the front of `bytes`, which lie at `offset` of the file `identity`.
-    /// `None` unless its checksum and its bounds hold. Constant time.
-    pub fn decode(bytes: &[u8], offset: u64, identity: FileIdentity) -> Option<Self> {
-        let bytes = bytes.get(..RECORD_HEADER_BYTES)?;
-        let mut decoder = Decoder::new(bytes);
-        let checksum = decoder.u32()?;
-        let covered = decoder.rest();
+    /// Reads the record header at `offset` of the file `identity` from the first [`telling_bytes`] there, or as many as
+    /// the file has.
+    ///
+    /// `None` unless its checksum and its bounds hold. Time: constant, or that of a checksum of 4 KiB.
+    pub fn decode(version: u32, bytes: &[u8], offset: u64, identity: FileIdentity) -> Option<Self> {
+        Self::decode_past(version, bytes, offset, identity, 0)
+    }
+
+    /// The same; `None` also for a header that was written when nothing past `durable` was known to be durable.
+    pub fn decode_past(
+        version: u32,
+        bytes: &[u8],
+        offset: u64,
+        identity: FileIdentity,
+        durable: u64,
+    ) -> Option<Self> {
+        // The cheap bounds come first: they reject nearly all offsets of a search.
+        let plausible = |header: &Self| {
+            (durable..=offset).contains(&header.synced_through)
+                && header.kind != 0
+                && header.payload_len as usize <= MAX_PAYLOAD_BYTES
+        };
+        let kind = if version == 1 { KIND_DATA } else { *bytes.get(4)? };
+        if matches!(kind, KIND_SHORT | KIND_PACKED) {
+            let header = Self::read_short(bytes, kind).filter(plausible)?;
+            let covered = bytes.get(4..header.header_bytes + header.payload_len as usize)?;
+            return is_sum(bytes, identity.checksum(offset, covered)).then_some(header);
+        }
+        let header = Self::read_long(version, bytes).filter(plausible)?;
+        let covered = bytes.get(4..RECORD_HEADER_BYTES)?;
+        is_sum(bytes, identity.checksum(offset, covered)).then_some(header)
+    }
+
+    fn read_long(version: u32, bytes: &[u8]) -> Option<Self> {
+        let mut decoder = Decoder::new(bytes.get(4..RECORD_HEADER_BYTES)?);
+        let first = if version == 1 { None } else { Some(decoder.u8()?) };
         let payload_checksum = decoder.u64()?;
         let payload_len = decoder.u32()?;
-        let kind = decoder.u8()?;
+        let kind = match first {
+            Some(kind) => kind,
+            None => decoder.u8()?,
+        };
         let synced_through = decoder.u64()?;
-        // The cheap bounds come first: they reject nearly all offsets of a search.
-        let plausible = kind != 0 && synced_through <= offset && payload_len as usize <= MAX_PAYLOAD_BYTES;
-        if !plausible || identity.checksum(offset, covered) as u32 != checksum {
-            return None;
-        }
-        Some(Self { payload_checksum, payload_len, kind, synced_through })
+        Some(Self {
+            payload_checksum: Some(payload_checksum),
+            header_bytes: RECORD_HEADER_BYTES,
+            payload_len,
+            is_packed: false,
+            kind,
+            synced_through,
+        })
     }
+
+    fn read_short(bytes: &[u8], kind: u8) -> Option<Self> {
+        let mut decoder = Decoder::new(bytes.get(5..)?);
+        let before = decoder.rest().len();
+        let payload_len = u32::try_from(decoder.varint()?).ok()?;
+        let synced_through = decoder.varint()?;
+        let header_bytes = 5 + before - decoder.rest().len();
+        (payload_len as usize <= SHORT_PAYLOAD_BYTES).then_some(Self {
+            payload_checksum: None,
+            header_bytes,
+            payload_len,
+            is_packed: kind == KIND_PACKED,
+            kind: KIND_DATA,
+            synced_through,
+        })
+    }
+}
+
+/// Whether `bytes` begin with the low half of `checksum`.
+fn is_sum(bytes: &[u8], checksum: u64) -> bool {
+    bytes.first_chunk::<4>().is_some_and(|sum| u32::from_le_bytes(*sum) == checksum as u32)
+}
+
+/// Puts into `out` the payload that was packed to `bytes`; `None` for bytes that no payload is packed to.
+pub fn unpack(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let mut decoder = Decoder::new(bytes);
+    let (first, second) = (decoder.varint()?, decoder.varint()?);
+    out.clear();
+    put_u64(out, first);
+    put_u32(out, u32::try_from(second).ok()?);
+    out.extend_from_slice(decoder.rest());
+    Some(())
 }
 
 /// Appends a record that will lie at `offset` of the file `identity`. The payload must be at most
 /// [`MAX_PAYLOAD_BYTES`] long.
 pub fn put_record(
+    version: u32,
     out: &mut Vec<u8>,
     offset: u64,
     identity: FileIdentity,
@@ -232,16 +349,68 @@ pub fn put_record(
     payload: &[u8],
 ) {
     debug_assert!(payload.len() <= MAX_PAYLOAD_BYTES && synced_through <= offset);
-    let mut covered = [0; RECORD_HEADER_BYTES - 4];
+    if version == 1 || payload.len() > SHORT_PAYLOAD_BYTES - 8 {
+        return put_long(version, out, offset, identity, synced_through, payload);
+    }
+    let start = out.len();
+    out.reserve(SHORT_RECORD_BYTES - SHORT_PAYLOAD_BYTES + PACKED_BYTES + payload.len());
+    out.extend_from_slice(&[0; 4]);
+    let packed = payload.split_first_chunk::<8>().and_then(|(first, rest)| {
+        let (second, rest) = rest.split_first_chunk::<4>()?;
+        Some((u64::from_le_bytes(*first), u32::from_le_bytes(*second).into(), rest))
+    });
+    match packed {
+        Some((first, second, rest)) => {
+            let len = varint_len(first) + varint_len(second) + rest.len();
+            out.push(KIND_PACKED);
+            put_varint(out, len as u64);
+            put_varint(out, synced_through);
+            put_varint(out, first);
+            put_varint(out, second);
+            out.extend_from_slice(rest);
+        }
+        None => {
+            out.push(KIND_SHORT);
+            put_varint(out, payload.len() as u64);
+            put_varint(out, synced_through);
+            out.extend_from_slice(payload);
+        }
+    }
+    put_sum(out, start, offset, identity);
+}
+
+fn put_long(
+    version: u32,
+    out: &mut Vec<u8>,
+    offset: u64,
+    identity: FileIdentity,
+    synced_through: u64,
+    payload: &[u8],
+) {
+    let start = out.len();
     let payload_checksum = identity.checksum(offset + RECORD_HEADER_BYTES as u64, payload);
-    covered[..8].copy_from_slice(&payload_checksum.to_le_bytes());
-    covered[8..12].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    covered[12] = KIND_DATA;
-    covered[13..].copy_from_slice(&synced_through.to_le_bytes());
     out.reserve(RECORD_HEADER_BYTES + payload.len());
-    put_u32(out, identity.checksum(offset, &covered) as u32);
-    out.extend_from_slice(&covered);
+    out.extend_from_slice(&[0; 4]);
+    if version > 1 {
+        out.push(KIND_DATA);
+    }
+    put_u64(out, payload_checksum);
+    put_u32(out, payload.len() as u32);
+    if version == 1 {
+        out.push(KIND_DATA);
+    }
+    put_u64(out, synced_through);
+    put_sum(out, start, offset, identity);
     out.extend_from_slice(payload);
+}
+
+/// Fills in the checksum of the record that starts at `start` of `out` and ends there.
+fn put_sum(out: &mut [u8], start: usize, offset: u64, identity: FileIdentity) {
+    if let Some(record) = out.get_mut(start..)
+        && let Some((sum, covered)) = record.split_first_chunk_mut::<4>()
+    {
+        *sum = (identity.checksum(offset, covered) as u32).to_le_bytes();
+    }
 }
 
 #[cfg(test)]
@@ -253,7 +422,13 @@ mod tests {
     const IDENTITY: FileIdentity = FileIdentity { database_id: 77, file_number: 5 };
 
     fn header() -> LogHeader {
-        LogHeader { role: LogRole::Wal, identity: IDENTITY, previous_number: 4, previous_len: 999 }
+        LogHeader {
+            role: LogRole::Wal,
+            version: 2,
+            identity: IDENTITY,
+            previous_number: 4,
+            previous_len: 999,
+        }
     }
 
     #[test]
@@ -283,9 +458,9 @@ mod tests {
             bytes[56..].copy_from_slice(&sum.to_le_bytes());
             LogHeader::decode(&bytes, "x", LogRole::Wal, Some(IDENTITY)).unwrap_err()
         };
-        let newer = rewrite(2, 0);
+        let newer = rewrite(3, 0);
         assert_eq!(newer.kind(), ErrorKind::Unsupported);
-        assert!(newer.message().contains("version 2"));
+        assert!(newer.message().contains("version 3"));
         let feature = rewrite(1, 4);
         assert_eq!(feature.kind(), ErrorKind::Unsupported);
         assert!(feature.message().contains("0x4"));
@@ -299,12 +474,49 @@ mod tests {
     }
 
     #[test]
-    fn a_record_header_is_bound_to_its_offset() {
+    fn a_record_is_bound_to_its_offset() {
+        let long = vec![7; SHORT_PAYLOAD_BYTES];
+        for (version, payload, is_packed) in [
+            (1, &b"payload"[..], false),
+            (2, b"payload", false),
+            (2, b"", false),
+            (2, b"first u64 u32 and more", true),
+            (2, &long[..SHORT_PAYLOAD_BYTES - 8], true),
+            (2, &long, false),
+        ] {
+            let mut out = Vec::new();
+            put_record(version, &mut out, 64, IDENTITY, 64, payload);
+            let header = RecordHeader::decode(version, &out, 64, IDENTITY).unwrap();
+            assert_eq!((header.kind, header.synced_through, header.is_packed), (KIND_DATA, 64, is_packed));
+            assert_eq!(header.header_bytes + header.payload_len as usize, out.len());
+            let mut unpacked = out[header.header_bytes..].to_vec();
+            if is_packed {
+                unpack(&out[header.header_bytes..], &mut unpacked).unwrap();
+            }
+            assert!(unpacked == payload);
+            assert_eq!(RecordHeader::decode(version, &out, 65, IDENTITY), None);
+            assert_eq!(RecordHeader::decode_past(version, &out, 64, IDENTITY, 65), None);
+            assert_eq!(RecordHeader::decode(version, &vec![0; out.len()], 64, IDENTITY), None);
+        }
+    }
+
+    #[test]
+    fn a_put_takes_seventeen_bytes_more_than_key_and_value() {
+        let mut batch = crate::batch::StoreBatch::new();
+        batch.put(1, &[b'k'; 16], &[b'v'; 120]).unwrap();
+        batch.assign(5_000_000);
         let mut out = Vec::new();
-        put_record(&mut out, 64, IDENTITY, 64, b"payload");
-        let header = RecordHeader::decode(&out, 64, IDENTITY).unwrap();
-        assert_eq!((header.payload_len, header.kind, header.synced_through), (7, KIND_DATA, 64));
-        assert_eq!(RecordHeader::decode(&out, 65, IDENTITY), None);
-        assert_eq!(RecordHeader::decode(&[0; 25], 64, IDENTITY), None);
+        put_record(2, &mut out, 64, IDENTITY, 64, batch.seal());
+        assert_eq!(out.len(), 136 + 17);
+    }
+
+    #[test]
+    fn packed_bytes_that_are_cut_short_are_refused() {
+        let mut out = Vec::new();
+        assert_eq!(unpack(&[], &mut out), None);
+        assert_eq!(unpack(&[5], &mut out), None);
+        assert_eq!(unpack(&[5, 0xff, 0xff, 0xff, 0xff, 0x7f], &mut out), None);
+        assert_eq!(unpack(&[5, 6], &mut out), Some(()));
+        assert_eq!(out, [5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0]);
     }
 }

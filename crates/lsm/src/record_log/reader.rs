@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::File;
 
-use super::format::{HEADER_BYTES, KIND_DATA, LogHeader, LogRole, RECORD_HEADER_BYTES, RecordHeader};
+use super::format::{
+    HEADER_BYTES, KIND_DATA, LogHeader, LogRole, RecordHeader, least_record_bytes, telling_bytes, unpack,
+};
 
 /// How many bytes are read at a time.
 const READ_BYTES: usize = 256 << 10;
@@ -54,6 +56,8 @@ pub struct LogReader {
     /// Bytes of the file from `buffer_start` on.
     buffer: Vec<u8>,
     buffer_start: u64,
+    /// The payload of the last record, if it was packed.
+    unpacked: Vec<u8>,
     stop: Option<Stop>,
 }
 
@@ -83,6 +87,7 @@ impl LogReader {
             position: HEADER_BYTES as u64,
             buffer: Vec::new(),
             buffer_start: HEADER_BYTES as u64,
+            unpacked: Vec::new(),
             stop: None,
         })
     }
@@ -142,7 +147,7 @@ impl LogReader {
         }
         let Some(header) = self.read_header()? else { return Ok(None) };
         let offset = self.position;
-        let payload_start = offset + RECORD_HEADER_BYTES as u64;
+        let payload_start = offset + header.header_bytes as u64;
         let payload_len = header.payload_len as usize;
         if self.limit - payload_start < payload_len as u64 {
             self.stop = Some(Stop::Invalid("a record reaches past the end of the file"));
@@ -150,9 +155,8 @@ impl LogReader {
         }
         self.fill(payload_start, payload_len)?;
         let identity = self.header.identity;
-        if identity.checksum(payload_start, self.window(payload_start, payload_len))
-            != header.payload_checksum
-        {
+        let sum = || identity.checksum(payload_start, self.window(payload_start, payload_len));
+        if header.payload_checksum.is_some_and(|checksum| checksum != sum()) {
             self.stop = Some(Stop::Invalid("the checksum of a record does not match"));
             return Ok(None);
         }
@@ -161,8 +165,17 @@ impl LogReader {
             return Err(Error::unsupported(&self.name, what));
         }
         let end = payload_start + payload_len as u64;
+        if header.is_packed {
+            let mut unpacked = std::mem::take(&mut self.unpacked);
+            let is_whole = unpack(self.window(payload_start, payload_len), &mut unpacked);
+            self.unpacked = unpacked;
+            if is_whole.is_none() {
+                let what = "a record's checksum holds, and its payload is not one";
+                return Err(Error::corruption(&self.name, offset, what));
+            }
+        }
         self.position = end;
-        let payload = self.window(payload_start, payload_len);
+        let payload = if header.is_packed { &self.unpacked } else { self.window(payload_start, payload_len) };
         Ok(Some(LogRecord { offset, end, synced_through: header.synced_through, payload }))
     }
 
@@ -198,7 +211,8 @@ impl LogReader {
     pub fn classify_end(&mut self) -> Result<TailEnd> {
         let Some(Stop::Invalid(what)) = self.stop else { return Ok(TailEnd::Clean) };
         let bad = self.position;
-        let identity = self.header.identity;
+        let (version, identity) = (self.header.version, self.header.identity);
+        let telling = telling_bytes(version);
         let mut all_zero = true;
         let mut offset = bad;
         while offset < self.limit {
@@ -211,10 +225,8 @@ impl LogReader {
             let candidates = if is_zero { 0 } else { window.len() };
             for start in 0..candidates {
                 let here = offset + start as u64;
-                let Some(bytes) = window.get(start..start + RECORD_HEADER_BYTES) else { break };
-                if let Some(header) = RecordHeader::decode(bytes, here, identity)
-                    && header.synced_through > bad
-                {
+                let bytes = window.get(start..window.len().min(start + telling)).unwrap_or_default();
+                if let Some(header) = RecordHeader::decode_past(version, bytes, here, identity, bad + 1) {
                     let through = header.synced_through;
                     let what = format!(
                         "{what}, although the record at byte {here} says that the log was durable \
@@ -224,7 +236,7 @@ impl LogReader {
                 }
             }
             // The next window starts early enough for a header that crosses the border.
-            let step = window.len().saturating_sub(RECORD_HEADER_BYTES - 1);
+            let step = window.len().saturating_sub(telling - 1);
             if step == 0 || ahead < READ_BYTES {
                 break;
             }
@@ -240,13 +252,15 @@ impl LogReader {
             self.stop = Some(Stop::End);
             return Ok(None);
         }
-        if left < RECORD_HEADER_BYTES as u64 {
+        let version = self.header.version;
+        if left < least_record_bytes(version) as u64 {
             self.stop = Some(Stop::Invalid("the header of a record is cut short"));
             return Ok(None);
         }
-        self.fill(self.position, RECORD_HEADER_BYTES)?;
-        let bytes = self.window(self.position, RECORD_HEADER_BYTES);
-        let header = RecordHeader::decode(bytes, self.position, self.header.identity);
+        let telling = left.min(telling_bytes(version) as u64) as usize;
+        self.fill(self.position, telling)?;
+        let bytes = self.window(self.position, telling);
+        let header = RecordHeader::decode(version, bytes, self.position, self.header.identity);
         if header.is_none() {
             self.stop = Some(Stop::Invalid("the header of a record is not valid"));
         }
@@ -318,13 +332,13 @@ mod tests {
         file
     }
 
-    fn header() -> LogHeader {
-        LogHeader { role: LogRole::Wal, identity: IDENTITY, previous_number: 0, previous_len: 0 }
+    fn header(version: u32) -> LogHeader {
+        LogHeader { role: LogRole::Wal, version, identity: IDENTITY, previous_number: 0, previous_len: 0 }
     }
 
     /// A log whose records (payload, synced) are written one by one; `synced` syncs before the append.
-    fn log(records: &[(&[u8], bool)]) -> (Vec<u8>, Vec<u64>) {
-        let mut bytes = header().encode();
+    fn log(version: u32, records: &[(&[u8], bool)]) -> (Vec<u8>, Vec<u64>) {
+        let mut bytes = header(version).encode();
         let mut synced = HEADER_BYTES as u64;
         let mut offsets = Vec::new();
         for &(payload, sync_first) in records {
@@ -333,7 +347,7 @@ mod tests {
                 synced = offset;
             }
             offsets.push(offset);
-            put_record(&mut bytes, offset, IDENTITY, synced, payload);
+            put_record(version, &mut bytes, offset, IDENTITY, synced, payload);
         }
         (bytes, offsets)
     }
@@ -354,10 +368,11 @@ mod tests {
         let vfs = MemVfs::new();
         vfs.create_dir_all(Path::new("/db")).unwrap();
         let path = Path::new("/db/000003.wal");
-        let writer = LogWriter::create(&vfs, path, header()).unwrap();
+        let writer = LogWriter::create(&vfs, path, header(2)).unwrap();
         let big = vec![7; 3 * READ_BYTES + 11];
         assert!(writer.is_empty());
-        writer.append([&b"one"[..], b"", &big]).unwrap();
+        let packed = b"eight by, four, and more";
+        writer.append([&b"one"[..], b"", &big, packed]).unwrap();
         assert_eq!(writer.synced_through(), HEADER_BYTES as u64);
         writer.sync().unwrap();
         assert_eq!(writer.synced_through(), writer.len());
@@ -365,7 +380,7 @@ mod tests {
         assert_eq!(vfs.open(path).unwrap().len().unwrap(), writer.len());
 
         let mut reader = LogReader::open(vfs.open(path).unwrap(), "x", LogRole::Wal, Some(IDENTITY)).unwrap();
-        for (payload, synced) in [(&b"one"[..], 64), (b"", 64), (&big, 64)] {
+        for (payload, synced) in [(&b"one"[..], 64), (b"", 64), (&big, 64), (packed, 64)] {
             let record = reader.next_record().unwrap().unwrap();
             assert_eq!((record.payload, record.synced_through), (payload, synced));
         }
@@ -380,7 +395,14 @@ mod tests {
 
     #[test]
     fn every_truncation_is_a_torn_tail_at_the_last_whole_record() {
-        let (bytes, offsets) = log(&[(b"first", false), (b"second", true), (b"third", true)]);
+        for version in [1, 2] {
+            truncate_everywhere(version);
+        }
+    }
+
+    fn truncate_everywhere(version: u32) {
+        let second = b"a second one that is packed";
+        let (bytes, offsets) = log(version, &[(b"first", false), (second, true), (b"third", true)]);
         for len in HEADER_BYTES..bytes.len() {
             let (payloads, end, position) = read(&bytes[..len]).unwrap();
             let whole = offsets.iter().filter(|&&offset| offset as usize <= len).count() - 1;
@@ -396,7 +418,14 @@ mod tests {
 
     #[test]
     fn every_bit_flip_is_detected_but_in_the_last_record() {
-        let (bytes, offsets) = log(&[(b"first", false), (b"second", true), (b"third", true)]);
+        for version in [1, 2] {
+            flip_everywhere(version);
+        }
+    }
+
+    fn flip_everywhere(version: u32) {
+        let second = b"a second one that is packed";
+        let (bytes, offsets) = log(version, &[(b"first", false), (second, true), (b"third", true)]);
         let last = offsets[2] as usize;
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
@@ -417,13 +446,19 @@ mod tests {
 
     #[test]
     fn whole_records_of_the_same_unsynced_append_do_not_save_a_torn_one() {
-        let (mut bytes, offsets) = log(&[(b"first", false), (b"second", true), (b"third", false)]);
-        bytes[offsets[1] as usize + 26] ^= 1;
+        for version in [1, 2] {
+            tear_within_an_append(version);
+        }
+    }
+
+    fn tear_within_an_append(version: u32) {
+        let (mut bytes, offsets) = log(version, &[(b"first", false), (b"second", true), (b"third", false)]);
+        bytes[offsets[2] as usize - 1] ^= 1;
         let (payloads, end, position) = read(&bytes).unwrap();
         assert_eq!((payloads.len(), end, position), (1, TailEnd::Torn, offsets[1]));
         // A later record that was written after a sync past it proves damage.
         let at = bytes.len() as u64;
-        put_record(&mut bytes, at, IDENTITY, at, b"fourth");
+        put_record(version, &mut bytes, at, IDENTITY, at, b"fourth");
         let error = read(&bytes).unwrap_err();
         assert!(error.is_corruption());
         assert!(error.message().contains(&format!("byte {}", offsets[1])), "{error}");
@@ -433,17 +468,28 @@ mod tests {
     fn the_proof_is_found_across_windows_and_in_damaged_payloads() {
         for gap in [READ_BYTES - 90, READ_BYTES - 30, READ_BYTES - 10, READ_BYTES, 3 * READ_BYTES + 5] {
             let filler = vec![0x5a; gap];
-            let (mut bytes, offsets) = log(&[(b"first", false), (&filler, true), (b"third", true)]);
-            bytes[offsets[1] as usize] ^= 0x80;
-            let last = bytes.len() - 1;
-            bytes[last] ^= 1;
-            assert!(read(&bytes).unwrap_err().is_corruption(), "gap {gap}");
+            let long = vec![0x5b; 5000];
+            // The header of a long record is proof enough; a short one has to be whole.
+            for (version, third, is_whole) in [
+                (1, &b"third"[..], false),
+                (2, &long, false),
+                (2, b"third", true),
+                (2, b"a third one that is packed", true),
+            ] {
+                let (mut bytes, offsets) = log(version, &[(b"first", false), (&filler, true), (third, true)]);
+                bytes[offsets[1] as usize] ^= 0x80;
+                if !is_whole {
+                    let last = bytes.len() - 1;
+                    bytes[last] ^= 1;
+                }
+                assert!(read(&bytes).unwrap_err().is_corruption(), "gap {gap}, version {version}");
+            }
         }
     }
 
     #[test]
     fn a_tail_of_zeros_is_a_clean_end() {
-        let (mut bytes, _) = log(&[(b"first", false)]);
+        let (mut bytes, _) = log(2, &[(b"first", false)]);
         let end = bytes.len() as u64;
         for zeros in [1, 24, 25, 26, 4096, READ_BYTES * 2] {
             bytes.truncate(end as usize);
@@ -456,7 +502,7 @@ mod tests {
 
     #[test]
     fn a_sealed_log_ends_where_the_seal_says() {
-        let (bytes, offsets) = log(&[(b"first", false), (b"second", true)]);
+        let (bytes, offsets) = log(2, &[(b"first", false), (b"second", true)]);
         let open = |end| {
             let mut reader = LogReader::open(file_of(&bytes), "x", LogRole::Wal, Some(IDENTITY)).unwrap();
             reader.seal_at(end)?;
@@ -476,11 +522,14 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_of_record_is_unsupported() {
-        let (mut bytes, offsets) = log(&[(b"first", false)]);
-        let start = offsets[0] as usize;
-        bytes[start + 16] = 2;
-        let sum = IDENTITY.checksum(start as u64, &bytes[start + 4..start + 25]) as u32;
-        bytes[start..start + 4].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(read(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
+        let long = vec![1; 5000];
+        for (version, kind_at, payload) in [(1, 16, &b"first"[..]), (2, 4, &long)] {
+            let (mut bytes, offsets) = log(version, &[(payload, false)]);
+            let start = offsets[0] as usize;
+            bytes[start + kind_at] = 9;
+            let sum = IDENTITY.checksum(start as u64, &bytes[start + 4..start + 25]) as u32;
+            bytes[start..start + 4].copy_from_slice(&sum.to_le_bytes());
+            assert_eq!(read(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
+        }
     }
 }

@@ -86,7 +86,7 @@ impl LogWriter {
                 return Err(Error::limit_exceeded("a log record", len, MAX_PAYLOAD_BYTES as u64));
             }
             let offset = start + buffer.len() as u64;
-            put_record(&mut buffer, offset, self.header.identity, synced, payload);
+            put_record(self.header.version, &mut buffer, offset, self.header.identity, synced, payload);
         }
         if let Err(error) = self.file.append(&buffer) {
             if error.kind() != ErrorKind::NoSpace {

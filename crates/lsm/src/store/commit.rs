@@ -123,13 +123,18 @@ impl StoreInner {
     /// Commits the own request and, if others wait, theirs with it.
     fn lead(&self, own: Request, contended: bool) -> Result<SequenceNumber> {
         let mut lead = Lead { store: self, followers: Vec::new() };
+        if !contended {
+            let result = self.commit_alone(own);
+            if self.options.background_threads == 0 {
+                self.run_pending_work();
+            }
+            return result;
+        }
         let mut requests = Vec::with_capacity(1);
         requests.push(own);
-        if contended {
-            for ticket in self.commits.take_group() {
-                requests.extend(ticket.take());
-                lead.followers.push(ticket);
-            }
+        for ticket in self.commits.take_group() {
+            requests.extend(ticket.take());
+            lead.followers.push(ticket);
         }
         let mut results = self.commit_group(requests);
         // Inline maintenance belongs to the one who caused it, before the next leader starts.
@@ -141,6 +146,31 @@ impl StoreInner {
         }
         drop(lead);
         results.pop().unwrap_or_else(|| Err(Error::internal("a commit group lost its leader's result")))
+    }
+
+    /// Writes one request as [`commit_group`](Self::commit_group) does, without the lists that a group takes.
+    fn commit_alone(&self, mut request: Request) -> Result<SequenceNumber> {
+        let mut log = self.log.lock();
+        self.check_writable()?;
+        self.make_room(&mut log, request.batch.len_bytes())?;
+        let first = log.applied + 1;
+        let syncs_first = self.place(&log, first, &mut request)?;
+        let last = log.applied + request.batch.sequence_count();
+        self.append_and_apply(&mut log, std::iter::once(&request.batch), syncs_first).inspect_err(
+            |error| {
+                // As in `write_prepared`.
+                if error.kind() != ErrorKind::NoSpace {
+                    poison(self, error);
+                }
+            },
+        )?;
+        log.applied = last;
+        self.sync_as_asked(&mut log, std::iter::once(request.sync))
+            .inspect_err(|error| poison(self, error))?;
+        if self.check_writable().is_ok() {
+            self.snapshots.publish(last);
+        }
+        Ok(last)
     }
 
     /// Writes a group. The results come in the order of the requests.
@@ -182,6 +212,16 @@ impl StoreInner {
             self.write_prepared(log, group);
         }
         let first = log.applied + group.sequences + 1;
+        group.syncs_first |= self.place(log, first, request)?;
+        group.sequences += request.batch.sequence_count();
+        group.results[position] = Ok(log.applied + group.sequences);
+        group.prepared.push((position, std::mem::take(&mut request.batch)));
+        Ok(())
+    }
+
+    /// Assigns sequence numbers from `first` on to one request, stages it and makes it ready to be logged. Whether the log is to
+    /// be synced before it is applied.
+    fn place(&self, log: &LogState, first: SequenceNumber, request: &mut Request) -> Result<bool> {
         if first.saturating_add(request.batch.sequence_count()) > MAX_SEQUENCE {
             return Err(Error::limit_exceeded("the sequence number", first, MAX_SEQUENCE));
         }
@@ -194,21 +234,24 @@ impl StoreInner {
                 return Err(Error::internal("a staged batch took further sequence numbers"));
             }
         }
-        for tree in request.batch.trees() {
-            let new = request.batch.range_deletes(*tree);
-            let tree = self.tree(*tree)?;
-            tree.state_guard().check_range_tombstones(new)?;
+        let mut syncs_first = false;
+        let trees = self.trees.load();
+        for id in request.batch.trees() {
+            let Some(tree) = trees.get(id) else {
+                return self.tree(*id).map(|_| false);
+            };
+            let new = request.batch.range_deletes(*id);
+            if new > 0 {
+                tree.state_guard().check_range_tombstones(new)?;
+            }
             if let Some(keeper) = tree.keeper.get() {
                 // More than its share, as a rule; reserving costs nothing.
                 keeper.reserve(request.batch.len(), request.batch.len_bytes())?;
-                group.syncs_first |= keeper.is_durable_at_once();
+                syncs_first |= keeper.is_durable_at_once();
             }
         }
-        group.sequences += request.batch.sequence_count();
-        group.results[position] = Ok(log.applied + group.sequences);
         request.batch.seal();
-        group.prepared.push((position, std::mem::take(&mut request.batch)));
-        Ok(())
+        Ok(syncs_first)
     }
 
     /// Appends the prepared batches with one write and inserts them into the memtables.
@@ -216,7 +259,8 @@ impl StoreInner {
         if group.prepared.is_empty() {
             return;
         }
-        if let Err(error) = self.append_and_apply(log, group) {
+        let batches = group.prepared.iter().map(|(_, batch)| batch);
+        if let Err(error) = self.append_and_apply(log, batches, group.syncs_first) {
             // A full disk appended nothing: the writer may free space and try again. After any other
             // failure the end of the log is in doubt.
             if error.kind() != ErrorKind::NoSpace {
@@ -232,16 +276,21 @@ impl StoreInner {
         group.prepared.clear();
     }
 
-    fn append_and_apply(&self, log: &mut LogState, group: &Group) -> Result<()> {
+    fn append_and_apply<'b>(
+        &self,
+        log: &mut LogState,
+        batches: impl Iterator<Item = &'b StoreBatch> + Clone,
+        syncs_first: bool,
+    ) -> Result<()> {
         self.check_writable()?;
         let log_bytes = log.len();
-        log.append(group.prepared.iter().map(|(_, batch)| batch.sealed_bytes()))?;
+        log.append(batches.clone().map(StoreBatch::sealed_bytes))?;
         self.counters.log_bytes.fetch_add(log.len() - log_bytes, Ordering::Relaxed);
-        if group.syncs_first {
+        if syncs_first {
             // What is appended is not to be taken back, so even a full disk ends it here.
             log.sync(self.runtime.now_micros()).inspect_err(|error| poison(self, error))?;
         }
-        for (_, batch) in &group.prepared {
+        for batch in batches {
             self.counters.batch_bytes.fetch_add(batch.len_bytes() as u64, Ordering::Relaxed);
             // Past the append nothing may fail: a failure here is a bug, and poisons like a failed write.
             self.apply(log, batch.sealed_bytes()).map_err(|error| Error::internal(error.to_string()))?;
@@ -251,31 +300,44 @@ impl StoreInner {
 
     /// Inserts a payload into the memtables.
     fn apply(&self, log: &LogState, payload: &[u8]) -> Result<()> {
-        let mut touched: Vec<Touched> = Vec::with_capacity(2);
+        // Most batches write to one tree: the list of others takes no memory then.
+        let mut last: Option<Touched> = None;
+        let mut others: Vec<Touched> = Vec::new();
         for placed in BatchReader::new(payload)? {
             let placed = placed?;
-            let position = match touched.iter().position(|one| one.tree == placed.tree) {
-                Some(position) => position,
-                None => {
-                    let tree = self.tree(placed.tree)?;
-                    let logged = tree.state_guard().active.clone();
-                    logged.note_log(log.number(), self.counters.log_bytes.load(Ordering::Relaxed));
-                    let bytes_before = logged.memtable.memory_bytes();
-                    let keeper = tree.keeper.get().cloned();
-                    touched.push(Touched { tree: placed.tree, logged, bytes_before, keeper });
-                    touched.len() - 1
+            let touched = match &mut last {
+                Some(touched) if touched.tree == placed.tree => touched,
+                _ => {
+                    let known = others.iter().position(|one| one.tree == placed.tree);
+                    let next = match known {
+                        Some(position) => others.swap_remove(position),
+                        None => self.touch(log, placed.tree)?,
+                    };
+                    others.extend(last.take());
+                    last.insert(next)
                 }
             };
-            match &touched[position].keeper {
+            match &touched.keeper {
                 Some(keeper) => self.apply_to(&**keeper, &placed)?,
-                None => placed.operation.insert_into(&touched[position].logged.memtable, placed.sequence),
+                None => placed.operation.insert_into(&touched.logged.memtable, placed.sequence),
             }
         }
-        for one in &touched {
+        for one in last.iter().chain(&others) {
             let grown = one.logged.memtable.memory_bytes().saturating_sub(one.bytes_before);
             self.active_bytes.fetch_add(grown, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// The memtable of `tree`, before a batch writes to it.
+    fn touch(&self, log: &LogState, tree: TreeId) -> Result<Touched> {
+        let id = tree;
+        let tree = self.tree(id)?;
+        let logged = tree.state_guard().active.clone();
+        logged.note_log(log.number(), self.counters.log_bytes.load(Ordering::Relaxed));
+        let bytes_before = logged.memtable.memory_bytes();
+        let keeper = tree.keeper.get().cloned();
+        Ok(Touched { tree: id, logged, bytes_before, keeper })
     }
 }
 

@@ -35,7 +35,7 @@ impl StoreInner {
                 place_outputs(version, plan, &metas, edit);
             })?;
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
-            return self.renew_views(tree);
+            return self.views_changed(tree);
         }
         let merged = self.merge_inputs(tree, plan)?;
         let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
@@ -49,7 +49,7 @@ impl StoreInner {
         }
         tree.written_bytes.fetch_add(bytes_written, Ordering::Relaxed);
         self.counters.compacted(merged.bytes_read, bytes_written, merged.dropped);
-        self.renew_views(tree)
+        self.views_changed(tree)
     }
 
     fn input_metas(&self, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<Vec<TableMeta>> {

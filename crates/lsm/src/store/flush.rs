@@ -60,7 +60,7 @@ impl StoreInner {
         }
         self.counters.flushed(bytes);
         tree.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.renew_views(tree)
+        self.views_changed(tree)
     }
 
     fn write_memtables(&self, tree: &Arc<Tree>, flushed: &[Arc<LoggedMemtable>]) -> Result<Finished> {

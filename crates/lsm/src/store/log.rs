@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
+use super::tree::LoggedMemtable;
 use super::{StoreInner, poison};
 
 use crate::file_name::FileName;
@@ -175,8 +176,13 @@ impl StoreInner {
         };
         for tree in self.trees.load().values() {
             let state = tree.state_guard();
-            if state.immutables.iter().any(|logged| logged.is_retained() && logged.last_log() <= stale_before)
-            {
+            // What was kept back, or waits for others, is not to hold back the log for good.
+            let waits = self.flushes_due(tree) == 0;
+            let is_stale = |logged: &Arc<LoggedMemtable>| {
+                let oldest = if logged.is_retained() { Some(logged.last_log()) } else { logged.first_log() };
+                (logged.is_retained() || waits) && oldest.is_some_and(|oldest| oldest <= stale_before)
+            };
+            if state.immutables.iter().any(is_stale) {
                 tree.writes_all.store(true, Ordering::Release);
             }
             let active = &state.active;

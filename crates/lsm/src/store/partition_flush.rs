@@ -178,7 +178,7 @@ impl StoreInner {
         let installed = self.install_partitions(&round, &written, &kept_back, &numbers);
         installed?;
         self.count_round(tree, &round, &actions, written);
-        self.renew_views(tree)
+        self.views_changed(tree)
     }
 
     /// Bytes that flushes of `tree` may keep back beside what is kept back of other trees.
@@ -337,32 +337,36 @@ impl Written {
     }
 }
 
-/// What each of `partitions` is to get, and whether there are operands to merge.
+/// What each of `partitions` is to get, and whether there are operands to merge. One memtable after the other: nothing
+/// needs to be merged for it.
 fn count(flushed: &[Arc<LoggedMemtable>], partitions: &[Partition<'_>]) -> Result<(Vec<Counted>, bool)> {
-    let cursors = || flushed.iter().map(|logged| logged.memtable.cursor(Visibility::All)).collect();
-    let (mut cursor, mut back) = (MergingCursor::new(cursors()), MergingCursor::new(cursors()));
     let mut has_operands = false;
-    let mut all = Vec::with_capacity(partitions.len());
-    cursor.seek_to_first()?;
-    for partition in partitions {
-        let mut counted = Counted::default();
-        while cursor.valid() && partition.end().is_none_or(|end| cursor.key() < end) {
-            if counted.entries == 0 {
-                counted.smallest = cursor.key().to_vec();
+    let mut all: Vec<Counted> = partitions.iter().map(|_| Counted::default()).collect();
+    for logged in flushed {
+        let mut cursor = logged.memtable.cursor(Visibility::All);
+        let mut back = logged.memtable.cursor(Visibility::All);
+        cursor.seek_to_first()?;
+        for (partition, counted) in partitions.iter().zip(&mut all) {
+            let before = counted.entries;
+            while cursor.valid() && partition.end().is_none_or(|end| cursor.key() < end) {
+                if counted.entries == before && (before == 0 || cursor.key() < counted.smallest.as_slice()) {
+                    counted.smallest = cursor.key().to_vec();
+                }
+                has_operands |= cursor.trailer().kind() == Some(EntryKind::Merge);
+                counted.entries += 1;
+                counted.bytes += ENTRY_BYTES + (cursor.key().len() + cursor.value().len()) as u64;
+                cursor.next()?;
             }
-            has_operands |= cursor.trailer().kind() == Some(EntryKind::Merge);
-            counted.entries += 1;
-            counted.bytes += ENTRY_BYTES + (cursor.key().len() + cursor.value().len()) as u64;
-            cursor.next()?;
-        }
-        if counted.entries > 0 {
-            match partition.end() {
-                Some(end) => back.seek_before(end)?,
-                None => back.seek_to_last()?,
+            if counted.entries > before {
+                match partition.end() {
+                    Some(end) => back.seek_before(end)?,
+                    None => back.seek_to_last()?,
+                }
+                if back.key() > counted.largest.as_slice() {
+                    counted.largest = back.key().to_vec();
+                }
             }
-            counted.largest = back.key().to_vec();
         }
-        all.push(counted);
     }
     Ok((all, has_operands))
 }

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bolide_base::{Error, ErrorKind, Result, TreeId};
+use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_storage::JoinHandle;
 
 use super::partition_flush::Round;
-use super::tree::{LoggedMemtable, Tree};
+use super::tree::Tree;
 use super::{Store, StoreInner, poison};
 use crate::compaction::{CompactionPlan, VersionShape, policy_for};
 use crate::options::Layout;
@@ -26,6 +26,20 @@ use crate::version::LAST_LEVEL;
 
 /// After a background failure that may pass, work rests for so long.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// For so long nothing is written to a tree before its sorted views are renewed that nobody asked for.
+const QUIET_MICROS: u64 = 200_000;
+/// How often it is looked whether views are wanted.
+const LOOK_FOR_READERS: Duration = Duration::from_millis(50);
+
+/// A tree whose sorted views are behind, as it was when that was looked at last.
+#[derive(Debug, Clone, Copy, Default)]
+struct ViewsDue {
+    /// The last sequence number that was written to it.
+    sequence: SequenceNumber,
+    /// When it was first seen to be that; 0 where it was not looked at.
+    since_micros: u64,
+}
 
 /// Background work in progress.
 #[derive(Debug, Default)]
@@ -46,7 +60,7 @@ pub(super) struct Work {
     /// The last failure that did not poison the store, until somebody was told.
     failure: Option<Error>,
     /// Trees whose sorted views are behind although nothing is flushed.
-    views_due: BTreeSet<TreeId>,
+    views_due: BTreeMap<TreeId, ViewsDue>,
     /// How many of them are renewed now.
     running_renewals: usize,
     /// How many REMIX files had turned out damaged when that was looked at last.
@@ -66,11 +80,26 @@ impl Work {
 
     /// Notes trees whose sorted views are behind.
     pub(super) fn views_are_due(&mut self, trees: impl IntoIterator<Item = TreeId>) {
-        self.views_due.extend(trees);
+        for tree in trees {
+            self.views_due.entry(tree).or_default();
+        }
     }
 
     fn is_idle(&self) -> bool {
         self.flushing.is_empty() && self.running_compactions.is_empty() && self.running_renewals == 0
+    }
+}
+
+impl ViewsDue {
+    /// Whether the views of `tree` are to be renewed now.
+    fn may_start(&mut self, tree: &Tree, now_micros: u64) -> bool {
+        let state = tree.state_guard();
+        let newest = state.memtables().filter_map(|logged| logged.memtable.largest_sequence()).max();
+        let sequence = newest.unwrap_or(0);
+        if self.since_micros == 0 || self.sequence != sequence {
+            *self = Self { sequence, since_micros: now_micros.max(1) };
+        }
+        state.views.are_wanted() || now_micros.saturating_sub(self.since_micros) >= QUIET_MICROS
     }
 }
 
@@ -150,7 +179,10 @@ impl StoreInner {
                     work = self.work.lock();
                 }
                 None => {
-                    self.work_signal.wait_for(&mut work, self.options.sync_interval);
+                    let interval = self.options.sync_interval;
+                    let most =
+                        if work.views_due.is_empty() { interval } else { interval.min(LOOK_FOR_READERS) };
+                    self.work_signal.wait_for(&mut work, most);
                     drop(work);
                     self.sync_overdue_log();
                     work = self.work.lock();
@@ -200,13 +232,17 @@ impl StoreInner {
         Some(job)
     }
 
-    /// A tree whose sorted views are behind.
+    /// A tree whose sorted views are behind, once somebody wants them or it is quiet.
     fn pick_renewal(&self, work: &mut Work) -> Option<Job> {
         let behind = self.views_behind(&mut work.view_failures_seen);
         work.views_are_due(behind);
         let trees = self.trees.load();
-        work.views_due.retain(|tree| trees.contains_key(tree));
-        let tree = work.views_due.first().and_then(|tree| trees.get(tree))?;
+        work.views_due.retain(|tree, _| trees.contains_key(tree));
+        let now = self.runtime.now_micros();
+        let at_once = self.options.background_threads == 0;
+        let due = work.views_due.iter_mut().filter_map(|(tree, seen)| Some((trees.get(tree)?, seen)));
+        let mut ready = due.filter_map(|(tree, seen)| (at_once || seen.may_start(tree, now)).then_some(tree));
+        let tree = ready.next()?;
         Some(Job::Renew(tree.clone()))
     }
 
@@ -216,7 +252,7 @@ impl StoreInner {
         let mut waiting: Vec<_> = trees
             .values()
             .filter(|tree| !work.flushing.contains(&tree.id))
-            .map(|tree| (flushes_due(tree), tree))
+            .map(|tree| (self.flushes_due(tree), tree))
             .filter(|(count, _)| *count > 0)
             .collect();
         waiting.sort_by_key(|(count, tree)| (std::cmp::Reverse(*count), tree.id));
@@ -246,9 +282,22 @@ impl StoreInner {
         }
     }
 
+    /// Full memtables of `tree` that are to be flushed now. Into partitions several go together.
+    pub(super) fn flushes_due(&self, tree: &Tree) -> usize {
+        let state = tree.state_guard();
+        if tree.writes_all.load(Ordering::Acquire) {
+            return state.immutables.len();
+        }
+        let goes_together = tree.options().layout == Layout::Partitioned && tree.keeper.get().is_none();
+        let most = self.options.max_immutable_memtables.max(1);
+        let together = if goes_together { self.options.partition_memtables.clamp(1, most) } else { 1 };
+        let waiting = state.waiting();
+        if waiting < together { 0 } else { waiting }
+    }
+
     /// True if a memtable waits to be flushed, whether that can begin or not.
     fn has_flushes_due(&self) -> bool {
-        self.trees.load().values().any(|tree| flushes_due(tree) > 0)
+        self.trees.load().values().any(|tree| self.flushes_due(tree) > 0)
     }
 
     /// The most urgent compaction of all trees.
@@ -333,6 +382,10 @@ impl StoreInner {
             self.check_writable()?;
             if let Some(error) = work.take_failure() {
                 return Err(error);
+            }
+            // Whoever waits wants the views, too.
+            for tree in work.views_due.keys().filter_map(|tree| self.tree(*tree).ok()) {
+                tree.state_guard().views.want();
             }
             let waiting = self.has_flushes_due()
                 || self.pick_compaction(&work).is_some()
@@ -465,15 +518,6 @@ impl Store {
     }
 }
 
-/// Full memtables of `tree` that are to be flushed now.
-fn flushes_due(tree: &Tree) -> usize {
-    let state = tree.state_guard();
-    match tree.writes_all.load(Ordering::Acquire) {
-        true => state.immutables.len(),
-        false => state.waiting(),
-    }
-}
-
 impl std::ops::Drop for Store {
     fn drop(&mut self) {
         // Errors were reported to whoever waited for the data; recovery replays the log.
@@ -513,16 +557,16 @@ impl Store {
 impl StoreInner {
     fn rotate_all(&self) -> Result<()> {
         let mut log = self.log.lock();
+        if self.trees.load().values().any(|tree| tree.state_guard().active.first_log().is_some()) {
+            self.rotate(&mut log, super::log::Rotate::Everything)?;
+        }
         for tree in self.trees.load().values() {
-            // Also what was kept back is to be flushed, and nothing kept back.
-            let is_empty = |logged: &Arc<LoggedMemtable>| logged.first_log().is_none();
-            tree.writes_all.store(!tree.state_guard().memtables().all(is_empty), Ordering::Release);
+            // Also what was kept back or waits for others is to be flushed, and nothing kept back. Only now: a flush that began
+            // before the last memtable was full does not have that.
+            tree.writes_all.store(!tree.state_guard().immutables.is_empty(), Ordering::Release);
         }
-        if self.trees.load().values().all(|tree| tree.state_guard().active.first_log().is_none()) {
-            self.work_arrived();
-            return Ok(());
-        }
-        self.rotate(&mut log, super::log::Rotate::Everything)
+        self.work_arrived();
+        Ok(())
     }
 
     /// True if `tree` was dropped or the store is closing: work on it should end.

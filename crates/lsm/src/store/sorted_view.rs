@@ -2,12 +2,15 @@
 //!
 //! # Order
 //! 1. A flush or compaction installs its sstables. Readers merge what the views lack with them.
-//! 2. For each partition that is behind, a view is built from the one before and the runs that are new (§4.3), and written to a
+//! 2. The views that are behind are renewed at once where somebody has read since they were renewed last, or nobody
+//!    would look again; else when the first reader comes, or the tree is not written to for a moment. So a load alone
+//!    builds them once (the delayed rebuild of §4.3).
+//! 3. For each partition that is behind, a view is built from the one before and the runs that are new (§4.3), and written to a
 //!    REMIX file. Which layouts have views is for [`StoreOptions::sorted_views`] to say; a tiered level is one partition.
-//! 3. One edit names the files, as far as all their sstables are still there, and takes out those that they replace.
-//! 4. The tree's state gets the views.
+//! 4. One edit names the files, as far as all their sstables are still there, and takes out those that they replace.
+//! 5. The tree's state gets the views.
 //!
-//! A crash before 3 leaves files that nobody names; the next opening removes them, and renews the views that are behind. A file
+//! A crash before 4 leaves files that nobody names; the next opening removes them, and renews the views that are behind. A file
 //! that cannot be written is done without: the view is in memory. One that cannot be read is built again.
 //!
 //! Where it would not pay (a single run, more than a REMIX can have) there is no view. Point reads keep asking Bloom filters, which
@@ -69,6 +72,30 @@ impl StoreInner {
         self.work.lock().views_are_due(due);
     }
 
+    /// Has the views of `tree` brought up to its runs, which have changed: now, or when they are wanted.
+    ///
+    /// # Errors
+    /// As [`renew_views`](Self::renew_views).
+    pub(super) fn views_changed(&self, tree: &Arc<Tree>) -> Result<()> {
+        let is_behind = {
+            let state = tree.state_guard();
+            if self.options.background_threads == 0 || state.views.are_wanted() {
+                None
+            } else {
+                Some(state.views.are_behind() || state.views.first_level != self.first_level(tree))
+            }
+        };
+        match is_behind {
+            None => self.renew_views(tree),
+            Some(true) => {
+                self.work.lock().views_are_due([tree.id]);
+                Ok(())
+            }
+            // Those of sstables that are gone are to be let go.
+            Some(false) => self.renew_views(tree),
+        }
+    }
+
     /// Brings the views of `tree` up to its runs, unless somebody is at it, who then does this too. Reads the sstables
     /// that are new to them.
     ///
@@ -96,6 +123,7 @@ impl StoreInner {
             });
         }
         let state = tree.state();
+        state.views.begin_renewal();
         let due = |partition: &&Arc<ViewedPartition>| partition.is_behind() && !self.may_wait(partition);
         let options = RemixOptions::default().tags(tree.options().view_tags);
         let (mut built, mut tried) = (Vec::new(), Vec::new());

@@ -308,6 +308,7 @@ impl TreeState {
     /// Cursors over everything that may hold an entry within `bounds`, newest component first; of the
     /// memtables with the versions that `visibility` says.
     pub(super) fn sources(&self, visibility: Visibility, bounds: &Bounds) -> Vec<Source> {
+        self.views.note_reader();
         let memtables = self.memtables().filter(|logged| !logged.memtable.is_empty());
         let mut sources: Vec<Source> =
             memtables.map(|logged| Source::from(logged.memtable.cursor(visibility))).collect();
@@ -400,6 +401,7 @@ impl TreeState {
                 return Ok(Some((trailer, ValueRef::from(value.to_vec()))));
             }
         }
+        self.views.note_reader();
         if self.views.serve_reads() {
             return self.find_through_views(key, sequence);
         }
@@ -420,6 +422,7 @@ impl TreeState {
                 return Ok(Some(trailer));
             }
         }
+        self.views.note_reader();
         if self.views.serve_reads() {
             return Ok(self.find_through_views(key, sequence)?.map(|(trailer, _)| trailer));
         }

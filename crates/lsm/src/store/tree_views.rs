@@ -1,6 +1,7 @@
 //! The sorted views of the levels of one version of a tree.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::remix::{ViewedLevel, ViewedPartition};
 use crate::version::{KeptView, LEVELS, Version};
@@ -12,6 +13,11 @@ pub(super) struct TreeViews {
     pub(super) first_level: Option<usize>,
     /// Levels with more than one run, the first on disk first.
     levels: Vec<Arc<ViewedLevel>>,
+    /// Readers merge somewhere although a view could spare them that, and did so from the beginning: files that turn out
+    /// damaged later are not in it.
+    behind: bool,
+    /// A reader came by while they were behind. Shared with those before and after.
+    wanted: Arc<AtomicBool>,
 }
 
 impl TreeViews {
@@ -24,15 +30,41 @@ impl TreeViews {
     ) -> Self {
         let levels = first_level.map_or(LEVELS, |level| level)..LEVELS;
         let of_level = |level| ViewedLevel::of(version, level, known, before.level(level));
-        Self { first_level, levels: levels.filter_map(of_level).collect() }
+        let levels: Vec<_> = levels.filter_map(of_level).collect();
+        let behind =
+            levels.iter().flat_map(|level| level.partitions()).any(|partition| partition.is_behind());
+        Self { first_level, levels, behind, wanted: Arc::clone(&before.wanted) }
     }
 
     /// Those that fit `version`.
     pub(super) fn of_version(&self, version: &Version) -> Self {
         match self.first_level {
             Some(_) => Self::of(version, self.first_level, &self.known(), self),
-            None => Self::default(),
+            None => Self { wanted: Arc::clone(&self.wanted), ..Self::default() },
         }
+    }
+
+    /// Notes that somebody reads sstables. Two loads where the views are up to date, or are known to be wanted.
+    #[inline]
+    pub(super) fn note_reader(&self) {
+        if self.behind && !self.wanted.load(Ordering::Relaxed) {
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Has views that are behind renewed without waiting for a quiet moment.
+    pub(super) fn want(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody read while they were behind, since [`begin_renewal`](Self::begin_renewal).
+    pub(super) fn are_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Forgets who read so far.
+    pub(super) fn begin_renewal(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
     }
 
     fn level(&self, level: usize) -> Option<&ViewedLevel> {

@@ -33,7 +33,9 @@ impl Manifest {
         identity: FileIdentity,
         catalogue: &Catalogue,
     ) -> Result<Self> {
-        let header = LogHeader { role: LogRole::Manifest, identity, previous_number: 0, previous_len: 0 };
+        let role = LogRole::Manifest;
+        let version = role.newest_version();
+        let header = LogHeader { role, version, identity, previous_number: 0, previous_len: 0 };
         let path = FileName::Manifest(identity.file_number).path(dir);
         let log = LogWriter::create(vfs, &path, header)?;
         for edit in catalogue.snapshot(SNAPSHOT_EDIT_BYTES) {

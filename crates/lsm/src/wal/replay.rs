@@ -366,7 +366,7 @@ mod tests {
         rewrite(&vfs, 9, |bytes| bytes.truncate(bytes.len() - 1));
         let (tail, records) = read(&vfs, 1, &[]).unwrap();
         assert_eq!(records, [b"a", b"b"]);
-        assert_eq!((tail.last.unwrap().len, tail.torn_bytes), (64, 25));
+        assert_eq!((tail.last.unwrap().len, tail.torn_bytes), (64, 7));
         assert!(read(&vfs, 1, &[(9, last.len)]).unwrap_err().is_corruption());
         // Once cut and sealed, the same bytes are no damage, and the next segment continues there.
         let (sealed, _) = read(&vfs, 1, &[(9, 64)]).unwrap();
@@ -453,7 +453,7 @@ mod tests {
             let record = bytes[64..].to_vec();
             bytes.extend_from_slice(&record);
             let mut foreign = Vec::new();
-            put_record(&mut foreign, bytes.len() as u64, identity(5), 64, b"foreign");
+            put_record(2, &mut foreign, bytes.len() as u64, identity(5), 64, b"foreign");
             bytes.extend_from_slice(&foreign);
         });
         let (tail, records) = read(&vfs, 9, &[]).unwrap();

@@ -32,6 +32,7 @@ impl WalWriter {
     ) -> Result<Self> {
         let header = LogHeader {
             role: LogRole::Wal,
+            version: LogRole::Wal.newest_version(),
             identity,
             previous_number: previous.map_or(0, |end| end.number),
             previous_len: previous.map_or(0, |end| end.len),
