@@ -1,11 +1,11 @@
 //! What questions to an index of kind `next` take, counted in instructions by whoever runs this under a counter:
 //!
 //! ```text
-//! cargo run --release -p bolide --example next_costs -- KIND WHAT ROUNDS
+//! cargo run --release -p bolide --example next_costs -- KIND WHAT ROUNDS [RECORDS [timed]]
 //! ```
 //!
 //! KIND is that of the index, WHAT one of `fill`, `newest` (ten records of one value), `range` (all 250 records of ten values) and
-//! `wide` (all 2,500 of a hundred). All blocks are in the cache before; the questions are asked in a function of their own, to be counted alone:
+//! `wide` (all 2,500 of a hundred). With `timed` the least CPU time of the thread for a round is printed. All blocks are in the cache before; the questions are asked in a function of their own, to be counted alone:
 //!
 //! ```text
 //! valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*next_costs*ask*' \
@@ -14,21 +14,22 @@
 
 use std::ops::ControlFlow;
 
+use bolide::storage::{Runtime, SystemRuntime};
 use bolide::{Collection, CollectionOptions, Components, Db, FindOptions, Options, Query};
 
-/// Records, and how many have the same value.
+/// Records, unless it is said otherwise, and how many have the same value.
 const RECORDS: u64 = 100_000;
 const OF_VALUE: u64 = 25;
-
-const VALUES: u64 = RECORDS / OF_VALUE;
+/// A prime: steps of so many meet all values.
+const LEAP: u64 = 15_485_863;
 
 /// Asks for so many answers, each lent where it lies. Returns the bytes of all.
 #[inline(never)]
-fn ask(records: &Collection, what: &str, rounds: u64) -> bolide::Result<usize> {
+fn ask(records: &Collection, what: &str, values: u64, rounds: std::ops::Range<u64>) -> bolide::Result<usize> {
     let options = FindOptions::default();
     let mut bytes = 0;
-    for round in 0..rounds {
-        let value = 17 * round % (VALUES * 3 / 4);
+    for round in rounds {
+        let value = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (values - 100);
         let query = match what {
             "newest" => Query::new().eq("a", value).limit(10),
             "wide" => Query::new().range("a", value..value + 100),
@@ -42,17 +43,18 @@ fn ask(records: &Collection, what: &str, rounds: u64) -> bolide::Result<usize> {
     Ok(bytes)
 }
 
+/// Asks for all values once, in no order: blocks lie in the cache as questions bring them in.
 #[inline(never)]
-fn warm_up(records: &Collection) -> bolide::Result<usize> {
+fn warm_up(records: &Collection, values: u64) -> bolide::Result<usize> {
     let mut bytes = 0;
-    records.visit(
-        &Query::new().range("a", 0..VALUES).using_index("a"),
-        &FindOptions::default(),
-        |answer| {
+    for round in 0..values {
+        let value = round * LEAP % values;
+        let query = Query::new().eq("a", value).using_index("a");
+        records.visit(&query, &FindOptions::default(), |answer| {
             bytes += answer.record.map_or(0, <[u8]>::len);
             Ok(ControlFlow::Continue(()))
-        },
-    )?;
+        })?;
+    }
     Ok(bytes)
 }
 
@@ -60,15 +62,17 @@ fn main() -> bolide::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |number: usize| arguments.get(number).map_or("", String::as_str);
     let (kind, what, rounds) = (argument(0), argument(1), argument(2).parse().unwrap_or(0));
-    let options = Options::default().cache_bytes(256 << 20).background_threads(0);
+    let count = argument(3).parse().unwrap_or(RECORDS).max(100 * OF_VALUE + 1);
+    let values = count / OF_VALUE;
+    let options = Options::default().cache_bytes(1 << 30).background_threads(0);
     let db = Db::open_with("db", options, Components::in_memory())?;
     let mut records = CollectionOptions::json();
     if kind != "none" {
         records = records.index(format!("a:{kind}").parse()?);
     }
     let records = db.create_collection("records", records)?;
-    for number in 0..RECORDS {
-        let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % VALUES;
+    for number in 0..count {
+        let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % values;
         let record = format!(r#"{{"a":{value},"pad":"{number:0>100}"}}"#);
         records.put(&(number.wrapping_mul(0x2545_f491_4f6c_dd1d)).to_be_bytes(), record.as_bytes())?;
     }
@@ -76,6 +80,18 @@ fn main() -> bolide::Result<()> {
         return Ok(());
     }
     db.compact()?;
-    println!("{} bytes in all, {} bytes answered", warm_up(&records)?, ask(&records, what, rounds)?);
+    let all = warm_up(&records, values)?;
+    if argument(4) == "timed" {
+        let runtime = SystemRuntime::new();
+        let mut least = u64::MAX;
+        for round in 0..rounds {
+            let start = runtime.thread_cpu_micros();
+            ask(&records, what, values, 20 * round..20 * (round + 1))?;
+            least = least.min(runtime.thread_cpu_micros() - start);
+        }
+        println!("{:.1} µs a question at least", least as f64 / 20.0);
+        return Ok(());
+    }
+    println!("{all} bytes in all, {} bytes answered", ask(&records, what, values, 0..rounds)?);
     Ok(())
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bolide::storage::{CrashMode, Fault, FaultPlan, RecordImages, Runtime, SimRuntime, SimVfs, Vfs};
 use bolide::{
-    BuildOptions, Collection, Components, Db, IndexState, Layout, NextFigures, Options, Order, Query,
+    BuildOptions, Collection, Components, Compression, Db, IndexState, Layout, NextFigures, Options, Order,
+    Query,
 };
 use support::{tiny, tiny_collection};
 
@@ -238,4 +239,63 @@ fn progress_is_told_and_a_power_cut_amid_the_writing_loses_none_of_it() {
         assert_eq!(keys_of(&db.collection("one").unwrap(), 7), expected(7));
     }
     assert!(partly >= 3, "{partly}");
+}
+
+/// Asks for many single values, half of which no record has; returns the index blocks met, spared by filters, and read in vain.
+fn ask_for_single_values(one: &Collection, attribute: &str) -> (u64, u64, u64) {
+    let (mut met, mut filtered, mut vain) = (0, 0, 0);
+    for value in (0..2 * SPREAD).step_by(37) {
+        let found = one.find(&Query::new().eq(attribute, value).using_index(attribute)).unwrap();
+        let keys: Vec<_> = found.iter().map(|answer| answer.key.clone()).collect();
+        let expected: Vec<_> = (value % 2 == 0).then(|| spread_key(value / 2)).into_iter().collect();
+        assert_eq!(keys, expected, "{value}");
+        let cost = found.explain().next_costs;
+        assert!(cost.index_blocks_filtered + cost.index_blocks_read <= cost.index_blocks_met, "{cost:?}");
+        met += cost.index_blocks_met;
+        filtered += cost.index_blocks_filtered;
+        vain += cost.false_positives;
+    }
+    (met, filtered, vain)
+}
+
+const SPREAD: u64 = 4_000;
+
+/// In no order of the numbers.
+fn spread_key(number: u64) -> Vec<u8> {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec()
+}
+
+#[test]
+fn filters_spare_index_blocks_of_sstables_that_lack_a_value() {
+    for layout in [Layout::Leveled, Layout::Tiered, Layout::Partitioned, Layout::Fragmented] {
+        let vfs = SimVfs::new(1);
+        let options = Options::default().memtable_bytes(64 << 10).background_threads(0);
+        let db = open(&vfs, options.clone());
+        let with = tiny_collection().layout(layout).target_file_bytes(64 << 10);
+        let with = with.compression(Compression::None).index("a:next".parse().unwrap());
+        let one = db.create_collection("one", with.index("b:next:global=off".parse().unwrap())).unwrap();
+        for number in 0..SPREAD {
+            let record = format!(r#"{{"a":{0},"b":{0},"pad":"{number:0>60}"}}"#, 2 * number);
+            one.put(&spread_key(number), record.as_bytes()).unwrap();
+        }
+        db.flush().unwrap();
+        let asked = 2 * SPREAD / 37;
+        let (met, filtered, vain) = ask_for_single_values(&one, "a");
+        println!("{layout:?}: {met} met, {filtered} spared, {vain} in vain");
+        // Most sstables have a block around each value.
+        assert!(met > 2 * asked && filtered > (met - asked) / 10 * 8, "{met} {filtered}");
+        assert!(vain < filtered / 2, "{vain} {filtered}");
+        let (met, filtered, vain) = ask_for_single_values(&one, "b");
+        assert!(filtered == 0 && vain > (met - asked) / 10 * 9, "{met} {filtered} {vain}");
+        assert!(db.check(true).unwrap().is_sound());
+        // A range has no single value to ask a filter for.
+        let range = one.find(&Query::new().range("a", 100..120).using_index("a")).unwrap();
+        assert_eq!((range.len(), range.explain().next_costs.index_blocks_filtered), (10, 0));
+        drop((range, one, db));
+        let db = open(&vfs, options);
+        let (_, again, _) = ask_for_single_values(&db.collection("one").unwrap(), "a");
+        assert!(again > 0);
+        let figures = db.stats().collections[0].indexes[0].next.unwrap();
+        assert!(figures.resident_bytes() as u64 * 50 < figures.table_bytes, "{figures:?}");
+    }
 }

@@ -147,6 +147,7 @@ fn next_costs_of(costs: &NextCosts) -> Value {
     let NextCosts {
         index_blocks,
         index_blocks_met,
+        index_blocks_filtered,
         index_blocks_read,
         false_positives,
         entries,
@@ -159,6 +160,7 @@ fn next_costs_of(costs: &NextCosts) -> Value {
     json!({
         "index_blocks": index_blocks,
         "index_blocks_met": index_blocks_met,
+        "index_blocks_filtered": index_blocks_filtered,
         "index_blocks_read": index_blocks_read,
         "false_positives": false_positives,
         "entries": entries,

@@ -29,9 +29,16 @@ const MAX_PROBES: u8 = 30;
 #[repr(align(64))]
 struct FilterBlock([u64; 8]);
 
-/// A resident filter.
+/// A resident filter over hashes of keys.
+///
+/// ```
+/// use bolide_table::BloomFilter;
+/// let filter = BloomFilter::build(&[1 << 40, 2 << 40], 10).unwrap();
+/// assert!(filter.may_contain(1 << 40) && filter.may_contain(2 << 40));
+/// assert!(BloomFilter::decode(&filter.encode()).unwrap().may_contain(1 << 40));
+/// ```
 #[derive(Debug, Clone)]
-pub(crate) struct BloomFilter {
+pub struct BloomFilter {
     blocks: Box<[FilterBlock]>,
     probes: u8,
 }
@@ -57,7 +64,7 @@ fn bits_of(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u64)> {
 impl BloomFilter {
     /// The filter of keys with these hashes, with about `bits_per_key` bits for each; `None` for no keys
     /// or no bits.
-    pub(crate) fn build(hashes: &[u64], bits_per_key: u32) -> Option<Self> {
+    pub fn build(hashes: &[u64], bits_per_key: u32) -> Option<Self> {
         if hashes.is_empty() || bits_per_key == 0 {
             return None;
         }
@@ -84,7 +91,7 @@ impl BloomFilter {
 
     /// False if no key with this hash was added.
     #[inline]
-    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+    pub fn may_contain(&self, hash: u64) -> bool {
         match self.blocks.get(block_of(hash, self.blocks.len())) {
             Some(FilterBlock(words)) => {
                 bits_of(hash, self.probes).all(|(word, mask)| words[word & 7] & mask != 0)
@@ -95,14 +102,14 @@ impl BloomFilter {
 
     /// Asks the processor for the block of a key with this hash.
     #[inline]
-    pub(crate) fn prefetch(&self, hash: u64) {
+    pub fn prefetch(&self, hash: u64) {
         if let Some(block) = self.blocks.get(block_of(hash, self.blocks.len())) {
             prefetch(block, BLOCK_BYTES);
         }
     }
 
     /// Writes the filter as described at the head of this file.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES + self.blocks.len() * BLOCK_BYTES);
         out.push(self.probes);
         out.resize(HEADER_BYTES, 0);
@@ -115,7 +122,7 @@ impl BloomFilter {
     }
 
     /// Reads a filter; `None` where the bytes are no filter.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let [probes, zeros @ ..] = *header;
         let (chunks, tail) = rest.as_chunks::<BLOCK_BYTES>();
@@ -134,12 +141,12 @@ impl BloomFilter {
     }
 
     /// The bytes that the filter keeps in memory.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.blocks.len() * BLOCK_BYTES
     }
 
     /// How many bits each key sets.
-    pub(crate) fn probes(&self) -> u8 {
+    pub fn probes(&self) -> u8 {
         self.probes
     }
 }

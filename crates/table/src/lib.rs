@@ -38,6 +38,7 @@ mod verify;
 
 pub use block::Difference;
 pub use block_cache::{BlockCache, BlockCacheStats};
+pub use bloom::BloomFilter;
 pub use describe::{ExplainEntry, TableDetail, TellMetaBlock};
 pub use file_pool::{FilePool, FileSource, table_file_name};
 pub use footer::{TABLE_FORMAT_VERSION, read_identity};

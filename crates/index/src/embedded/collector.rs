@@ -4,7 +4,7 @@
 //! be read for every question.
 
 use bolide_base::TreeId;
-use bolide_table::MAX_META_BLOCK_BYTES;
+use bolide_table::{BlockHandle, MAX_META_BLOCK_BYTES};
 
 use super::filter;
 use super::meta_block::{self, PartBuilder};
@@ -90,7 +90,7 @@ impl SstableCollector for Collected {
         }
     }
 
-    fn finish_block(&mut self) {
+    fn finish_block(&mut self, _handle: BlockHandle) {
         self.whole.merge(&self.current);
         self.current.finish(self.bits, MAX_FILTER_BYTES, &mut self.parts);
         self.blocks += 1;

@@ -35,8 +35,8 @@ pub trait SstableCollector: Send {
     /// A version of a record.
     fn add(&mut self, version: &Version<'_>);
 
-    /// The data block is complete.
-    fn finish_block(&mut self);
+    /// The data block is complete and lies at `handle`.
+    fn finish_block(&mut self, handle: BlockHandle);
 
     /// Adds the meta blocks to `blocks`, each under its name, and what the manifest is to say of them to `summaries`;
     /// nothing to either where the sstable is to be read as one without the index.
@@ -153,9 +153,9 @@ impl MetaCollector for TableCollector {
         }
     }
 
-    fn finish_block(&mut self, _handle: BlockHandle) {
+    fn finish_block(&mut self, handle: BlockHandle) {
         self.entry = 0;
-        self.collectors.iter_mut().for_each(|collector| collector.finish_block());
+        self.collectors.iter_mut().for_each(|collector| collector.finish_block(handle));
     }
 
     fn finish(&mut self) -> Result<Vec<(String, Vec<u8>)>> {

@@ -4,10 +4,11 @@
 //! packed into index blocks, the last, partial one too, which the paper's algorithm forgets.
 
 use bolide_base::TreeId;
-use bolide_table::MAX_META_BLOCK_BYTES;
+use bolide_table::{BlockHandle, MAX_META_BLOCK_BYTES};
 
 use super::directory::{self, DirectoryBuilder};
 use super::index_block::{Entry, IndexBlockBuilder};
+use super::key_filter::FilterBuilder;
 use crate::attribute;
 use crate::in_table::InTable;
 use crate::in_table::collector::{Keys, SstableCollector, SstableIndex, Summaries, Version};
@@ -15,6 +16,7 @@ use crate::in_table::zone::{lower_bound, upper_bound};
 use crate::path::AttributePath;
 use crate::space::packer;
 use crate::space::rect_block::RectEntry;
+use crate::spec::GlobalIndexUse;
 
 /// Bytes of secondary keys of one sstable, at most; one with more is read as one without the index.
 const MAX_KEY_BYTES: usize = 1 << 30;
@@ -26,13 +28,16 @@ pub(super) struct Member {
     delta: Option<f64>,
     block_bytes: usize,
     attributes: Vec<AttributePath>,
+    /// Sstables are to have filters.
+    has_filter: bool,
 }
 
 impl Member {
     pub(super) fn new(index: &InTable) -> Self {
         let spec = &index.spec;
         let (delta, block_bytes) = (spec.delta(), spec.block_bytes() as usize);
-        Self { id: index.id, delta, block_bytes, attributes: spec.attributes().to_vec() }
+        let has_filter = spec.global() != GlobalIndexUse::Off;
+        Self { id: index.id, delta, block_bytes, attributes: spec.attributes().to_vec(), has_filter }
     }
 }
 
@@ -50,6 +55,7 @@ impl SstableIndex for Member {
             keys: Vec::new(),
             notes: Vec::new(),
             data_blocks: 0,
+            data_bytes: self.has_filter.then_some(0),
             gave_up: false,
             key: Vec::new(),
         })
@@ -78,6 +84,8 @@ struct Collected {
     keys: Vec<u8>,
     notes: Vec<Note>,
     data_blocks: u64,
+    /// What these take in the file; `None` where there is to be no filter.
+    data_bytes: Option<u64>,
     /// The sstable is to be read as one without the index.
     gave_up: bool,
     /// Scratch memory.
@@ -159,8 +167,11 @@ impl SstableCollector for Collected {
         }
     }
 
-    fn finish_block(&mut self) {
+    fn finish_block(&mut self, handle: BlockHandle) {
         self.data_blocks += 1;
+        if let Some(bytes) = &mut self.data_bytes {
+            *bytes += u64::from(handle.bytes);
+        }
     }
 
     fn finish(&mut self, blocks: &mut Vec<(String, Vec<u8>)>, summaries: &mut Summaries) {
@@ -178,15 +189,23 @@ impl SstableCollector for Collected {
             by_key.then_with(|| right.entry.sequence.cmp(&left.entry.sequence))
         });
         let mut packed = Packer::new(self.id, self.delta, self.block_bytes);
+        let (mut filter, mut before) = (FilterBuilder::default(), &[][..]);
         for note in &notes {
-            packed.add(key(note).unwrap_or_default(), note.entry);
+            let key = key(note).unwrap_or_default();
+            packed.add(key, note.entry);
+            if key != std::mem::replace(&mut before, key) {
+                filter.add(key);
+            }
         }
         let is_opaque = notes.first().is_some_and(|note| note.len == 0);
         let zone = notes.first().zip(notes.last()).filter(|_| !is_opaque).map(|(first, last)| {
             let [first, last] = [first, last].map(|note| key(note).unwrap_or_default());
             (lower_bound(first).to_vec(), upper_bound(last))
         });
-        let Some(written) = packed.finish(self.data_blocks) else { return };
+        let Some(mut written) = packed.finish(self.data_blocks) else { return };
+        let filter = self.data_bytes.and_then(|bytes| filter.finish(bytes));
+        let filter = filter.filter(|filter| filter.len() <= MAX_META_BLOCK_BYTES);
+        written.extend(filter.map(|filter| (directory::filter_name(self.id), filter)));
         let bytes = written.iter().map(|(_, bytes)| bytes.len()).sum();
         summaries.0.add(self.id, bytes, zone, notes.is_empty());
         blocks.extend(written);

@@ -10,7 +10,9 @@ pub struct NextCosts {
     pub index_blocks: u64,
     /// Those among them that the global index led to.
     pub index_blocks_met: u64,
-    /// Those among these that were read.
+    /// Those among these that a filter over the keys of their sstable spared a question for one key.
+    pub index_blocks_filtered: u64,
+    /// Those among the others that were read.
     pub index_blocks_read: u64,
     /// Those among the read ones that had no key in the range of the question: the ε of NEXT §3.4.
     pub false_positives: u64,
@@ -34,6 +36,7 @@ impl NextCosts {
         let pairs = [
             (&mut self.index_blocks, other.index_blocks),
             (&mut self.index_blocks_met, other.index_blocks_met),
+            (&mut self.index_blocks_filtered, other.index_blocks_filtered),
             (&mut self.index_blocks_read, other.index_blocks_read),
             (&mut self.false_positives, other.false_positives),
             (&mut self.entries, other.entries),
@@ -54,9 +57,10 @@ impl fmt::Display for NextCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "index blocks  {} of {} met by the global index, {} read, {} of them in vain; {} entries; {} sstables without the index",
+            "index blocks  {} of {} met by the global index, {} of them spared by filters, {} read, {} of them in vain; {} entries; {} sstables without the index",
             self.index_blocks_met,
             self.index_blocks,
+            self.index_blocks_filtered,
             self.index_blocks_read,
             self.false_positives,
             self.entries,

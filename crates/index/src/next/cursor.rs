@@ -194,6 +194,10 @@ impl<'v> NextCursor<'v> {
         self.told.costs.index_blocks = self.global.blocks() as u64;
         blocks.retain(|&at| self.global.info(at).is_some_and(|info| info.smallest <= view));
         self.told.costs.index_blocks_met = blocks.len() as u64;
+        if access.point {
+            self.global.pass_filters(&mut blocks, &access.low);
+            self.told.costs.index_blocks_filtered = self.told.costs.index_blocks_met - blocks.len() as u64;
+        }
         self.ask_for(&blocks);
         let is_indexed = self.global.without().is_empty();
         match self.question.order {
@@ -529,7 +533,8 @@ impl CandidateCursor for NextCursor<'_> {
         match &self.current {
             Current::Found(found) => Ok(Some(self.matches.candidate(found))),
             Current::Held(turn) => {
-                let key = self.batch.version_at(*turn).map_or(&[][..], |number| self.key_of(number));
+                let number = self.batch.version_at(*turn).filter(|_| !self.key_ends.is_empty());
+                let key = number.map_or(&[][..], |number| self.key_of(number));
                 let held = self.batch.candidate(*turn, &self.question, &self.versions, key);
                 held.map(Some).ok_or_else(|| lost("a version"))
             }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::directory::{Directory, parse_name};
+use super::directory::{Directory, parse_filter_name, parse_name};
 use super::index_block::IndexBlock;
+use super::key_filter::KeyFilter;
 use crate::in_table::shown_bound;
 use crate::space::Rect;
 use crate::space::rect_block;
@@ -18,6 +19,14 @@ use crate::space::rect_block;
 /// assert!(describe_meta_block("next/7/0", b"").unwrap().contains("does not decode"));
 /// ```
 pub fn describe_meta_block(name: &str, bytes: &[u8]) -> Option<String> {
+    if let Some(id) = parse_filter_name(name) {
+        let told =
+            KeyFilter::decode(bytes).map(|filter| format!("filter of {} bytes", filter.memory_bytes()));
+        return Some(format!(
+            "index {id} of kind next: {}",
+            told.unwrap_or_else(|| "does not decode".to_owned())
+        ));
+    }
     let (id, number) = parse_name(name)?;
     let told = match number {
         Some(number) => describe_block(bytes).map(|told| format!("index block {number}: {told}")),
@@ -106,6 +115,11 @@ pub fn fuzz_blocks(bytes: &[u8], question: &[u8]) {
             assert!(directory.blocks().get(block as usize).is_some() && first <= last);
         }
     }
+    if let Some(filter) = KeyFilter::decode(bytes) {
+        // Any answer will do.
+        filter.may_contain(bolide_base::checksum::hash_key(question));
+    }
+    assert!(describe_meta_block("next/7/filter", bytes).is_some());
     assert!(
         describe_meta_block("next/7", bytes).is_some() && describe_meta_block("next/7/1", bytes).is_some()
     );

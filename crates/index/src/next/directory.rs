@@ -33,6 +33,7 @@ use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 use bolide_lsm::attachments::Attachment;
 
 use super::index_block::IndexBlockBuilder;
+use super::key_filter::KeyFilter;
 use super::split;
 use crate::in_table::zone::{MAX_BOUND_BYTES, lower_bound, upper_bound};
 use crate::space::Rect;
@@ -42,6 +43,7 @@ const FORMAT: u8 = 1;
 const RANGES: u8 = 0;
 const OPAQUE: u8 = 1;
 const NAME_PREFIX: &str = "next/";
+const FILTER: &str = "filter";
 
 /// The name of the directory of index `id`.
 pub(crate) fn name(id: TreeId) -> String {
@@ -51,6 +53,17 @@ pub(crate) fn name(id: TreeId) -> String {
 /// The name of index block `number` of index `id`.
 pub(crate) fn block_name(id: TreeId, number: usize) -> String {
     format!("{NAME_PREFIX}{id}/{number}")
+}
+
+/// The name of the filter of index `id`; see [`key_filter`](super::key_filter).
+pub(crate) fn filter_name(id: TreeId) -> String {
+    format!("{NAME_PREFIX}{id}/{FILTER}")
+}
+
+/// The index whose filter is the meta block with this name.
+pub(crate) fn parse_filter_name(name: &str) -> Option<TreeId> {
+    let (id, rest) = name.strip_prefix(NAME_PREFIX)?.split_once('/')?;
+    id.parse().ok().filter(|_| rest == FILTER)
 }
 
 /// The index of the meta block with this name, and the number of the index block; without a number it is the directory.
@@ -149,6 +162,8 @@ pub(crate) struct Directory {
     bytes: Box<[u8]>,
     /// Of an index of space: ranges of its index blocks, each with the number of its block.
     rects: Box<[(u32, Rect)]>,
+    /// Says which keys are in none of the blocks.
+    filter: Option<KeyFilter>,
 }
 
 impl Directory {
@@ -190,7 +205,19 @@ impl Directory {
             ranges: ranges.into(),
             bytes: bytes.into(),
             rects: Box::default(),
+            filter: None,
         })
+    }
+
+    /// The same with a filter over its keys.
+    pub(crate) fn with_filter(self, filter: Option<KeyFilter>) -> Self {
+        Self { filter, ..self }
+    }
+
+    /// The filter over its keys, if there is one.
+    #[inline]
+    pub(crate) fn filter(&self) -> Option<&KeyFilter> {
+        self.filter.as_ref()
     }
 
     fn of_space(read: RectDirectory, mut meta_block: impl FnMut(usize) -> Option<u32>) -> Option<Self> {
@@ -205,6 +232,7 @@ impl Directory {
             ranges: Box::default(),
             bytes: Box::default(),
             rects: read.ranges.into(),
+            filter: None,
         })
     }
 
@@ -277,6 +305,7 @@ impl Attachment for Directory {
             + size_of_val(&*self.ranges)
             + self.bytes.len()
             + size_of_val(&*self.rects)
+            + self.filter.as_ref().map_or(0, KeyFilter::memory_bytes)
     }
 }
 

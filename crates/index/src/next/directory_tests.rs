@@ -80,6 +80,8 @@ fn no_bytes_make_it_panic() {
 fn names_tell_directories_from_blocks() {
     assert_eq!(parse_name(&name(7)), Some((7, None)));
     assert_eq!(parse_name(&block_name(7, 12)), Some((7, Some(12))));
+    assert_eq!((parse_name(&filter_name(7)), parse_filter_name(&filter_name(7))), (None, Some(7)));
+    assert_eq!((parse_filter_name(&name(7)), parse_filter_name(&block_name(7, 12))), (None, None));
     for other in ["next", "next/", "next/x", "next/1/", "next/1/2/3", "embedded/1"] {
         assert_eq!(parse_name(other), None, "{other}");
     }

@@ -30,7 +30,7 @@ pub(super) fn estimate(
         let entries = sstable.meta().entries as f64;
         if global.without().contains(&place) { unknown += entries } else { known += entries }
     }
-    global.visit_ranges(&access.low, &access.end, |info, first, last| {
+    global.visit_ranges(&access.low, &access.end, access.point, |info, first, last| {
         let (keys, entries) = (f64::from(info.keys.max(1)), f64::from(info.entries));
         let of_range = entries / f64::from(info.ranges.max(1));
         matches += match access.point {

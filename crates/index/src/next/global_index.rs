@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use bolide_base::checksum::hash_key;
 use bolide_base::{Error, ErrorKind, Result};
 use bolide_lsm::TreeView;
 use bolide_lsm::attachments::Attachment;
@@ -17,6 +18,7 @@ use bolide_lsm::store::{TableComponent, TablePlace};
 
 use super::directory::{self, BlockInfo, Directory, SharedDirectory};
 use super::intervals::{Bounds, Intervals};
+use super::key_filter::KeyFilter;
 use crate::in_table::{InTable, summary};
 use crate::space::Rect;
 use crate::space::packed_tree::{Below, Item, Node, PackedTree};
@@ -266,6 +268,17 @@ impl GlobalIndex {
         self.opaque.iter().for_each(|at| visit(Met::Block(*at), None));
     }
 
+    /// Takes those of `blocks` away whose sstable has a filter that does not know `key`.
+    pub(crate) fn pass_filters(&self, blocks: &mut Vec<BlockPlace>, key: &[u8]) {
+        let filter = |at: &BlockPlace| self.members.get(at.member as usize)?.directory.filter();
+        let hash = hash_key(key);
+        blocks.iter().filter_map(filter).for_each(|filter| filter.prefetch(hash));
+        blocks.retain(|at| {
+            filter(at).is_none_or(|filter| filter.may_contain(hash))
+                || self.info(*at).is_none_or(|info| info.is_opaque)
+        });
+    }
+
     /// What the directory says of an index block.
     pub(crate) fn info(&self, at: BlockPlace) -> Option<&BlockInfo> {
         self.members.get(at.member as usize)?.directory.blocks().get(at.block as usize)
@@ -298,17 +311,22 @@ impl GlobalIndex {
     }
 
     /// Calls `visit` with each range of an index block that has keys from `low` on and below `end`: what the directory says of the
-    /// block, and the first and last key of the range.
+    /// block, and the first and last key of the range. With `point` there is one such key, `low`; blocks whose filter does not
+    /// know it are passed over.
     pub(crate) fn visit_ranges(
         &self,
         low: &[u8],
         end: &[u8],
+        point: bool,
         mut visit: impl FnMut(&BlockInfo, &[u8], &[u8]),
     ) {
         let bounds = MemberBounds(&self.members);
+        let hash = hash_key(low);
+        let may_have = |of: &Directory| of.filter().is_none_or(|filter| filter.may_contain(hash));
         for packed in [&*self.base, &self.delta] {
             packed.keys.visit(low, end, &bounds, |member, range| {
                 let of = self.members.get(member as usize).filter(|of| of.place.is_some());
+                let of = of.filter(|of| !point || may_have(&of.directory));
                 let found = of.and_then(|of| {
                     let (block, first, last) = of.directory.range(range)?;
                     Some((of.directory.blocks().get(block as usize)?, first, last))
@@ -347,7 +365,24 @@ fn owners(members: &[Member], from: usize) -> Vec<(u32, u32)> {
 /// # Errors
 /// `Corruption` or `Io` from reading it.
 pub(crate) fn load(sstable: &TableComponent, index: &InTable) -> Result<SharedDirectory> {
-    sstable.attachments().get_or_make(index.id.into(), || read(sstable, index))
+    sstable.attachments().get_or_make(index.id.into(), || {
+        let filter = read_filter(sstable, index)?;
+        Ok(read(sstable, index)?.with_filter(filter))
+    })
+}
+
+/// Reads the filter over the keys of an sstable, if it has one.
+fn read_filter(sstable: &TableComponent, index: &InTable) -> Result<Option<KeyFilter>> {
+    let name = directory::filter_name(index.id);
+    let Some(bytes) = sstable.meta_block(&name)? else { return Ok(None) };
+    let filter = KeyFilter::decode(&bytes).ok_or_else(|| {
+        let file = sstable.meta().number;
+        Error::new(
+            ErrorKind::Corruption,
+            format!("sstable {file:06}.sst: meta block \"{name}\" does not decode"),
+        )
+    })?;
+    Ok(Some(filter))
 }
 
 /// Reads and decodes the directory of `index` in an sstable that has one.

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! write      nothing but a check that the record can be indexed
-//! flush      collector -> meta blocks `next/ID/k` and a directory `next/ID` in the sstable, summary in the manifest
+//! flush      collector -> meta blocks `next/ID/k`, a directory `next/ID` and a filter `next/ID/filter` in the sstable, summary in the manifest
 //! question   global index -> index blocks -> data blocks -> records
 //! ```
 //!
@@ -44,6 +44,7 @@ mod gather;
 mod global_index;
 mod index_block;
 mod intervals;
+mod key_filter;
 mod nearest;
 mod opened_block;
 mod packing;
