@@ -7,8 +7,10 @@
 //!     target/release/examples/question_costs ps-tree 50000 12500 keys 10 10000 untimed
 //! ```
 //!
-//! Arguments: kind of the index with its options; records; updates; `keys`, `visit` (keys without copies), `records`, `visit-records` (the same without copies) or `writes`; limit; questions;
-//! `untimed` to leave the clock alone, which valgrind does not bear. Records have 300 bytes, a secondary key belongs to 25 records on average: the workload of
+//! Arguments: kind of the index with its options; records; updates; `keys`, `visit` (keys without copies), `prepared` (the
+//! same of a prepared query), `records`, `visit-records` and `prepared-records`, or `writes`; limit; questions;
+//! `untimed` to leave the clock alone, which valgrind does not bear, or `first`: untimed, and nobody asked before, so that
+//! obsolete entries are still to be flagged. Records have 300 bytes, a secondary key belongs to 25 records on average: the workload of
 //! `bolide-bench index`. With `writes` the writes are in functions of their own, `insert_all` and `update_all`, to be
 //! counted. Prints nanoseconds of CPU time.
 
@@ -80,6 +82,18 @@ fn update_all(records: &Collection, count: u64, updates: u64, random: &mut Rando
 fn ask(records: &Collection, how: &str, limit: usize, asked: &[u64]) -> Result<usize> {
     let mut answers = 0;
     let options = FindOptions::default();
+    if how.starts_with("prepared") {
+        let query = Query::new().eq("secondary", 0_u64).limit(limit);
+        let query = if how.ends_with("records") { query } else { query.keys_only() };
+        let mut prepared = records.prepare(query, options)?;
+        for secondary in asked {
+            answers += prepared.visit(&Value::Uint(*secondary), |answer| {
+                std::hint::black_box(answer.key);
+                Ok(ControlFlow::Continue(()))
+            })? as usize;
+        }
+        return Ok(answers);
+    }
     for secondary in asked {
         let query = Query::new().eq("secondary", *secondary).limit(limit);
         let query = if how.ends_with("records") { query } else { query.keys_only() };
@@ -124,7 +138,7 @@ fn main() -> Result<()> {
     let index = format!("secondary:{kind}").parse()?;
     let records = db.create_collection("records", CollectionOptions::bytes().index(index))?;
     let runtime = SystemRuntime::new();
-    let is_timed = text(6, "timed") != "untimed";
+    let is_timed = text(6, "timed") == "timed";
     let now = || if is_timed { runtime.thread_cpu_micros() } else { 0 };
     let measure = |what: &str, each: u64, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
         let start = now();
@@ -140,7 +154,9 @@ fn main() -> Result<()> {
         let secondaries = (count / RECORDS_PER_SECONDARY).max(1);
         let asked: Vec<u64> = (0..questions).map(|_| random.below(secondaries)).collect();
         // Readers have flagged what they can.
-        warm_up(&records, &how, limit, secondaries)?;
+        if text(6, "timed") != "first" {
+            warm_up(&records, &how, limit, secondaries)?;
+        }
         let mut answers = 0;
         measure(&how, questions, &mut || ask(&records, &how, limit, &asked).map(|found| answers = found))?;
         println!("{answers} answers");

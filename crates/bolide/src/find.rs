@@ -78,6 +78,12 @@ pub struct Answers {
 #[derive(Debug, Clone)]
 pub struct Outcome(Told);
 
+impl From<NewestTold> for Outcome {
+    fn from(told: NewestTold) -> Self {
+        Self(Told::Index(told, OnceLock::new()))
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Told {
     Driver(Box<Explain>),
@@ -395,7 +401,7 @@ impl Collection {
             Ok(ControlFlow::Continue(()))
         })?;
         let outcome = match by_index {
-            Some(told) => Outcome(Told::Index(told, OnceLock::new())),
+            Some(told) => told.into(),
             None => self.find_by_driver(query, options, &mut |answer| {
                 answers.push(answer.to_answer());
                 Ok(ControlFlow::Continue(()))
@@ -463,13 +469,13 @@ impl Collection {
     ) -> Result<Outcome> {
         let by_index = self.find_newest(query, options, &mut each)?;
         match by_index {
-            Some(told) => Ok(Outcome(Told::Index(told, OnceLock::new()))),
+            Some(told) => Ok(told.into()),
             None => self.find_by_driver(query, options, &mut each),
         }
     }
 
     /// Has the lookup driver answer.
-    fn find_by_driver(
+    pub(crate) fn find_by_driver(
         &self,
         query: &Query,
         options: &FindOptions,

@@ -26,7 +26,7 @@ use bolide_table::ReadCounters;
 
 use crate::find::{AnswerRef, FindOptions};
 use crate::handle::Collection;
-use crate::index_set::IndexSet;
+use crate::index_set::{Index, IndexSet};
 
 /// The most records that are fetched here: all of them are held at a time.
 const MOST_RECORDS: usize = 64;
@@ -56,28 +56,63 @@ impl Collection {
         options: &FindOptions,
         give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Option<NewestTold>> {
-        let Some(mut question) = query.newest_of_value().filter(|_| !options.measure) else {
+        let Some(question) = query.newest_of_value().filter(|_| !options.measure) else {
             return Ok(None);
         };
-        let most = if question.records { self.fetched_here(options, question.limit) } else { usize::MAX };
+        let mut names = None;
+        let mut found = FOUND.take().unwrap_or_default();
+        let ask = &mut |question: &NewestQuestion<'_>, at: SequenceNumber, found: &mut NewestKeys| {
+            // Later than the number: writes up to it are in every index that is still here.
+            let set = self.state.indexes_guard();
+            let index = set.only_index_on(question.path, at);
+            let wanted = |index: &&Arc<Index>| query.forced_index().is_none_or(|name| name == index.name);
+            let Some(index) = index.filter(wanted) else { return Ok(false) };
+            let is_told = self.ask_index(index, question, at, found)?;
+            names = is_told.then(|| Names::of(index));
+            Ok(is_told)
+        };
+        let given = self.answer_newest(question, options, &mut found, ask, give);
+        let told = given.map(|given| {
+            let (given, names) = given.zip(names)?;
+            let snapshot = options.snapshot.as_ref().map(|snapshot| snapshot.sequence());
+            let next = given.last.map(|last| CursorToken::behind(query, snapshot, last));
+            Some(names.told(given, &found, next))
+        });
+        found.shrink();
+        FOUND.set(Some(found));
+        told
+    }
+
+    /// Has `ask` answer `question` as of a number that it is given, fetches the records if they are wanted, and hands
+    /// the answers to `give`. `None` where that is left to the driver; then nothing was given.
+    ///
+    /// # Errors
+    /// As [`find_newest`](Self::find_newest).
+    #[inline]
+    pub(crate) fn answer_newest(
+        &self,
+        mut question: NewestQuestion<'_>,
+        options: &FindOptions,
+        found: &mut NewestKeys,
+        ask: &mut impl FnMut(&NewestQuestion<'_>, SequenceNumber, &mut NewestKeys) -> Result<bool>,
+        give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<Given>> {
+        let limit = question.limit;
+        let most = if question.records { self.fetched_here(options, limit) } else { usize::MAX };
         if most == 0 {
             return Ok(None);
         }
         // One more is asked for, to see whether there are too many.
-        question.limit = question.limit.min(most.saturating_add(1));
-        let mut found = FOUND.take().unwrap_or_default();
-        let told = match self.ask_index(query, &question, options, &mut found) {
-            Ok(Some(asked)) if question.records => match found.len() > most {
-                true => Ok(None),
-                false => self.give_records(query, &question, asked, &found, options, give),
-            },
-            Ok(Some(asked)) => give_keys(query, asked, &found, options, give).map(Some),
-            Ok(None) => Ok(None),
-            Err(error) => Err(error),
-        };
-        found.shrink();
-        FOUND.set(Some(found));
-        told
+        question.limit = limit.min(most.saturating_add(1));
+        let Some(at) = self.ask_as_of_now(&question, options, found, ask)? else { return Ok(None) };
+        if !question.records {
+            let rows = found.iter().map(|(sequence, key)| (sequence, key, None));
+            return give_rows(limit, rows, give).map(Some);
+        }
+        match found.len() > most {
+            true => Ok(None),
+            false => self.give_records(&question, limit, at, found, give),
+        }
     }
 
     /// How many records at most are fetched here, of a query for `limit`: where several threads would share them, fewer.
@@ -97,69 +132,60 @@ impl Collection {
         MOST_RECORDS.min(fetch.shared_from.saturating_sub(1))
     }
 
-    /// Has the one index that there is for a question answer it, into `found`.
-    fn ask_index(
+    /// Has `ask` answer a question at the snapshot of `options`, or as of now: returns the number that it was answered at.
+    #[inline]
+    fn ask_as_of_now(
         &self,
-        query: &Query,
         question: &NewestQuestion<'_>,
         options: &FindOptions,
         found: &mut NewestKeys,
-    ) -> Result<Option<Asked>> {
+        ask: &mut impl FnMut(&NewestQuestion<'_>, SequenceNumber, &mut NewestKeys) -> Result<bool>,
+    ) -> Result<Option<SequenceNumber>> {
         self.state.check_live()?;
         let store = &self.handle.engine.store;
         if let Some(snapshot) = &options.snapshot {
             let at = snapshot.view_of(&self.handle)?.sequence();
-            return self.ask_index_at(query, question, at, found);
+            return Ok(ask(question, at, found)?.then_some(at));
         }
         let at = store.published_sequence();
-        let asked = self.ask_index_at(query, question, at, found)?;
+        if !ask(question, at, found)? {
+            return Ok(None);
+        }
         // What was read before is read before the number is.
         fence(Ordering::Acquire);
-        if asked.is_none() || store.published_sequence() == at {
-            return Ok(asked);
+        if store.published_sequence() == at {
+            return Ok(Some(at));
         }
         let view = self.handle.engine.read_view();
-        self.ask_index_at(query, question, view.sequence(), found)
+        Ok(ask(question, view.sequence(), found)?.then_some(view.sequence()))
     }
 
-    fn ask_index_at(
+    /// Has `index` answer a question, into `found`. False if it cannot.
+    #[inline]
+    pub(crate) fn ask_index(
         &self,
-        query: &Query,
+        index: &Index,
         question: &NewestQuestion<'_>,
         at: SequenceNumber,
         found: &mut NewestKeys,
-    ) -> Result<Option<Asked>> {
-        // Later than the number: writes up to it are in every index that is still here.
-        let set = self.state.indexes_guard();
-        let Some(index) = set.only_index_on(question.path, at) else { return Ok(None) };
-        if query.forced_index().is_some_and(|name| name != index.name) {
-            return Ok(None);
-        }
+    ) -> Result<bool> {
         let oldest_in_use = || self.handle.engine.store.oldest_in_use();
-        let NewestQuestion { value, limit, .. } = *question;
-        let is_told = index.structure.newest_keys(value, limit, at, &oldest_in_use, found)?;
-        Ok(is_told.then(|| Asked {
-            at,
-            index: index.shown_name.clone(),
-            access: index.spec().kind().name(),
-            validation: index.structure.validator().name(),
-        }))
+        index.structure.newest_keys(question.value, question.limit, at, &oldest_in_use, found)
     }
 
-    /// Fetches the records of what was found and hands them to `give`; `None` if that is left to the driver.
+    /// Fetches the records of what was found and hands at most `limit` to `give`; `None` if that is left to the driver.
     fn give_records(
         &self,
-        query: &Query,
         question: &NewestQuestion<'_>,
-        asked: Asked,
+        limit: usize,
+        at: SequenceNumber,
         found: &NewestKeys,
-        options: &FindOptions,
-        mut give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
-    ) -> Result<Option<NewestTold>> {
+        give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<Given>> {
         let before = ReadCounters::of_this_thread();
         let writes: Vec<KnownWrite<'_>> =
             found.iter().map(|(sequence, key)| KnownWrite { key, sequence }).collect();
-        let fetched = self.handle.engine.store.with_exact(self.state.tree, asked.at, &writes, |records| {
+        let fetched = self.handle.engine.store.with_exact(self.state.tree, at, &writes, |records| {
             let reads = ReadCounters::of_this_thread() - before;
             if 2 * reads.blocks_read >= records.len() as u64 && records.len() >= WORTH_SHARING {
                 LEFT.set(LEFT_TO_THREADS);
@@ -171,8 +197,8 @@ impl Collection {
             let fetched = Box::new(FetchedTold { records: records.len() as u64, bytes, reads });
             let rows =
                 found.iter().zip(records).map(|((sequence, key), record)| (sequence, key, Some(*record)));
-            let given = give_rows(query, options, rows, &mut give)?;
-            Ok(Some(NewestTold { fetched: Some(fetched), ..asked.told(given, found) }))
+            let given = give_rows(limit, rows, give)?;
+            Ok(Some(Given { fetched: Some(fetched), ..given }))
         });
         match fetched {
             Ok(fetched) => Ok(fetched.flatten()),
@@ -198,17 +224,26 @@ fn have_value(set: &IndexSet, question: &NewestQuestion<'_>, records: &[&[u8]]) 
     Ok(true)
 }
 
-/// An index that answered, and as of which number.
-struct Asked {
-    at: SequenceNumber,
+/// What an index that answered is called.
+pub(crate) struct Names {
     index: Arc<str>,
     access: &'static str,
     validation: &'static str,
 }
 
-impl Asked {
+impl Names {
     #[inline]
-    fn told(self, given: Given, found: &NewestKeys) -> NewestTold {
+    pub(crate) fn of(index: &Index) -> Self {
+        Self {
+            index: index.shown_name.clone(),
+            access: index.spec().kind().name(),
+            validation: index.structure.validator().name(),
+        }
+    }
+
+    /// What is told of answers of this index.
+    #[inline]
+    pub(crate) fn told(self, given: Given, found: &NewestKeys, next: Option<CursorToken>) -> NewestTold {
         NewestTold {
             index: self.index,
             access: self.access,
@@ -216,48 +251,35 @@ impl Asked {
             current: found.len() as u64,
             answers: given.answers,
             costs: found.costs(),
-            fetched: None,
-            next: given.next,
+            fetched: given.fetched,
+            next,
         }
     }
 }
 
-/// How many answers were given, and where a further query goes on.
-struct Given {
-    answers: u64,
-    next: Option<CursorToken>,
+/// How many answers were given, behind which write a further query goes on, and what was fetched for them.
+#[derive(Debug, Clone)]
+pub(crate) struct Given {
+    pub(crate) answers: u64,
+    pub(crate) last: Option<SequenceNumber>,
+    pub(crate) fetched: Option<Box<FetchedTold>>,
 }
 
-/// Hands the keys that were found to `give`.
-#[inline]
-fn give_keys(
-    query: &Query,
-    asked: Asked,
-    found: &NewestKeys,
-    options: &FindOptions,
-    mut give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
-) -> Result<NewestTold> {
-    let rows = found.iter().map(|(sequence, key)| (sequence, key, None));
-    Ok(asked.told(give_rows(query, options, rows, &mut give)?, found))
-}
-
-/// Hands answers to `give`.
+/// Hands at most `limit` answers to `give`.
 #[inline]
 fn give_rows<'f>(
-    query: &Query,
-    options: &FindOptions,
+    limit: usize,
     rows: impl Iterator<Item = (SequenceNumber, &'f [u8], Option<&'f [u8]>)>,
-    give: &mut impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
+    mut give: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
 ) -> Result<Given> {
     let (mut answers, mut last) = (0, None);
     for (sequence, key, record) in rows {
         answers += 1;
         let flow = give(AnswerRef { key, sequence, record, values: &[] })?;
-        if flow.is_break() || Some(answers as usize) == query.answer_limit() {
+        if flow.is_break() || answers as usize == limit {
             last = Some(sequence);
             break;
         }
     }
-    let snapshot = options.snapshot.as_ref().map(|snapshot| snapshot.sequence());
-    Ok(Given { answers, next: last.map(|last| CursorToken::behind(query, snapshot, last)) })
+    Ok(Given { answers, last, fetched: None })
 }

@@ -60,7 +60,7 @@
 //! | open, create, drop, copy, check | [`Db`] |
 //! | read and write records, make indexes | [`Collection`], [`WriteBatch`], [`Snapshot`] |
 //! | walk in key order | [`Iter`], [`Cursor`], [`IterOptions`] |
-//! | ask by attributes | [`Query`], [`Collection::find`], [`FindOptions`] |
+//! | ask by attributes | [`Query`], [`Collection::find`], [`FindOptions`], [`PreparedQuery`] |
 //! | declare an index | [`IndexSpec`] |
 //! | tune | [`Options`], [`CollectionOptions`], [`WriteOptions`] |
 //! | keep records that are not JSON | [`RecordKind::Bytes`], [`AttributeExtractor`] |
@@ -100,6 +100,7 @@ mod key_range;
 mod open;
 mod options;
 mod posting_fate;
+mod prepared;
 mod progress;
 mod repair;
 mod repairs;
@@ -144,6 +145,7 @@ pub use index_build::options::{BuildOptions, IndexBuild};
 pub use iterator::{Cursor, Iter, Record};
 pub use key_range::KeyRange;
 pub use options::{IterOptions, Options, WriteOptions};
+pub use prepared::PreparedQuery;
 pub use progress::BuildProgress;
 pub use snapshot::Snapshot;
 pub use stats::{CollectionStats, DbStats, IndexStats, TreeFigures};

@@ -257,9 +257,9 @@ impl Options {
         self
     }
 
-    /// Records that a query must have to fetch for several threads to share them; an eighth of that where the first of them had
-    /// to be read from files. Default: 64. Fewer are fetched sooner than threads wake up. Raise it where
-    /// many queries run at once anyway.
+    /// Records that a query must have to fetch for several threads to share them; a 128th of that, two at least, where the first
+    /// of them had to be read from files. Default: 1024, so that eight are shared where files are read, and what lies in the
+    /// cache is left to one thread, which is as fast. Raise it where many queries run at once anyway.
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().fetch_shared_from(500).fetch_shared_from, 500);

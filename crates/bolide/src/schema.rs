@@ -11,10 +11,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Cache};
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 use parking_lot::Mutex;
 
@@ -65,6 +66,11 @@ impl CollectionState {
         self.indexes.load()
     }
 
+    /// The indexes, for one who asks again and again: as long as they are the same, a look compares two pointers.
+    pub(crate) fn indexes_watched(self: &Arc<Self>) -> WatchedIndexes {
+        Cache::new(IndexesOf(self.clone()))
+    }
+
     /// Swaps the indexes. The caller holds the schema lock for writing.
     pub(crate) fn replace_indexes(&self, indexes: IndexSet) {
         self.indexes.store(Arc::new(indexes));
@@ -93,6 +99,21 @@ impl fmt::Debug for CollectionState {
             .field("tree", &self.tree)
             .field("records", &self.records)
             .finish_non_exhaustive()
+    }
+}
+
+/// See [`CollectionState::indexes_watched`].
+pub(crate) type WatchedIndexes = Cache<IndexesOf, Arc<IndexSet>>;
+
+/// The indexes of a collection.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexesOf(Arc<CollectionState>);
+
+impl Deref for IndexesOf {
+    type Target = ArcSwap<IndexSet>;
+
+    fn deref(&self) -> &ArcSwap<IndexSet> {
+        &self.0.indexes
     }
 }
 

@@ -201,7 +201,10 @@ fn several_threads_fetch_what_is_worth_it() {
     // A simulated machine runs one thread at a time unless it is told otherwise.
     let alone = explain(&collection, &FindOptions::default());
     assert_eq!((alone.fetch.threads, alone.fetch.shared, db.stats().fetch.threads), (0, 0, 0), "{alone}");
-    let options = FindOptions::default().fetch_threads(3);
+    // What lies in the cache is left to one thread, unless it is much.
+    let cached = explain(&collection, &FindOptions::default().fetch_threads(3));
+    assert_eq!((cached.fetch.threads, cached.fetch.shared), (0, 0), "{cached}");
+    let options = FindOptions::default().fetch_threads(3).fetch_shared_from(64);
     let few = Query::new().eq("group", "g").using_index("ix").limit(10);
     let found = collection.find_with(&few, &options).unwrap();
     assert_eq!((found.len(), found.explain().fetch.threads), (10, 0));

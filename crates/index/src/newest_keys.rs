@@ -16,11 +16,11 @@ use crate::explain::Explain;
 use crate::fetch::FetchCosts;
 use crate::path::AttributePath;
 use crate::perseid::PsCosts;
-use crate::ps_tree::EntryPlace;
+use crate::ps_tree::{EntryKey, EntryPlace};
 use crate::query::{Order, Projection, Query};
 use crate::version_table::ExpectedKey;
 
-/// Memory for keys that is kept for the next question, in bytes.
+/// Memory for long keys that is kept for the next question, in bytes.
 const KEPT_BYTES: usize = 16 << 10;
 /// Room for records that is kept for the next question.
 const KEPT_FOUND: usize = 256;
@@ -28,21 +28,23 @@ const KEPT_FOUND: usize = 256;
 /// The newest current records of one secondary key, with memory that is used again.
 #[derive(Debug, Default)]
 pub struct NewestKeys {
+    /// The long keys.
     pub(crate) bytes: Vec<u8>,
     pub(crate) found: Vec<FoundKey>,
     /// Those that wait for their verdicts.
     pub(crate) suspects: Vec<Suspect>,
+    /// Those that were passed over.
+    pub(crate) passed: Vec<Passed>,
     pub(crate) costs: PsCosts,
 }
 
-/// A record that was found. Its key is a part of [`NewestKeys::bytes`].
+/// A record that was found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FoundKey {
     /// 0 once it turned out to be obsolete: no write has this number.
     pub(crate) sequence: SequenceNumber,
     pub(crate) place: EntryPlace,
-    pub(crate) start: usize,
-    pub(crate) end: usize,
+    pub(crate) key: EntryKey,
 }
 
 /// A record that may be obsolete: its place among those found, and what its key is known by.
@@ -50,6 +52,14 @@ pub(crate) struct FoundKey {
 pub(crate) struct Suspect {
     pub(crate) at: usize,
     pub(crate) expected: ExpectedKey,
+}
+
+/// An entry that is obsolete: where it is, what its key is known by, and a write of the key that made it obsolete.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Passed {
+    pub(crate) place: EntryPlace,
+    pub(crate) expected: ExpectedKey,
+    pub(crate) newer: SequenceNumber,
 }
 
 impl NewestKeys {
@@ -71,9 +81,7 @@ impl NewestKeys {
     /// Sequence number and key of each, newest first.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (SequenceNumber, &[u8])> {
-        self.found
-            .iter()
-            .map(|found| (found.sequence, self.bytes.get(found.start..found.end).unwrap_or_default()))
+        self.found.iter().map(|found| (found.sequence, found.key.of(&self.bytes)))
     }
 
     /// What they cost.
@@ -85,13 +93,17 @@ impl NewestKeys {
         self.bytes.clear();
         self.found.clear();
         self.suspects.clear();
+        self.passed.clear();
         self.costs = PsCosts::default();
     }
 
-    /// Lets go of memory that few questions need: what a thread keeps stays below some 30 KiB.
+    /// Lets go of memory that few questions need: what a thread keeps stays below some 50 KiB.
     #[inline]
     pub fn shrink(&mut self) {
-        if self.bytes.capacity() > KEPT_BYTES || self.found.capacity() > KEPT_FOUND {
+        if self.bytes.capacity() > KEPT_BYTES
+            || self.found.capacity() > KEPT_FOUND
+            || self.passed.capacity() > KEPT_FOUND
+        {
             *self = Self::default();
         }
     }

@@ -276,6 +276,27 @@ impl Query {
         self
     }
 
+    /// Puts `value` in the place of the value of the first [`eq`](Self::eq).
+    ///
+    /// # Errors
+    /// `InvalidInput` where there is no such predicate, and as [`Predicate::equal`]; then nothing is changed.
+    ///
+    /// ```
+    /// use bolide_index::Query;
+    /// let mut query = Query::new().eq("user", 1).limit(10);
+    /// query.set_equal(2)?;
+    /// assert_eq!(query.predicates(), Query::new().eq("user", 2).predicates());
+    /// assert!(Query::new().range("user", 1..).set_equal(2).is_err());
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    pub fn set_equal(&mut self, value: impl Into<Value>) -> Result<()> {
+        let predicate = self.predicates.iter_mut().find(|predicate| predicate.is_equal());
+        let predicate = predicate
+            .ok_or_else(|| Error::invalid_input("the query asks for no attribute that equals a value"))?;
+        *predicate = Predicate::equal(predicate.path().clone(), value)?;
+        Ok(())
+    }
+
     /// The predicates, all of which hold.
     pub fn predicates(&self) -> &[Predicate] {
         &self.predicates

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bolide::{
     AttributeExtractor, AttributePlan, AttributeValues, Collection, CollectionOptions, Components,
-    Compression, Db, FindOptions, IterOptions, Options, Order, Query, SyncMode, Value,
+    Compression, Db, FindOptions, IterOptions, Options, Order, PreparedQuery, Query, SyncMode, Value,
 };
 
 use crate::data::indexed_record::secondary_of;
@@ -89,7 +89,7 @@ impl Engine for Store {
 
 impl IndexEngine for Store {
     fn connect(&self) -> Result<Box<dyn IndexConnection + '_>> {
-        Ok(Box::new(Direct { records: &self.records }))
+        Ok(Box::new(Asking { records: &self.records, prepared: Vec::new() }))
     }
 
     /// The log is appended to through a mapping.
@@ -102,13 +102,36 @@ struct Direct<'e> {
     records: &'e Collection,
 }
 
+/// Questions are prepared when they are asked first, as a program would that asks them often. Each sees what is newest
+/// when it is asked.
+struct Asking<'e> {
+    records: &'e Collection,
+    prepared: Vec<(usize, Fetch, PreparedQuery)>,
+}
+
+impl Asking<'_> {
+    fn prepared(&mut self, limit: usize, fetch: Fetch) -> Result<&mut PreparedQuery> {
+        let at = self.prepared.iter().position(|known| (known.0, known.1) == (limit, fetch));
+        let at = match at {
+            Some(at) => at,
+            None => {
+                let query = Query::new().eq(ATTRIBUTE, 0_u64).order(Order::Newest).limit(limit);
+                let query = if fetch == Fetch::Keys { query.keys_only() } else { query };
+                self.prepared.push((limit, fetch, self.records.prepare(query, FindOptions::default())?));
+                self.prepared.len() - 1
+            }
+        };
+        Ok(&mut self.prepared[at].2)
+    }
+}
+
 impl Connection for Direct<'_> {
     fn batch(&mut self, _: Access, body: Batch<'_>) -> Result<()> {
         body(self)
     }
 }
 
-impl IndexConnection for Direct<'_> {
+impl IndexConnection for Asking<'_> {
     fn batch(&mut self, _: Access, body: IndexBatch<'_>) -> Result<()> {
         body(self)
     }
@@ -139,20 +162,16 @@ impl Session for Direct<'_> {
     }
 }
 
-impl IndexSession for Direct<'_> {
+impl IndexSession for Asking<'_> {
     fn put(&mut self, primary: &[u8], record: &[u8]) -> Result<()> {
         Ok(self.records.put(primary, record)?)
     }
 
     fn newest(&mut self, secondary: u64, limit: usize, fetch: Fetch, visit: Visit<'_>) -> Result<usize> {
-        let query = Query::new().eq(ATTRIBUTE, secondary).order(Order::Newest).limit(limit);
-        let query = if fetch == Fetch::Keys { query.keys_only() } else { query };
-        let mut count = 0;
-        self.records.visit(&query, &FindOptions::default(), |answer| {
+        let count = self.prepared(limit, fetch)?.visit(&Value::Uint(secondary), |answer| {
             visit(answer.key, answer.record);
-            count += 1;
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(count)
+        Ok(count as usize)
     }
 }

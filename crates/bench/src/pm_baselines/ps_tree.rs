@@ -60,18 +60,23 @@ impl PsStructure {
     /// Shows the entries of one key.
     fn walk_key(&self, secondary_key: &[u8], visitor: &mut dyn Visitor) -> Result<()> {
         let mut entries = self.tree.newest_entries(secondary_key, MAX_SEQUENCE)?;
-        let mut primary_key = Vec::with_capacity(16);
-        while let Some((sequence, place)) = entries.next_entry(&mut primary_key)? {
-            match visitor.entry(Entry { secondary_key, primary_key: &primary_key, sequence })? {
+        let mut long = Vec::new();
+        while let Some((sequence, place, primary_key)) = entries.next_entry(&mut long)? {
+            let entry = Entry { secondary_key, primary_key: primary_key.of(&long), sequence };
+            match visitor.entry(entry)? {
                 Step::Next => {}
                 Step::NextKey | Step::Stop => break,
                 Step::Flag => {
-                    if entries.flag_obsolete(place)? == PsFlag::Won {
+                    let flag = match self.tree.region().try_writer() {
+                        Some(writer) => entries.flag_obsolete(&writer, place)?,
+                        None => PsFlag::Refused,
+                    };
+                    if flag == PsFlag::Won {
                         visitor.flagged()?;
                     }
                 }
             }
-            primary_key.clear();
+            long.clear();
         }
         Ok(())
     }

@@ -5,9 +5,9 @@
 //!   only that it was written once, the record is looked for where that one write can lie and nowhere else.
 //!   One that is not there is looked for as ever: whatever an index knows, the table has the last word.
 //! * **By several threads** (Perseid §4.4.2), from a shared queue, as [`task_queue`](crate::fetch::task_queue) tells. Handing
-//!   over costs some microseconds, as much as fetching a handful of cached records; so it takes
-//!   [`shared_from`](crate::fetch::FetchOptions::shared_from) records, or an eighth of that where the first of them had to be read
-//!   from files.
+//!   over costs some microseconds, and threads that look into one cache are in each other's way; so it takes
+//!   [`shared_from`](crate::fetch::FetchOptions::shared_from) records, or a small part of that where the first of them had to be
+//!   read from files.
 //!
 //! Either can be turned off; neither changes an answer. Fetching validates in the same step, so with several threads
 //! validation is spread over them too.
@@ -34,7 +34,7 @@ const HELD_BYTES: usize = 16 << 20;
 #[cfg(test)]
 const HELD_BYTES: usize = 1 << 20;
 /// Where records are read from files, so many times fewer are worth sharing.
-const READING_FACTOR: usize = 8;
+const READING_FACTOR: usize = 128;
 
 impl<S, F> Run<'_, S, F>
 where

@@ -186,6 +186,11 @@ impl Kept {
         self.attributes
     }
 
+    /// The region.
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+
     /// Whether ranges of records were deleted, and entries of theirs may still be there. No I/O.
     pub(super) fn has_deleted_ranges(&self) -> bool {
         self.deleted.are_there()
@@ -439,6 +444,8 @@ impl TreeKeeper for Kept {
     }
 
     fn tidy(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+        // Here nobody waits for it.
+        self.region.prepare_growth();
         let entries = self.tree.counts().1;
         let deleted = self.deleted.newest_of_all() > self.clear_through.load(Ordering::Acquire);
         let obsolete = self.versions.stats().keys * 100 > entries * OBSOLETE_PERCENT;

@@ -3,12 +3,12 @@
 //! Entries are read in windows. Of most keys a word of memory says that the version table does not know them; for the
 //! others it is asked for its memory while the window is read, and for verdicts when it is complete, so that their cache
 //! lines come from memory together. Whether the table changed meanwhile is looked at once a window: if so, each entry of
-//! it is judged again.
+//! it is judged again. Obsolete entries are flagged when all windows have been judged, so a question is not in its own way.
 
 use bolide_base::{Result, SequenceNumber};
 
 use super::kept::Kept;
-use crate::newest_keys::{FoundKey, NewestKeys, Suspect};
+use crate::newest_keys::{FoundKey, NewestKeys, Passed, Suspect};
 use crate::ps_tree::{NewestEntries, PsFlag};
 use crate::validation::Verdict;
 use crate::version_table::TableMoment;
@@ -44,9 +44,12 @@ impl Kept {
             }
             // As a rule nothing is suspect, or little.
             let is_settled = out.suspects.is_empty() && self.versions().stands(&moment);
-            if !is_settled && !self.judge_window(first, at, &moment, &entries, oldest_in_use, out)? {
+            if !is_settled && !self.judge_window(first, at, &moment, &entries, out)? {
                 return Ok(false);
             }
+        }
+        if !out.passed.is_empty() {
+            self.flag_passed(&entries, oldest_in_use, out)?;
         }
         let touched = entries.touched();
         let costs = &mut out.costs;
@@ -65,19 +68,17 @@ impl Kept {
         out: &mut NewestKeys,
     ) -> Result<bool> {
         let NewestKeys { bytes, found, suspects, .. } = out;
+        let versions = self.versions();
         suspects.clear();
         let first = found.len();
         let wanted = (limit - first).min(AT_ONCE);
         found.reserve(wanted);
         while found.len() - first < wanted {
-            let start = bytes.len();
-            let Some((sequence, place)) = entries.next_entry(bytes)? else { break };
-            let end = bytes.len();
-            let key = bytes.get(start..end).unwrap_or_default();
-            if let Some(expected) = self.versions().suspect(moment, key) {
+            let Some((sequence, place, key)) = entries.next_entry(bytes)? else { break };
+            if let Some(expected) = versions.suspect(moment, key.of(bytes)) {
                 suspects.push(Suspect { at: found.len(), expected });
             }
-            found.push(FoundKey { sequence, place, start, end });
+            found.push(FoundKey { sequence, place, key });
         }
         Ok(found.len() > first)
     }
@@ -90,83 +91,94 @@ impl Kept {
         at: SequenceNumber,
         moment: &TableMoment,
         entries: &NewestEntries<'_>,
-        oldest_in_use: &dyn Fn() -> SequenceNumber,
         out: &mut NewestKeys,
     ) -> Result<bool> {
-        if out.suspects.len() > 1 {
-            out.suspects.iter().for_each(|suspect| self.versions().look_closer(&suspect.expected));
+        let versions = self.versions();
+        let passed_before = out.passed.len();
+        let NewestKeys { found, suspects, passed, .. } = out;
+        if suspects.len() > 1 {
+            suspects.iter().for_each(|suspect| versions.look_closer(&suspect.expected));
         }
-        let mut obsolete = 0;
-        for suspect in 0..out.suspects.len() {
-            let Some(&Suspect { at: place, expected }) = out.suspects.get(suspect) else { break };
-            let Some(&found) = out.found.get(place) else { break };
-            match self.versions().verdict_of(&expected, found.sequence, at)? {
-                Verdict::Current => {}
-                Verdict::Unknown => return Ok(false),
-                Verdict::Obsolete => obsolete += self.pass_over(place, oldest_in_use, entries, out)?,
-            }
-        }
-        // What those that were passed over did to the table is no reason to ask again, but not told apart.
-        if !self.versions().stands(moment) {
-            for place in first..out.found.len() {
-                match self.judge_again(place, at, moment, entries, out)? {
-                    Verdict::Current => {}
-                    Verdict::Unknown => return Ok(false),
-                    Verdict::Obsolete => obsolete += self.pass_over(place, oldest_in_use, entries, out)?,
+        for &Suspect { at: place, expected } in suspects.iter() {
+            let Some(found) = found.get_mut(place) else { break };
+            match versions.judge(&expected, found.sequence, at)? {
+                (Verdict::Current, _) => {}
+                (Verdict::Unknown, _) => return Ok(false),
+                (Verdict::Obsolete, newer) => {
+                    found.sequence = 0;
+                    passed.push(Passed { place: found.place, expected, newer });
                 }
             }
         }
-        if obsolete > 0 {
+        if !versions.stands(moment) && !self.judge_again(first, at, moment, entries, out)? {
+            return Ok(false);
+        }
+        if out.passed.len() > passed_before {
             out.found.retain(|found| found.sequence != 0);
         }
         Ok(true)
     }
 
-    /// What an entry is, whatever happened to the table since `moment`.
+    /// Judges the entries from `first` on, whatever happened to the table since `moment`. False where the index alone
+    /// cannot say.
     #[cold]
     fn judge_again(
         &self,
-        place: usize,
+        first: usize,
         at: SequenceNumber,
         moment: &TableMoment,
         entries: &NewestEntries<'_>,
-        out: &NewestKeys,
-    ) -> Result<Verdict> {
-        let Some(found) = out.found.get(place).filter(|found| found.sequence != 0) else {
-            return Ok(Verdict::Current);
-        };
-        let key = out.bytes.get(found.start..found.end).unwrap_or_default();
-        let verdict = self.versions().verdict(key, found.sequence, at)?;
-        if verdict != Verdict::Current || !self.versions().has_forgotten(moment) {
-            return Ok(verdict);
+        out: &mut NewestKeys,
+    ) -> Result<bool> {
+        let NewestKeys { bytes, found, passed, .. } = out;
+        for found in found.iter_mut().skip(first).filter(|found| found.sequence != 0) {
+            let expected = self.versions().look_up(found.key.of(bytes));
+            let (verdict, newer) = self.versions().judge(&expected, found.sequence, at)?;
+            match verdict {
+                Verdict::Unknown => return Ok(false),
+                Verdict::Obsolete => passed.push(Passed { place: found.place, expected, newer }),
+                Verdict::Current if !self.versions().has_forgotten(moment) => continue,
+                Verdict::Current => match entries.stands(found.place)? {
+                    Some(true) => continue,
+                    // Somebody flagged it.
+                    Some(false) => {}
+                    None => return Ok(false),
+                },
+            }
+            found.sequence = 0;
         }
-        Ok(match entries.stands(found.place)? {
-            Some(true) => Verdict::Current,
-            Some(false) => Verdict::Obsolete,
-            None => Verdict::Unknown,
-        })
+        found.retain(|found| found.sequence != 0);
+        Ok(true)
     }
 
-    /// Marks an obsolete entry, and flags it if nobody sees it any more: the next reader need not ask. Returns how many
-    /// were marked.
+    /// Flags the entries that were passed over, as far as nobody sees them any more: the next reader need not ask.
     #[cold]
-    fn pass_over(
+    fn flag_passed(
         &self,
-        place: usize,
-        oldest_in_use: &dyn Fn() -> SequenceNumber,
         entries: &NewestEntries<'_>,
+        oldest_in_use: &dyn Fn() -> SequenceNumber,
         out: &mut NewestKeys,
-    ) -> Result<usize> {
-        let NewestKeys { bytes, found, costs, .. } = out;
-        let Some(found) = found.get_mut(place) else { return Ok(0) };
-        costs.obsolete += 1;
-        let sequence = std::mem::take(&mut found.sequence);
-        let key = bytes.get(found.start..found.end).unwrap_or_default();
-        let is_obsolete = self.versions().verdict(key, sequence, oldest_in_use())? == Verdict::Obsolete;
-        if is_obsolete && entries.flag_obsolete(found.place)? == PsFlag::Won {
-            costs.flagged += 1;
-            self.note_flagged(key)?;
+    ) -> Result<()> {
+        let NewestKeys { passed, costs, .. } = out;
+        costs.obsolete += passed.len() as u64;
+        let oldest = oldest_in_use();
+        passed.retain(|one| one.newer <= oldest);
+        // If a cut is about to be fixed, a later reader will do it.
+        let Some(writer) = self.region().try_writer() else { return Ok(()) };
+        let mut failed = None;
+        passed.retain(|one| match entries.flag_obsolete(&writer, one.place) {
+            Ok(flag) => flag == PsFlag::Won,
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
         }
-        Ok(1)
+        costs.flagged += passed.len() as u64;
+        // The flags go first.
+        writer.fence();
+        self.versions().note_flagged_of(&writer, passed.iter().map(|one| &one.expected))
     }
 }

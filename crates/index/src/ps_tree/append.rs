@@ -224,6 +224,7 @@ impl PsTree {
     ) -> Result<()> {
         let _changes = self.key_changes.read();
         if self.skeys.remove(&self.region, writer, secondary_key, found)? {
+            self.hints.forget(secondary_key);
             self.heap.remove(writer, &self.region, found)?;
             self.count_keys(-1);
         }

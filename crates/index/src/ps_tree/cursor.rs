@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 use std::fmt;
 
 use bolide_base::{Result, SequenceNumber};
-use bolide_storage::pmem::{Pin, Place};
+use bolide_storage::pmem::{Pin, Place, RegionWriter};
 
 use super::PsTree;
 use super::pkey::chain::{self, ChainReader, Found};
@@ -171,8 +171,20 @@ impl PsTree {
     ///
     /// # Errors
     /// `Corruption` from the region.
-    pub fn flag_obsolete(&self, _pin: &Pin<'_>, place: EntryPlace) -> Result<PsFlag> {
-        let Some(writer) = self.region.try_writer() else { return Ok(PsFlag::Refused) };
+    pub fn flag_obsolete(&self, pin: &Pin<'_>, place: EntryPlace) -> Result<PsFlag> {
+        match self.region.try_writer() {
+            Some(writer) => self.flag_obsolete_by(&writer, pin, place),
+            None => Ok(PsFlag::Refused),
+        }
+    }
+
+    /// The same by who writes already.
+    pub(super) fn flag_obsolete_by(
+        &self,
+        writer: &RegionWriter<'_>,
+        _pin: &Pin<'_>,
+        place: EntryPlace,
+    ) -> Result<PsFlag> {
         let Some(_shared) = self.locks.try_share(place.page()) else { return Ok(PsFlag::Refused) };
         if page::read_header(&self.region, place.page())?.retired {
             return Ok(PsFlag::Refused);
@@ -203,7 +215,7 @@ impl<'t> PsCursor<'t> {
     }
 
     fn start_chain(&mut self, order: Order) -> Result<()> {
-        let Some(found) = self.tree.skeys.find(&self.tree.region, &self.key)? else { return Ok(()) };
+        let Some(found) = self.tree.record_of(&self.key)? else { return Ok(()) };
         if order == Order::Oldest {
             let mut collected = Collected::default();
             self.collect(found, &mut collected)?;

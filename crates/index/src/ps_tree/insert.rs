@@ -48,7 +48,7 @@ impl PsTree {
         entry::put_entry(writer, limit, primary_key, sequence, covering, &mut entry)?;
         let mut turns = 0;
         loop {
-            let attempt = match self.skeys.find(&self.region, secondary_key)? {
+            let attempt = match self.record_of(secondary_key)? {
                 Some(found) => self.append_to(writer, secondary_key, found, &entry)?,
                 None => self.append_new(writer, secondary_key, &entry)?,
             };

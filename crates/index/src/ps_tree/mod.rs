@@ -16,6 +16,7 @@
 //! * `sweep` — collection in the background
 //! * `cursor` — entries of a key or a range, by value or by age
 //! * `newest` — the newest entries of one key
+//! * `hints` — where the records of keys are, told without a search of the SKey layer
 //! * `inspect` — check, dump, statistics, reclaim
 //! * `key_map` — the SKey layer on its own, for comparisons
 //!
@@ -40,6 +41,7 @@ mod append;
 mod cursor;
 mod examine;
 mod fuzzing;
+mod hints;
 mod insert;
 mod inspect;
 mod key_map;
@@ -65,10 +67,12 @@ pub use inspect::{PsCheck, PsTreeStats};
 pub use key_map::{KeyMap, KeyMapEntry, KeyMapScan};
 pub use newest::NewestEntries;
 pub use obsolescence::{KeepAll, Obsolescence};
+pub use pkey::chain::EntryKey;
 pub use pkey::pointer::EntryPlace;
 pub use skey::SkeyStats;
 
 use crate::sync::{self, AtomicU64, Ordering, RwLock};
+use hints::KeyHints;
 use pkey::damage;
 use pkey::layout::PageSizes;
 use pkey::locks::PageLocks;
@@ -201,6 +205,7 @@ pub struct PsTree {
     sizes: PageSizes,
     skeys: Box<dyn SkeyLayer>,
     heap: KeyHeap,
+    hints: KeyHints,
     locks: PageLocks,
     /// Shared while keys are added or removed; alone while the SKey layer is built anew.
     key_changes: RwLock<()>,
@@ -246,9 +251,10 @@ impl PsTree {
         let options = PsTreeOptions::from_format_word(region.root(FORMAT_SLOT)?)?;
         options.check().map_err(|_| damage(0, "the page length of a PS-Tree"))?;
         let skeys = Self::open_skeys(&region, options.skey);
-        let tree = Self::assemble(region, options, skeys);
+        let mut tree = Self::assemble(region, options, skeys);
         tree.keys.store(tree.region.root(KEYS_SLOT)?, Ordering::Relaxed);
         tree.entries.store(tree.region.root(ENTRIES_SLOT)?, Ordering::Relaxed);
+        tree.hints = KeyHints::new(tree.hinted_keys());
         Ok(tree)
     }
 
@@ -286,6 +292,7 @@ impl PsTree {
             sizes: PageSizes { page_bytes: options.page_bytes },
             skeys,
             heap: KeyHeap::new(),
+            hints: KeyHints::new(0),
             locks: PageLocks::new(),
             key_changes: RwLock::default(),
             dense_nodes: AtomicU64::new(0),
@@ -328,6 +335,29 @@ impl PsTree {
         Ok(keys.saturating_mul(entries.max(all)) / all.max(1))
     }
 
+    /// The record of `key`; see [`hints`]. The caller has pinned the region.
+    #[inline]
+    fn record_of(&self, key: &[u8]) -> Result<Option<Place>> {
+        let search = || self.skeys.find(&self.region, key);
+        self.hints.find(&self.region, key, search, || self.make_room_for_hints())
+    }
+
+    /// How many keys there should be hints of: none where most keys have one entry, since few of them are met again.
+    fn hinted_keys(&self) -> u64 {
+        let (keys, entries) = self.counts();
+        if entries / 2 >= keys { keys } else { 0 }
+    }
+
+    #[cold]
+    fn make_room_for_hints(&self) {
+        if self.hints.wants_more(self.hinted_keys())
+            && let Some(_alone) = self.key_changes.try_write()
+            && self.hints.wants_more(self.hinted_keys())
+        {
+            self.hints.grow();
+        }
+    }
+
     fn count_keys(&self, added: i64) {
         self.keys.fetch_add(added as u64, Ordering::Relaxed);
     }
@@ -337,6 +367,7 @@ impl PsTree {
     }
 
     /// The value of a record, if its key is not being removed.
+    #[inline]
     fn newest_group(&self, record: Place) -> Result<Option<pkey::pointer::GroupPointer>> {
         Ok(pkey::pointer::GroupPointer::from_word(skey::record::value(&self.region, record)?))
     }

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use bolide_base::{Result, SequenceNumber};
-use bolide_storage::pmem::Pin;
+use bolide_storage::pmem::{Pin, RegionWriter};
 
 use super::PsTree;
 use super::cursor::{PsFlag, PsTouched};
-use super::pkey::chain::ChainReader;
+use super::pkey::chain::{ChainReader, EntryKey};
 use super::pkey::entry::EntryHeader;
 use super::pkey::page;
 use super::pkey::pointer::EntryPlace;
@@ -40,7 +40,7 @@ impl PsTree {
         let pin = self.region.pin();
         let mut entries =
             NewestEntries { tree: self, pin, snapshot, chain: None, touched: PsTouched::default() };
-        if let Some(record) = self.skeys.find(&self.region, key)?
+        if let Some(record) = self.record_of(key)?
             && let Some(newest) = self.newest_group(record)?
         {
             entries.touched.keys = 1;
@@ -71,18 +71,21 @@ impl PsTree {
 }
 
 impl NewestEntries<'_> {
-    /// The sequence number and the place of the next entry; its primary key is appended to `out`.
+    /// The sequence number, the place and the primary key of the next entry; a long key is appended to `long`.
     ///
     /// # Errors
     /// `Corruption` from the region.
     #[inline(always)]
-    pub fn next_entry(&mut self, out: &mut Vec<u8>) -> Result<Option<(SequenceNumber, EntryPlace)>> {
+    pub fn next_entry(
+        &mut self,
+        long: &mut Vec<u8>,
+    ) -> Result<Option<(SequenceNumber, EntryPlace, EntryKey)>> {
         let Some(chain) = &mut self.chain else { return Ok(None) };
         while let Some(found) = chain.next()? {
             self.touched.entries += 1;
             if found.header.sequence() <= self.snapshot && !found.header.is_obsolete() {
-                chain.append_primary_key(&found, out)?;
-                return Ok(Some((found.header.sequence(), found.place)));
+                let key = chain.primary_key(&found, long)?;
+                return Ok(Some((found.header.sequence(), found.place, key)));
             }
         }
         let (groups, pages) = chain.touched();
@@ -97,12 +100,12 @@ impl NewestEntries<'_> {
         self.touched
     }
 
-    /// [`PsTree::flag_obsolete`] for an entry that came from here.
+    /// [`PsTree::flag_obsolete`] for an entry that came from here, by who writes already.
     ///
     /// # Errors
     /// `Corruption` from the region.
-    pub fn flag_obsolete(&self, place: EntryPlace) -> Result<PsFlag> {
-        self.tree.flag_obsolete(&self.pin, place)
+    pub fn flag_obsolete(&self, writer: &RegionWriter<'_>, place: EntryPlace) -> Result<PsFlag> {
+        self.tree.flag_obsolete_by(writer, &self.pin, place)
     }
 
     /// [`PsTree::stands`] for an entry that came from here.

@@ -138,8 +138,14 @@ fn occupied(words: &[Word]) -> impl Iterator<Item = usize> {
 }
 
 /// The tag of a key: bits of its hash that the choice of a bucket does not use.
-fn tag_of(hash: u128) -> u8 {
+#[inline]
+pub(super) fn tag_of(hash: u128) -> u8 {
     (hash >> 120) as u8
+}
+
+/// The tag of a slot in use.
+fn tag_in(words: &[Word], slot: usize) -> u8 {
+    (words[TAGS + slot / 8].get() >> (8 * (slot % 8))) as u8
 }
 
 /// The slots whose tag is that of `hash`, one bit each: all that hold it, and few others.
@@ -326,7 +332,7 @@ impl<'w, 'r> LockedChain<'w, 'r> {
     /// Fills a free slot.
     fn fill(&self, place: SlotPlace, hash: u128, record: Record) -> Result<()> {
         // First, so that nobody takes the key for absent once it is there.
-        self.presence.fetch_or(presence::bit_of(hash), Ordering::AcqRel);
+        self.presence.fetch_or(presence::bit_of(tag_of(hash)), Ordering::AcqRel);
         let at = slot_at(place.slot);
         self.writer.store(word_at(place.bucket, at), hash as u64)?;
         self.writer.store(word_at(place.bucket, at + 1), (hash >> 64) as u64)?;
@@ -424,7 +430,7 @@ impl Drop for LockedChain<'_, '_> {
 pub(super) fn presence_of(region: &Region, first: Place) -> u64 {
     let mut bits = 0;
     let read = each_bucket(region, first, |_, words| {
-        occupied(words).for_each(|slot| bits |= presence::bit_of(hash_of(words, slot)));
+        occupied(words).for_each(|slot| bits |= presence::bit_of(tag_in(words, slot)));
         None::<()>
     });
     if read.is_ok() { bits } else { u64::MAX }
@@ -466,6 +472,7 @@ mod tests {
             let words = region.words(bucket, BUCKET_BYTES).unwrap();
             for (slot, &hash) in hashes.iter().enumerate() {
                 assert_eq!(slot_of(words, hash), Some(slot), "{hashes:x?}");
+                assert_eq!(tag_in(words, slot), tag_of(hash));
             }
             for _ in 0..20 {
                 assert_eq!(slot_of(words, hash(&mut rng)), None);

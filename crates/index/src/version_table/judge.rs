@@ -2,9 +2,9 @@
 
 use bolide_base::checksum::hash_key_wide;
 use bolide_base::{Result, SequenceNumber};
-use bolide_storage::pmem::Place;
+use bolide_storage::pmem::{Place, RegionWriter};
 
-use super::bucket::{self, ABSENT, BUSY};
+use super::bucket::{self, ABSENT, BUSY, Record};
 use super::{VersionTable, buckets_of};
 use crate::sync::{self, Ordering};
 use crate::validation::Verdict;
@@ -87,7 +87,7 @@ impl VersionTable {
         let (hash, shape) = (hash_key_wide(self.options.seed, key), moment.shape);
         let buckets = buckets_of(shape);
         let bucket = if buckets == 0 { 0 } else { Self::bucket_of(hash, buckets) };
-        if buckets == 0 || !self.presence.may_have(bucket, hash) {
+        if buckets == 0 || !self.presence.may_have(bucket, bucket::tag_of(hash)) {
             return None;
         }
         let first = self.bucket_place(bucket);
@@ -114,12 +114,54 @@ impl VersionTable {
         sequence: SequenceNumber,
         view: SequenceNumber,
     ) -> Result<Verdict> {
-        Ok(match self.latest(key)? {
+        self.judge(key, sequence, view).map(|(verdict, _)| verdict)
+    }
+
+    /// As [`verdict_of`](Self::verdict_of), with the newest write of the key that the table knew: it is what made an
+    /// obsolete entry so.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    #[inline(always)]
+    pub fn judge(
+        &self,
+        key: &ExpectedKey,
+        sequence: SequenceNumber,
+        view: SequenceNumber,
+    ) -> Result<(Verdict, SequenceNumber)> {
+        let latest = self.latest(key)?;
+        let verdict = match latest {
             ABSENT => Verdict::Current,
             latest if latest == sequence => Verdict::Current,
             latest if latest <= view => Verdict::Obsolete,
             _ => Verdict::Unknown,
-        })
+        };
+        Ok((verdict, latest))
+    }
+
+    /// Looks for `key` now.
+    pub fn look_up(&self, key: &[u8]) -> ExpectedKey {
+        self.locate(hash_key_wide(self.options.seed, key))
+    }
+
+    /// Takes note, as [`note_flagged`](Self::note_flagged) does, of obsolete entries of these keys, one for each time that
+    /// a key is named. The region is pinned.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn note_flagged_of<'k>(
+        &self,
+        writer: &RegionWriter<'_>,
+        keys: impl Iterator<Item = &'k ExpectedKey>,
+    ) -> Result<()> {
+        for (number, key) in keys.enumerate() {
+            self.change(writer, key.hash, Record::lower)?;
+            // A bucket for each few keys that may go.
+            if number % 2 == 0 {
+                self.shrink_once(writer)?;
+            }
+        }
+        Ok(())
     }
 
     /// How often a key was forgotten since the table was opened.
@@ -138,7 +180,7 @@ impl VersionTable {
         let shape = self.shape.load(Ordering::Acquire);
         let buckets = buckets_of(shape);
         let bucket = if buckets == 0 { 0 } else { Self::bucket_of(hash, buckets) };
-        let is_absent = buckets == 0 || !self.presence.may_have(bucket, hash);
+        let is_absent = buckets == 0 || !self.presence.may_have(bucket, bucket::tag_of(hash));
         // The key may be in another bucket meanwhile.
         if is_absent && self.shape.load(Ordering::Acquire) == shape {
             return ExpectedKey { hash, first: 0, shape };

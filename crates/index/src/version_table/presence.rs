@@ -1,7 +1,7 @@
 //! Which buckets may have a key, told from a word of memory for each.
 //!
 //! Most keys that a question asks for are not in the table: every entry of theirs is current. A word beside each bucket
-//! has a bit for the digit, six bits of the hash, of every key of its chain, so five of six such keys are settled without
+//! has a bit for six bits of the tag of every key of its chain, so five of six such keys are settled without
 //! a look at the bucket. The words of a table are a sixtieth of its buckets, and so lie in the cache where these do not.
 //!
 //! The words are volatile. Who holds the lock of a chain changes its word: the bit of a key is set before the key is there
@@ -23,10 +23,10 @@ pub(super) struct Presence {
     chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
 }
 
-/// The bit of a key: a digit of its hash by which neither buckets nor slots are chosen.
+/// The bit of a key with this tag: buckets are not chosen by it, and it is read from the first line of a bucket.
 #[inline]
-pub(super) fn bit_of(hash: u128) -> u64 {
-    1 << ((hash >> 112) as u64 & 63)
+pub(super) fn bit_of(tag: u8) -> u64 {
+    1 << (tag & 63)
 }
 
 impl Presence {
@@ -35,12 +35,12 @@ impl Presence {
         Self { chunks: [const { OnceLock::new() }; CHUNKS] }
     }
 
-    /// Whether the chain of `bucket` may have the key with `hash`.
+    /// Whether the chain of `bucket` may have a key with this tag.
     #[inline]
-    pub(super) fn may_have(&self, bucket: u64, hash: u128) -> bool {
+    pub(super) fn may_have(&self, bucket: u64, tag: u8) -> bool {
         let (chunk, at) = chunk_of(bucket as usize);
         let word = self.chunks.get(chunk).and_then(OnceLock::get).and_then(|chunk| chunk.get(at));
-        word.is_none_or(|word| word.load(Ordering::Acquire) & bit_of(hash) != 0)
+        word.is_none_or(|word| word.load(Ordering::Acquire) & bit_of(tag) != 0)
     }
 
     /// The word of `bucket`: to be changed by who holds the lock of its chain.

@@ -14,6 +14,7 @@
 //! pins        who still reads what was freed
 //! epochs      the same, for owners that divide their allocations themselves
 //! free_space  which granules are in use
+//! growth      memory that is made before a region grows into it
 //! dirty       pages written since the last cut
 //! cut         what the region was at one moment, while writers go on
 //! restore     a region from the pages of cuts
@@ -36,6 +37,7 @@ mod dirty;
 mod epochs;
 mod extent;
 mod free_space;
+mod growth;
 mod latency;
 mod layout;
 mod line_model;

@@ -8,6 +8,7 @@ use bolide_base::{Error, ErrorKind, Result};
 use super::dirty::DirtyPages;
 use super::extent::{ExtentMemory, ExtentTable, HeapExtent};
 use super::free_space::FreeSpace;
+use super::growth::Growth;
 use super::latency::{Latency, LatencyModel};
 use super::layout::{
     EXTENT_BYTES, FIRST_PLACE, FORMAT_VERSION, ID_AT, MAGIC, MAGIC_AT, MARK_AT, OPEN_COUNT_AT, PAGE_BYTES,
@@ -176,6 +177,7 @@ pub struct Region {
     pub(super) gate: RwLock<()>,
     pub(super) pins: Arc<Pins>,
     pub(super) space: Mutex<Space>,
+    pub(super) growth: Growth,
     pub(super) persist_calls: AtomicU64,
     pub(super) persisted_lines: AtomicU64,
     name: String,
@@ -233,16 +235,29 @@ impl Region {
             gate: RwLock::new(()),
             pins: Arc::new(Pins::new()),
             space: Mutex::new(space),
+            growth: Growth::default(),
             persist_calls: AtomicU64::new(0),
             persisted_lines: AtomicU64::new(0),
             name: options.name.clone(),
         }
     }
 
+    /// Makes memory ready for as much as the region has grown since the last call, and one extent of 4 MiB at least: in
+    /// huge pages where the system has them. For background threads: it takes milliseconds for each extent. Does nothing for
+    /// small regions, for those in files, and where memory is short.
+    pub fn prepare_growth(&self) {
+        if matches!(self.backing, Backing::Memory) {
+            self.growth.prepare(self.table.len());
+        }
+    }
+
     /// Memory for the extent `index`.
     pub(super) fn extent_memory(&self, index: usize) -> Result<Box<dyn ExtentMemory>> {
         match &self.backing {
-            Backing::Memory | Backing::Simulated(_) => Ok(Box::new(HeapExtent::new()?)),
+            Backing::Memory | Backing::Simulated(_) => match self.growth.take() {
+                Some(ready) => Ok(Box::new(ready)),
+                None => Ok(Box::new(HeapExtent::new()?)),
+            },
             Backing::Mapped(file) => file.extent(index),
         }
     }

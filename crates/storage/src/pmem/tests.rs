@@ -291,3 +291,39 @@ fn reserved_space_is_there_when_it_is_needed() {
         }
     }
 }
+
+#[test]
+fn a_region_grows_into_what_was_made_ready() {
+    let region = Region::in_memory(RegionOptions::new()).unwrap();
+    let ready = || region.growth.ready();
+    region.prepare_growth();
+    assert_eq!(ready(), 0, "a small region");
+    let writer = region.writer();
+    let bytes = EXTENT_BYTES / 4;
+    let mut places = Vec::new();
+    let mut fill = |extents: usize| {
+        while region.table.len() < extents {
+            places.push(writer.allocate(bytes).unwrap());
+        }
+        for (number, &at) in places.iter().enumerate() {
+            for word in (0..bytes as u64).step_by(4096) {
+                let (at, expected) = (at + word, number as u64 + 1);
+                let before = region.load(at).unwrap();
+                assert!(before == expected || before == 0, "{at}: {before}");
+                writer.store(at, expected).unwrap();
+            }
+        }
+    };
+    fill(2);
+    region.prepare_growth();
+    assert_eq!(ready(), 1);
+    region.prepare_growth();
+    assert_eq!(ready(), 1);
+    fill(3);
+    assert_eq!(ready(), 0);
+    fill(10);
+    region.prepare_growth();
+    assert_eq!(ready(), 3);
+    fill(14);
+    assert_eq!(ready(), 0);
+}

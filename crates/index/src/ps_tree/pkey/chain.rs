@@ -15,6 +15,9 @@ pub(crate) const MOST_LEVEL_GROUPS: u32 = 1 << 12;
 /// Primary keys up to this length are copied in the quickest way, if so many bytes of the page follow where they begin.
 const SHORT_KEY_BYTES: usize = 32;
 
+/// Bytes of a sealed page that are asked for before the walk gets there.
+const SEALED_AHEAD_BYTES: usize = 512;
+
 /// Walks along the chain of one key. The region is pinned while it does.
 ///
 /// The words of the page it is in are looked up once, and its groups and entries are places in them.
@@ -45,6 +48,27 @@ pub(crate) struct Found {
     pub(crate) header: EntryHeader,
     pub(crate) at: Place,
     pub(crate) place: EntryPlace,
+}
+
+/// The primary key of an entry: in itself if it is short, else among bytes that others share.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryKey {
+    /// Where a long one begins.
+    start: usize,
+    bytes: usize,
+    /// A short one, and what follows it in the page.
+    short: [u8; SHORT_KEY_BYTES],
+}
+
+impl EntryKey {
+    /// Its bytes, which are among `long` if there are many of them.
+    #[inline(always)]
+    pub fn of<'k>(&'k self, long: &'k [u8]) -> &'k [u8] {
+        match self.short.get(..self.bytes) {
+            Some(short) => short,
+            None => long.get(self.start..self.start + self.bytes).unwrap_or_default(),
+        }
+    }
 }
 
 impl<'r> ChainReader<'r> {
@@ -79,6 +103,10 @@ impl<'r> ChainReader<'r> {
         let link = link.acquire();
         self.older = group::older(link);
         self.groups += 1;
+        if self.in_head && !self.is_here(self.older) {
+            // The first lines of the page behind come while the last entries of this one are looked at.
+            self.region.prefetch(sealed_page_of(self.older), SEALED_AHEAD_BYTES);
+        }
         self.place = GroupPlace::new(self.page, start);
         if group::is_long(link) {
             self.next = start + LONG_HEADER_BYTES / 8;
@@ -95,6 +123,13 @@ impl<'r> ChainReader<'r> {
         Ok(())
     }
 
+    /// Whether a group lies in the page that the walk is in.
+    #[inline(always)]
+    fn is_here(&self, group: Place) -> bool {
+        let offset = group.wrapping_sub(self.page);
+        offset != 0 && offset < 8 * self.words.len() as Place
+    }
+
     /// Goes to the next older group; false if there is none.
     #[inline(always)]
     fn turn(&mut self) -> Result<bool> {
@@ -106,8 +141,7 @@ impl<'r> ChainReader<'r> {
         if self.level_groups > MOST_LEVEL_GROUPS {
             return Err(damage(older, "the links of an index"));
         }
-        let is_here = self.in_head && older > self.page && older < self.page + 8 * self.words.len() as Place;
-        if !is_here {
+        if !(self.in_head && self.is_here(older)) {
             self.leave(older)?;
         }
         self.enter(older)?;
@@ -148,25 +182,24 @@ impl<'r> ChainReader<'r> {
         Ok(Some(Found { header, at, place }))
     }
 
-    /// Appends the primary key of the entry that [`next`](Self::next) gave last to `out`.
+    /// The primary key of the entry that [`next`](Self::next) gave last. A long one is appended to `long`.
     #[inline(always)]
-    pub(crate) fn append_primary_key(&self, found: &Found, out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn primary_key(&self, found: &Found, long: &mut Vec<u8>) -> Result<EntryKey> {
         let header = found.header;
         let bytes = header.body_bytes();
         if !header.is_plain() || bytes > SHORT_KEY_BYTES {
-            return append_long_key(self.region, found, out);
+            return append_long_key(self.region, found, long);
         }
         let from = self.next - bytes.div_ceil(8);
         let words = self.words.get(from..).and_then(|words| words.first_chunk::<{ SHORT_KEY_BYTES / 8 }>());
-        let Some(words) = words else { return append_long_key(self.region, found, out) };
-        // As many words as the longest of these keys has, and what was too many off again: steps that do not depend on the
-        // length need no loop, and room is asked for once.
+        let Some(words) = words else { return append_long_key(self.region, found, long) };
+        // As many words as the longest of these keys has: steps that do not depend on the length need no loop.
         let [first, second, third, fourth] = words;
-        let key = [first, second, third, fourth].map(|word| word.get().to_le_bytes());
-        let end = out.len() + bytes;
-        out.extend_from_slice(key.as_flattened());
-        out.truncate(end);
-        Ok(())
+        let mut short = [0; SHORT_KEY_BYTES];
+        for (to, word) in short.as_chunks_mut::<8>().0.iter_mut().zip([first, second, third, fourth]) {
+            *to = word.get().to_le_bytes();
+        }
+        Ok(EntryKey { start: 0, bytes, short })
     }
 
     /// How many groups and pages the walk has touched.
@@ -184,12 +217,18 @@ pub(crate) fn newest_sequence(region: &Region, newest: GroupPointer) -> Result<S
     header.map(EntryHeader::sequence).ok_or_else(|| damage(group, "a group"))
 }
 
-/// Appends the primary key of an entry to `out`, where it is long or does not stand alone.
+/// The primary key of an entry, where it is long or does not stand alone.
 #[inline(never)]
-fn append_long_key(region: &Region, found: &Found, out: &mut Vec<u8>) -> Result<()> {
+fn append_long_key(region: &Region, found: &Found, long: &mut Vec<u8>) -> Result<EntryKey> {
     let mut body = Vec::new();
-    out.extend_from_slice(read_body(region, found, &mut body)?.primary_key);
-    Ok(())
+    let key = read_body(region, found, &mut body)?.primary_key;
+    let start = long.len();
+    let mut short = [0; SHORT_KEY_BYTES];
+    match short.get_mut(..key.len()) {
+        Some(room) => room.copy_from_slice(key),
+        None => long.extend_from_slice(key),
+    }
+    Ok(EntryKey { start, bytes: key.len(), short })
 }
 
 /// Reads the body of an entry into `out`, which is emptied first, and takes it apart.

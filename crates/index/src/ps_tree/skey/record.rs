@@ -72,6 +72,30 @@ pub(crate) fn compare_key(region: &Region, record: Place, key: &[u8]) -> Result<
     region.compare(record.wrapping_add(HEADER_BYTES as Place), length, key)
 }
 
+/// Whether a record is that of `key`, whose hash is `hash`, and its key is not being removed. `record` is a place that was
+/// that of a record while this one was already pinned.
+///
+/// # Errors
+/// None for a place at which there is no record of so long a key.
+#[inline]
+pub(crate) fn is_of(region: &Region, record: Place, key: &[u8], hash: u64) -> Result<bool> {
+    let Ok([value, length, words @ ..]) = region.words(record, record_bytes(key.len())) else {
+        return Ok(false);
+    };
+    if length.get() != (key.len() as u64 | hash << 16) {
+        return Ok(false);
+    }
+    let (chunks, rest) = key.as_chunks::<8>();
+    let (whole, last) = words.split_at_checked(chunks.len()).unwrap_or_default();
+    let mut is_equal = chunks.iter().zip(whole).all(|(chunk, word)| u64::from_le_bytes(*chunk) == word.get());
+    if let (Some(word), false) = (last.first(), rest.is_empty()) {
+        let mut padded = [0; 8];
+        padded.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        is_equal &= u64::from_le_bytes(padded) == word.get();
+    }
+    Ok(is_equal && value.acquire() != 0)
+}
+
 /// The value of a record.
 ///
 /// # Errors

@@ -1,0 +1,148 @@
+//! Prepared queries give what the same queries give when they are built anew.
+
+use std::ops::ControlFlow;
+
+use bolide::storage::SimRng;
+use bolide::{
+    Collection, CollectionOptions, Components, Db, ErrorKind, FindOptions, Options, PreparedQuery, Query,
+    Snapshot, Value,
+};
+
+fn options() -> Options {
+    Options::default().memtable_bytes(16 << 10).background_threads(0)
+}
+
+fn record(group: u64) -> Vec<u8> {
+    format!(r#"{{"group":{group},"name":"n{group}","pad":"{}"}}"#, "x".repeat(40)).into_bytes()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    // Some are longer than what an answer has room for in itself.
+    format!("key{number:0width$}", width = if number.is_multiple_of(3) { 40 } else { 5 }).into_bytes()
+}
+
+type Row = (Vec<u8>, u64, Option<Vec<u8>>);
+
+fn ask(prepared: &mut PreparedQuery, value: &Value) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let count = prepared.visit(value, |answer| {
+        rows.push((answer.key.to_vec(), answer.sequence, answer.record.map(<[u8]>::to_vec)));
+        Ok(ControlFlow::Continue(()))
+    });
+    assert_eq!(count.unwrap(), rows.len() as u64);
+    rows
+}
+
+/// Asks both ways, and compares answers and what is told of them.
+fn compare(c: &Collection, shape: &Query, prepared: &mut PreparedQuery, at: Option<&Snapshot>, value: Value) {
+    let mut query = shape.clone();
+    query.set_equal(value.clone()).unwrap();
+    let mut settings = FindOptions::default();
+    settings.snapshot = at.cloned();
+    prepared.set_snapshot(at);
+    let rows = ask(prepared, &value);
+    // A clock is what a short cut has no time for.
+    let expected = c.find_with(&query, &settings.measure(true)).unwrap();
+    let outcome = prepared.outcome().unwrap();
+    assert_eq!(outcome.next_token(), expected.next_token(), "{query:?}");
+    assert_eq!(outcome.count(), expected.count());
+    assert_eq!(outcome.explain().index, expected.explain().index);
+    let row = |answer: bolide::Answer| (answer.key, answer.sequence, answer.record);
+    assert_eq!(rows, expected.into_iter().map(row).collect::<Vec<_>>(), "{query:?}");
+}
+
+#[test]
+fn prepared_queries_give_what_queries_give() {
+    for seed in 0..9 {
+        let mut rng = SimRng::new(seed);
+        let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+        let kind = ["ps-tree", "ps-tree:skey=trie", "composite"][seed as usize % 3];
+        let made = CollectionOptions::json()
+            .index(format!("group:{kind}").parse().unwrap())
+            .index(format!("name:{kind}").parse().unwrap());
+        let c = db.create_collection("c", made).unwrap();
+        let shapes = [
+            Query::new().eq("group", 0).limit(5).keys_only(),
+            Query::new().eq("group", 0).limit(40).keys_only(),
+            Query::new().eq("group", 0).limit(5),
+            Query::new().eq("name", "").limit(5).keys_only(),
+            Query::new().eq("name", "").limit(60),
+            // Those that no index answers alone.
+            Query::new().eq("group", 0).range("name", "n2"..).limit(5),
+            Query::new().eq("group", 0).keys_only(),
+        ];
+        let prepare = |shape: &Query| c.prepare(shape.clone(), FindOptions::default()).unwrap();
+        let mut prepared: Vec<PreparedQuery> = shapes.iter().map(prepare).collect();
+        let mut snapshot = db.snapshot();
+        for step in 0..500 {
+            match rng.below(100) {
+                0..86 => c.put(&key(rng.below(120)), &record(rng.below(6))).unwrap(),
+                86..94 => c.delete(&key(rng.below(120))).unwrap(),
+                94 if seed % 2 == 0 => {
+                    let first = rng.below(120);
+                    c.delete_range(key(first)..key(first + 4)).unwrap();
+                }
+                95 => snapshot = db.snapshot(),
+                96 => c.rebuild_index("group", &Default::default()).unwrap(),
+                97 if c.index("name").is_ok() => c.drop_index("name").unwrap(),
+                97 | 98 if c.index("name").is_err() => {
+                    c.create_index(format!("name:{kind}").parse().unwrap()).unwrap();
+                }
+                _ => db.flush().unwrap(),
+            }
+            let at = rng.below(shapes.len() as u64) as usize;
+            let group = rng.below(7);
+            let of_names = shapes[at].predicates()[0].path().to_string() == "name";
+            let value = if of_names { Value::from(format!("n{group}")) } else { Value::Uint(group) };
+            let snapshot = (step % 2 == 0).then_some(&snapshot);
+            compare(&c, &shapes[at], &mut prepared[at], snapshot, value);
+        }
+    }
+}
+
+#[test]
+fn a_second_index_on_the_attribute_leaves_the_choice_to_the_planner() {
+    let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+    let c =
+        db.create_collection("c", CollectionOptions::json().index("group:ps-tree".parse().unwrap())).unwrap();
+    (0..50).for_each(|number| c.put(&key(number), &record(number % 4)).unwrap());
+    let shape = Query::new().eq("group", 0).limit(5).keys_only();
+    let mut prepared = c.prepare(shape.clone(), FindOptions::default()).unwrap();
+    assert!(prepared.outcome().is_none());
+    compare(&c, &shape, &mut prepared, None, 1.into());
+    c.create_index("group+name".parse().unwrap()).unwrap();
+    compare(&c, &shape, &mut prepared, None, 2.into());
+    c.drop_index("group").unwrap();
+    compare(&c, &shape, &mut prepared, None, 3.into());
+    c.drop_index("group+name").unwrap();
+    compare(&c, &shape, &mut prepared, None, 3.into());
+}
+
+#[test]
+fn what_cannot_be_prepared_or_asked_is_told() {
+    let db = Db::open_with("db", options(), Components::in_memory()).unwrap();
+    let c =
+        db.create_collection("c", CollectionOptions::json().index("group:ps-tree".parse().unwrap())).unwrap();
+    (0..3).for_each(|number| c.put(&key(number), &record(1)).unwrap());
+    let shape = || Query::new().eq("group", 0).limit(1).keys_only();
+    let mut prepared = c.prepare(shape(), FindOptions::default()).unwrap();
+    assert_eq!(ask(&mut prepared, &1.into()).len(), 1);
+    let refused = prepared.visit(&f64::NAN.into(), |_| Ok(ControlFlow::Continue(()))).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    assert!(prepared.outcome().is_none());
+    ask(&mut prepared, &1.into());
+    let token = prepared.outcome().unwrap().next_token().cloned().unwrap();
+    for query in [Query::new().limit(1), Query::new().eq("a..b", 0), {
+        let mut query = shape();
+        query.set_equal(1).unwrap();
+        query.after(token)
+    }] {
+        let refused = c.prepare(query, FindOptions::default()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    }
+    let stopped = prepared.visit(&1.into(), |_| Ok(ControlFlow::Break(()))).unwrap();
+    assert_eq!(stopped, 1);
+    db.drop_collection("c").unwrap();
+    let gone = prepared.visit(&1.into(), |_| Ok(ControlFlow::Continue(()))).unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+}

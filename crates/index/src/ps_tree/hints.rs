@@ -1,0 +1,291 @@
+//! Where the records of keys are, told without a search: memory that is not durable, filled by those who searched.
+//!
+//! ```text
+//! line (64 bytes)   removals    how many keys of this line were removed so far
+//!                   hint[7]     bits  0..16  removals of the line when its finder began to search
+//!                               bits 16..24  tag: bits of the key's hash that do not choose the line
+//!                               bits 24..64  place of the record / 8; 0 for none
+//! ```
+//!
+//! Which line a key has is told by its hash. A search of the SKey layer goes through three or four nodes, each of which
+//! is a trip to memory for the next; a hint leads to the record at once, which holds the full key and so says whether
+//! the hint is of this key.
+//!
+//! # Why a hint never leads to memory that was given back
+//! Who removes a key counts it in the key's line before its record's room is given back, and a hint counts only as long
+//! as nobody has since its finder began. So who sees a count unchanged has pinned the region before the room was given
+//! back, and it is not handed out again while the pin lives. A finder that was overtaken by a removal leaves a hint
+//! with an old count, which nobody follows. A line whose count is used up holds no more hints.
+//!
+//! A table that grows is another, empty one; it takes the place of the old one while no key is added or removed, and
+//! finders that still have the old one fill that.
+
+use std::sync::OnceLock;
+
+use bolide_base::Result;
+use bolide_base::checksum::hash_key;
+use bolide_storage::pmem::{Place, Region};
+
+use super::skey::record;
+use super::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// Hints of a line.
+const HINTS: usize = 7;
+/// Keys for each line above which there should be more lines.
+const FULL: u64 = 5;
+/// Lines of the first table, and of the last: 4 KiB and 16 MiB.
+const FIRST_LINES: usize = if cfg!(bolide_shuttle) { 1 } else { 64 };
+const LAST_LINES: usize = 1 << 18;
+/// Each table has four times as many lines as the one before.
+const STEP: u32 = 2;
+const TABLES: usize = (LAST_LINES / 64).ilog2() as usize / STEP as usize + 1;
+
+const REMOVAL_BITS: u32 = 16;
+const TAG_BITS: u32 = 8;
+const REMOVALS: u64 = (1 << REMOVAL_BITS) - 1;
+
+/// One cache line of the table.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line {
+    removals: AtomicU64,
+    hints: [AtomicU64; HINTS],
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct KeyHints {
+    tables: [OnceLock<Box<[Line]>>; TABLES],
+    /// Which table is in use.
+    table: AtomicUsize,
+}
+
+/// What is asked of a line: its number is in the low bits of the hash, the tag above it.
+fn tag_of(hash: u64) -> u64 {
+    (hash >> (64 - TAG_BITS)) << REMOVAL_BITS
+}
+
+impl KeyHints {
+    /// For about so many keys.
+    pub(crate) fn new(keys: u64) -> Self {
+        let hints = Self { tables: [const { OnceLock::new() }; TABLES], table: AtomicUsize::new(0) };
+        while hints.wants_more(keys) {
+            hints.table.fetch_add(1, Ordering::Relaxed);
+        }
+        hints.line(0);
+        hints
+    }
+
+    /// The line of `hash`.
+    #[inline]
+    fn line(&self, hash: u64) -> Option<&Line> {
+        let table = self.table.load(Ordering::Acquire);
+        let lines = self.tables.get(table)?;
+        let lines = match lines.get() {
+            Some(lines) => lines,
+            None => lines.get_or_init(|| {
+                (0..FIRST_LINES << (STEP as usize * table)).map(|_| Line::default()).collect()
+            }),
+        };
+        lines.get(hash as usize & (lines.len() - 1))
+    }
+
+    /// Whether a larger table suits so many keys better.
+    #[inline]
+    pub(crate) fn wants_more(&self, keys: u64) -> bool {
+        let table = self.table.load(Ordering::Relaxed);
+        table + 1 < TABLES && keys > FULL * (FIRST_LINES << (STEP as usize * table)) as u64
+    }
+
+    /// Goes over to the next larger table. Nobody adds or removes keys meanwhile.
+    pub(crate) fn grow(&self) {
+        let table = self.table.load(Ordering::Relaxed);
+        if table + 1 < TABLES {
+            self.table.store(table + 1, Ordering::Release);
+        }
+    }
+
+    /// The record of `key`: by a hint, or by what `search` finds, of which a hint is left then; where that takes the place
+    /// of another one, `crowded` is called. The caller has pinned the region.
+    ///
+    /// # Errors
+    /// Those of `search`.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        region: &Region,
+        key: &[u8],
+        search: impl FnOnce() -> Result<Option<Place>>,
+        crowded: impl FnOnce(),
+    ) -> Result<Option<Place>> {
+        let hash = hash_key(key);
+        let Some(line) = self.line(hash) else { return search() };
+        // Before the search, and before a record is looked at.
+        let removals = line.removals.load(Ordering::Acquire);
+        if removals > REMOVALS {
+            return search();
+        }
+        let wanted = tag_of(hash) | removals;
+        for hint in &line.hints {
+            let hint = hint.load(Ordering::Acquire);
+            if hint & ((1 << (REMOVAL_BITS + TAG_BITS)) - 1) == wanted
+                && hint >> (REMOVAL_BITS + TAG_BITS) != 0
+            {
+                let place = (hint >> (REMOVAL_BITS + TAG_BITS)) * 8;
+                if record::is_of(region, place, key, hash)? {
+                    return Ok(Some(place));
+                }
+            }
+        }
+        let found = search()?;
+        if let Some(place) = found
+            && line.leave(place, wanted, hash)
+        {
+            crowded();
+        }
+        Ok(found)
+    }
+
+    /// Takes note that the record of `key` was taken out of the SKey layer: before its room is given back.
+    pub(crate) fn forget(&self, key: &[u8]) {
+        if let Some(line) = self.line(hash_key(key)) {
+            line.removals.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Line {
+    /// Leaves a hint, in the place of one that does not count any more if there is one. True if it took the place of one
+    /// that counts.
+    #[cold]
+    fn leave(&self, place: Place, wanted: u64, hash: u64) -> bool {
+        let is_stale = |hint: &&AtomicU64| (hint.load(Ordering::Relaxed) ^ wanted) & REMOVALS != 0;
+        let is_unused = |hint: &&AtomicU64| hint.load(Ordering::Relaxed) == 0;
+        let any = (hash >> 48) as usize % HINTS;
+        let free = self.hints.iter().find(|hint| is_unused(hint) || is_stale(hint));
+        if let Some(slot) = free.or_else(|| self.hints.get(any)) {
+            slot.store((place / 8) << (REMOVAL_BITS + TAG_BITS) | wanted, Ordering::Release);
+        }
+        free.is_none()
+    }
+}
+
+#[cfg(all(test, not(bolide_shuttle)))]
+mod tests {
+    use std::cell::Cell;
+
+    use bolide_storage::pmem::RegionOptions;
+
+    use super::super::skey::record::KeyHeap;
+    use super::*;
+
+    fn key(number: u64) -> [u8; 9] {
+        let mut key = [5; 9];
+        key[1..].copy_from_slice(&number.to_be_bytes());
+        key
+    }
+
+    #[test]
+    fn what_was_found_is_found_without_a_search_until_it_is_removed() {
+        let region = Region::in_memory(RegionOptions::new()).unwrap();
+        let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
+        let places: Vec<Place> =
+            (0..100).map(|number| heap.put(&writer, &region, &key(number), 8).unwrap()).collect();
+        let searches = Cell::new(0);
+        let find = |number: u64| {
+            let search = || {
+                searches.set(searches.get() + 1);
+                Ok(Some(places[number as usize]))
+            };
+            let found = hints.find(&region, &key(number), search, || ());
+            assert_eq!(found.unwrap(), Some(places[number as usize]), "{number}");
+        };
+        (0..100).chain(0..100).chain(0..100).for_each(find);
+        assert_eq!(searches.get(), 100);
+        hints.forget(&key(7));
+        find(7);
+        assert_eq!(searches.get(), 101);
+        find(7);
+        assert_eq!(searches.get(), 101);
+        // Absent keys leave no hint.
+        for _ in 0..2 {
+            let absent = hints.find(&region, &key(200), || Ok(None), || ()).unwrap();
+            assert_eq!(absent, None);
+        }
+        hints.grow();
+        (0..100).chain(0..100).for_each(find);
+        assert_eq!(searches.get(), 201);
+    }
+
+    #[test]
+    fn a_finder_that_a_removal_overtook_leaves_nothing_to_follow() {
+        let region = Region::in_memory(RegionOptions::new()).unwrap();
+        let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
+        let place = heap.put(&writer, &region, &key(1), 8).unwrap();
+        let search = || {
+            hints.forget(&key(1));
+            Ok(Some(place))
+        };
+        let found = hints.find(&region, &key(1), search, || ());
+        assert_eq!(found.unwrap(), Some(place));
+        assert_eq!(hints.find(&region, &key(1), || Ok(None), || ()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_record_of_another_key_or_one_that_is_being_removed_is_not_taken() {
+        let region = Region::in_memory(RegionOptions::new()).unwrap();
+        let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
+        for length in 0..40 {
+            let (this, other) = (vec![3; length], [vec![3; length], vec![0]].concat());
+            let place = heap.put(&writer, &region, &this, 8).unwrap();
+            assert!(record::is_of(&region, place, &this, hash_key(&this)).unwrap());
+            assert!(!record::is_of(&region, place, &other, hash_key(&other)).unwrap());
+            // The same hash, by chance.
+            let mut same_length = this.clone();
+            if let Some(last) = same_length.last_mut() {
+                *last = 4;
+                assert!(!record::is_of(&region, place, &same_length, hash_key(&this)).unwrap(), "{length}");
+            }
+            assert_eq!(hints.find(&region, &this, || Ok(Some(place)), || ()).unwrap(), Some(place));
+            writer.store(place, 0).unwrap();
+            assert_eq!(hints.find(&region, &this, || Ok(None), || ()).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_line_whose_count_is_used_up_holds_no_hints() {
+        let region = Region::in_memory(RegionOptions::new()).unwrap();
+        let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
+        let place = heap.put(&writer, &region, &key(1), 8).unwrap();
+        hints.find(&region, &key(1), || Ok(Some(place)), || ()).unwrap();
+        (0..=REMOVALS).for_each(|_| hints.forget(&key(1)));
+        for _ in 0..2 {
+            assert_eq!(hints.find(&region, &key(1), || Ok(None), || ()).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn who_takes_the_place_of_another_hint_is_told() {
+        let region = Region::in_memory(RegionOptions::new()).unwrap();
+        let (writer, heap, hints) = (region.writer(), KeyHeap::new(), KeyHints::new(0));
+        let crowded = Cell::new(0);
+        for number in 0..3 * (HINTS * FIRST_LINES) as u64 {
+            let place = heap.put(&writer, &region, &key(number), 8).unwrap();
+            let note = || crowded.set(crowded.get() + 1);
+            hints.find(&region, &key(number), || Ok(Some(place)), note).unwrap();
+        }
+        assert!((2 * HINTS * FIRST_LINES..3 * HINTS * FIRST_LINES).contains(&crowded.get()), "{crowded:?}");
+    }
+
+    #[test]
+    fn tables_grow_to_their_limit_and_no_further() {
+        let hints = KeyHints::new(0);
+        while hints.wants_more(u64::MAX) {
+            hints.grow();
+        }
+        assert_eq!(hints.table.load(Ordering::Relaxed), TABLES - 1);
+        assert_eq!(hints.line(u64::MAX).map(|_| ()), Some(()));
+        assert_eq!(hints.tables.last().and_then(OnceLock::get).map(|lines| lines.len()), Some(LAST_LINES));
+        assert!(!KeyHints::new(1_000_000).wants_more(1_000_000));
+    }
+}
