@@ -33,11 +33,11 @@
 
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::sync::Arc;
 
 use bolide_base::key_bits::first_difference;
 use bolide_base::{EntryKind, SequenceNumber, Trailer};
 
+use crate::block_memory::SharedBytes;
 use crate::prefetch::prefetch;
 use crate::stored_block::{PADDING, Payload};
 
@@ -54,6 +54,9 @@ pub(crate) const WIDE_OFFSETS: u32 = 1 << 28;
 const WIDTH_MASK: u32 = 0x7;
 const UNUSED_SHAPE: u32 = !(PREFIX_MASK | WIDTH_MASK << WIDTH_SHIFT | WIDE_OFFSETS);
 
+/// Bytes of a rest that are copied at once.
+const REST_AT_ONCE: usize = 16;
+
 /// What is wrong with a block; the caller knows its file and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
@@ -65,7 +68,7 @@ const PAST_THE_END: Malformed = Malformed("an entry of a data block reaches past
 /// the cache, which is one cache line.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
-    bytes: Arc<[u8]>,
+    bytes: SharedBytes,
     base: u64,
     count: u32,
     prefix_len: u32,
@@ -106,6 +109,12 @@ struct Listed {
 }
 
 impl Entry {
+    /// No entry: it has no bytes.
+    pub(crate) fn none() -> Self {
+        let trailer = Trailer::from_bits(0);
+        Self { trailer, head: 0, suffix_len: 0, rest_at: 0, value_at: 0, end: 0 }
+    }
+
     /// Where the value lies in [`Block::bytes`].
     #[inline]
     pub(crate) fn value(&self) -> Range<usize> {
@@ -196,18 +205,18 @@ impl Block {
     /// The bytes that the block keeps in memory.
     #[inline]
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.memory_bytes()
     }
 
     /// The bytes that the ranges of an [`Entry`] point into.
     #[inline]
-    pub(crate) fn bytes(&self) -> &Arc<[u8]> {
+    pub(crate) fn bytes(&self) -> &SharedBytes {
         &self.bytes
     }
 
     /// As [`bytes`](Self::bytes), without another reference count.
     #[inline]
-    pub(crate) fn into_bytes(self) -> Arc<[u8]> {
+    pub(crate) fn into_bytes(self) -> SharedBytes {
         self.bytes
     }
 
@@ -245,8 +254,9 @@ impl Block {
         self.decode(index).ok_or(PAST_THE_END)
     }
 
+    /// As [`entry`](Self::entry); `None` where that is an error.
     #[inline]
-    fn decode(&self, index: usize) -> Option<Entry> {
+    pub(crate) fn decode(&self, index: usize) -> Option<Entry> {
         let Listed { start, end, head } = self.listed(index)?;
         // The padding makes eight bytes readable even at the end of the last entry.
         let word = u64::from_le_bytes(*self.bytes.get(start..)?.first_chunk()?);
@@ -307,6 +317,44 @@ impl Block {
         } else {
             key.extend_from_slice(self.rest(entry));
         }
+    }
+
+    /// Readable bytes behind the prefix in a buffer that [`start_key`](Self::start_key) made: a head and as much of a
+    /// rest as is copied at once.
+    const KEY_SLACK: usize = HEAD_BYTES + REST_AT_ONCE;
+
+    /// Makes `key` a buffer for [`put_key`](Self::put_key).
+    pub(crate) fn start_key(&self, key: &mut Vec<u8>) {
+        key.clear();
+        key.extend_from_slice(self.prefix());
+        key.resize(key.len() + Self::KEY_SLACK, 0);
+    }
+
+    /// Puts the key of `entry` at the start of `key`, which has this block's prefix there; answers its length.
+    #[inline]
+    pub(crate) fn put_key(&self, entry: &Entry, key: &mut Vec<u8>) -> usize {
+        let prefix_len = self.prefix_len as usize;
+        let rest_len = entry.suffix_len.wrapping_sub(HEAD_BYTES as u32) as usize;
+        // A rest of any length up to this costs the same: what is copied too much is not part of the key.
+        if rest_len <= REST_AT_ONCE
+            && let Some(out) = key.get_mut(prefix_len..prefix_len + Self::KEY_SLACK)
+            && let Some((head_out, rest_out)) = out.split_first_chunk_mut::<HEAD_BYTES>()
+            && let Some(rest) = self.bytes.get(entry.rest_at as usize..).and_then(|b| b.get(..REST_AT_ONCE))
+        {
+            *head_out = entry.head.to_be_bytes();
+            rest_out.copy_from_slice(rest);
+            return prefix_len + entry.suffix_len as usize;
+        }
+        self.put_long_key(entry, key)
+    }
+
+    /// As [`put_key`](Self::put_key), for keys that do not fill a head or have long rests, and the last ones of a block.
+    #[cold]
+    fn put_long_key(&self, entry: &Entry, key: &mut Vec<u8>) -> usize {
+        self.complete_key(entry, key);
+        let len = key.len();
+        key.resize(len.max(self.prefix_len as usize + Self::KEY_SLACK), 0);
+        len
     }
 
     /// Appends the key of `entry` to `out`.
@@ -479,6 +527,14 @@ impl Block {
             Some(suffix) => self.run_of(head_of(suffix)),
             None if key < prefix => (0, 0),
             None => (self.count(), self.count()),
+        }
+    }
+
+    /// Asks the processor for the entry behind `entry`, taken to be as long.
+    #[inline]
+    pub(crate) fn prefetch_behind(&self, entry: &Entry) {
+        if let Some(next) = self.bytes.get(entry.end as usize) {
+            prefetch(next, (entry.end - entry.rest_at) as usize);
         }
     }
 

@@ -188,8 +188,6 @@ fn byte_width(value: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bolide_base::{EntryKind, MAX_SEQUENCE};
 
     use super::*;
@@ -206,7 +204,7 @@ mod tests {
         assert!(builder.is_empty() && builder.last_key().is_empty());
         let mut padded = payload.clone();
         padded.resize(payload.len() + PADDING, 0);
-        let block = Block::new(Payload { bytes: Arc::from(padded), len: payload.len() }).unwrap();
+        let block = Block::new(Payload { bytes: padded.into(), len: payload.len() }).unwrap();
         (payload, block)
     }
 

@@ -38,6 +38,8 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::block::Block;
+use crate::block_memory::BlockMemory;
+use crate::cache_stats::BlockCacheStats;
 use crate::index_block::IndexBlock;
 use crate::prefetch::prefetch;
 use crate::read_counters::ReadCounters;
@@ -59,7 +61,7 @@ impl CachedBlock {
         let bytes = match self {
             Self::Data(block) => block.memory_bytes(),
             Self::Index(index) => index.memory_bytes(),
-            Self::Meta(payload) => payload.bytes.len(),
+            Self::Meta(payload) => payload.bytes.memory_bytes(),
         };
         (bytes + OVERHEAD_BYTES) as u64
     }
@@ -323,6 +325,8 @@ pub struct BlockCache {
     slots: Slots,
     queues: Mutex<Queues>,
     capacity_bytes: u64,
+    /// Where the blocks lie.
+    memory: Arc<BlockMemory>,
     next_table: AtomicU32,
     hits: [HitCounter; HIT_COUNTERS],
     misses: AtomicU64,
@@ -345,24 +349,6 @@ impl HitCounter {
     }
 }
 
-/// How a [`BlockCache`] is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct BlockCacheStats {
-    /// Questions for a block that was there. Threads that ask at the same moment may be counted as one.
-    pub hits: u64,
-    /// Questions for a block that was not there.
-    pub misses: u64,
-    /// Blocks that were put in.
-    pub inserts: u64,
-    /// Blocks that are in.
-    pub blocks: u64,
-    /// Bytes that they take, with an estimate of the cache's own overhead.
-    pub used_bytes: u64,
-    /// The budget.
-    pub capacity_bytes: u64,
-}
-
 impl BlockCache {
     /// A cache of at most `bytes` bytes. Zero caches nothing.
     ///
@@ -372,6 +358,7 @@ impl BlockCache {
             slots: Slots::default(),
             queues: Mutex::default(),
             capacity_bytes: bytes,
+            memory: BlockMemory::new(bytes),
             next_table: AtomicU32::new(1),
             hits: Default::default(),
             misses: AtomicU64::new(0),
@@ -458,6 +445,11 @@ impl TableBlocks {
             cache.next_table.store(0, Ordering::Relaxed);
         }
         Self { cache, key: u64::from(table) << 32, hints: (0..blocks).map(|_| AtomicU32::new(0)).collect() }
+    }
+
+    /// Where blocks that are to be put in lie.
+    pub(crate) fn memory(&self) -> &Arc<BlockMemory> {
+        &self.cache.memory
     }
 
     #[inline]

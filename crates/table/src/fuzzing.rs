@@ -33,7 +33,7 @@ const IDENTITY: FileIdentity = FileIdentity { database_id: 0xdb, file_number: 9 
 pub fn data_block(bytes: &[u8]) {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + PADDING, 0);
-    let Ok(block) = Block::new(Payload { bytes: Arc::from(padded), len: bytes.len() }) else {
+    let Ok(block) = Block::new(Payload { bytes: padded.into(), len: bytes.len() }) else {
         return;
     };
     let _: std::result::Result<(), Malformed> = (|| {

@@ -11,13 +11,17 @@
 mod block;
 mod block_builder;
 mod block_cache;
+mod block_memory;
 mod bloom;
+mod cache_stats;
 mod describe;
 mod estimate;
 mod file_pool;
 mod footer;
 #[doc(hidden)]
 pub mod fuzzing;
+mod granules;
+mod held_entry;
 mod index_block;
 mod internal_cursor;
 mod key_counts;
@@ -37,16 +41,18 @@ mod value_ref;
 mod verify;
 
 pub use block::Difference;
-pub use block_cache::{BlockCache, BlockCacheStats};
+pub use block_cache::BlockCache;
 pub use bloom::BloomFilter;
+pub use cache_stats::BlockCacheStats;
 pub use describe::{ExplainEntry, TableDetail, TellMetaBlock};
 pub use file_pool::{FilePool, FileSource, table_file_name};
 pub use footer::{TABLE_FORMAT_VERSION, read_identity};
+pub use held_entry::HeldEntry;
 pub use internal_cursor::InternalCursor;
 pub use key_counts::KeyCounts;
 pub use meta_collector::MetaCollector;
 pub use options::{Compression, MAX_META_BLOCK_BYTES, TableOptions};
-pub use pinned_block::{EntryPlace, PinnedBlock, PinnedEntry};
+pub use pinned_block::{PinnedBlock, PinnedEntry};
 pub use point_read::{PointRead, read_many};
 pub use prefetch::prefetch;
 pub use properties::TableProperties;

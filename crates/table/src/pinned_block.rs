@@ -6,7 +6,6 @@ use bolide_base::{Error, Result, SequenceNumber, Trailer};
 
 use crate::block::{Block, Difference, Entry, Malformed};
 use crate::footer::IndexLevelCount;
-use crate::options::MAX_BLOCK_BYTES;
 use crate::table_reader::TableReader;
 use crate::value_ref::ValueRef;
 
@@ -36,47 +35,14 @@ impl PinnedEntry {
     }
 }
 
-/// Where the parts of an entry lie in its [`PinnedBlock`]. Means something with that block alone.
-#[derive(Debug, Clone, Copy)]
-pub struct EntryPlace(Entry);
-
-impl EntryPlace {
-    /// Sequence number and kind.
-    #[inline]
-    pub fn trailer(&self) -> Trailer {
-        self.0.trailer
-    }
-}
-
 impl PinnedBlock {
     pub(crate) fn new(block: Block) -> Self {
         Self(block)
     }
 
-    /// Where entry number `index` is. `None` where there is no such entry or the block contradicts itself.
     #[inline]
-    pub fn place(&self, index: usize) -> Option<EntryPlace> {
-        self.0.entry(index).ok().map(EntryPlace)
-    }
-
-    /// Puts the key of the entry at `place` where `key` had another.
-    #[inline]
-    pub fn copy_key(&self, place: &EntryPlace, key: &mut Vec<u8>) {
-        key.clear();
-        key.extend_from_slice(self.0.prefix());
-        self.0.complete_key(&place.0, key);
-    }
-
-    /// The value of the entry at `place`.
-    #[inline]
-    pub fn value(&self, place: &EntryPlace) -> &[u8] {
-        self.0.bytes().get(place.0.value()).unwrap_or_default()
-    }
-
-    /// The value of the entry at `place`, with a hold on the block.
-    #[inline]
-    pub fn value_ref(&self, place: &EntryPlace) -> ValueRef {
-        ValueRef::pinned(self.0.bytes().clone(), place.0.value())
+    pub(crate) fn inner(&self) -> &Block {
+        &self.0
     }
 
     /// Compares the key of entry number `index` with `key`. `None` where there is no such entry or the block
@@ -239,7 +205,7 @@ impl TableReader {
     fn read_numbered_block(&self, block: u64, fill_cache: bool) -> Result<Option<Block>> {
         let Some((leaf, child)) = self.numbered_leaf(block)? else { return Ok(None) };
         let handle = self.child_handle(&leaf, child)?;
-        let read = self.parse_data_block(handle, self.read_raw(handle, MAX_BLOCK_BYTES)?)?;
+        let read = self.read_data_block(handle, fill_cache)?;
         if fill_cache {
             self.cache_data_block(block, &read);
         }
@@ -254,7 +220,7 @@ mod tests {
     use bolide_storage::{MemVfs, SimRng, Vfs};
 
     use super::*;
-    use crate::{BlockCache, FileSource, TableBuilder, TableOptions};
+    use crate::{BlockCache, FileSource, HeldEntry, TableBuilder, TableOptions};
 
     #[test]
     fn differences_are_those_of_the_whole_keys() -> Result<()> {
@@ -265,6 +231,7 @@ mod tests {
                 let mut key = prefix.clone();
                 key.extend((0..rng.below(14)).map(|_| rng.below(3) as u8));
                 key.truncate(key.len() - rng.below(2) as usize * key.len() / 2);
+                key.extend((0..rng.below(3) / 2 * rng.below(40)).map(|_| b'a' + rng.below(2) as u8));
                 key
             };
             let mut keys: Vec<_> = (0..60).map(|_| random_key()).collect();
@@ -285,11 +252,14 @@ mod tests {
             let read = reader.pinned_block(0, true)?.expect("a block was written");
             let block = reader.block_in_cache(0, 0, true).expect("a block that was read is in the cache");
             assert_eq!((block.entries(), read.entries()), (keys.len(), keys.len()));
-            let mut copied = Vec::new();
-            for (index, key) in keys.iter().enumerate() {
-                let entry = block.place(index).expect("the block is sound");
-                block.copy_key(&entry, &mut copied);
-                assert_eq!((&copied, block.value(&entry)), (key, &b"value"[..]), "seed {seed}");
+            let mut held = HeldEntry::default();
+            assert!(!held.go_to(0) && held.key().is_empty() && held.value().is_empty());
+            held.hold(block.clone());
+            for (index, key) in keys.iter().enumerate().chain(keys.iter().enumerate().rev()) {
+                assert!(held.go_to(index), "the block is sound");
+                assert_eq!((held.key(), held.value()), (key.as_slice(), &b"value"[..]), "seed {seed}");
+                assert_eq!(held.trailer().sequence(), index as u64 + 1, "seed {seed}");
+                assert_eq!(&*held.value_ref(), b"value", "seed {seed}");
                 for probe in probes.iter().chain(&keys) {
                     let found = block.difference(index, probe).expect("the block is sound");
                     let wanted = (key.cmp(probe), first_difference(key, probe));
@@ -297,7 +267,8 @@ mod tests {
                     assert_eq!(found.trailer.is_some(), key == probe, "seed {seed}");
                 }
             }
-            assert!(block.place(keys.len()).is_none());
+            assert!(!held.go_to(keys.len()));
+            assert_eq!(held.key(), keys.first().map_or(&[][..], Vec::as_slice), "seed {seed}");
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ impl Readahead {
         if self.in_a_row > PATIENCE && self.read_ahead(table, handle)? {
             return self.decode_buffered(table, handle, ordinal);
         }
-        let block = table.parse_data_block(handle, table.read_raw(handle, MAX_BLOCK_BYTES)?)?;
+        let block = table.read_data_block(handle, self.fill_cache)?;
         self.keep(table, ordinal, &block);
         Ok(block)
     }
@@ -75,7 +75,9 @@ impl Readahead {
 
     fn decode_buffered(&self, table: &TableReader, handle: BlockHandle, ordinal: u64) -> Result<Block> {
         let framed = self.buffer.get((handle.offset - self.start) as usize..).unwrap_or_default();
-        let payload = decode_block(table.source(), table.identity(), handle, framed, MAX_BLOCK_BYTES)?;
+        let memory = self.fill_cache.then(|| table.block_memory());
+        let payload =
+            decode_block(table.source(), table.identity(), handle, framed, MAX_BLOCK_BYTES, memory)?;
         let block = table.parse_data_block(handle, payload)?;
         self.keep(table, ordinal, &block);
         Ok(block)

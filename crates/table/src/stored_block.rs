@@ -23,6 +23,7 @@ use std::sync::Arc;
 use bolide_base::{Error, FileIdentity, Result};
 use lz4_flex::block::CompressTable;
 
+use crate::block_memory::{BlockMemory, SharedBytes};
 use crate::file_pool::FileSource;
 use crate::options::Compression;
 use crate::read_counters::ReadCounters;
@@ -58,7 +59,7 @@ impl BlockHandle {
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
     /// The payload and at least [`PADDING`] bytes more.
-    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) bytes: SharedBytes,
     /// How many of the bytes are payload.
     pub(crate) len: usize,
 }
@@ -143,20 +144,21 @@ impl BlockFramer {
 }
 
 /// Reads the block at `handle`, verifies it and decompresses it. At most `limit` bytes of payload are
-/// accepted; `file_bytes` is the length of the file.
+/// accepted; `file_bytes` is the length of the file. One that is to stay lies in `memory`.
 pub(crate) fn read_block(
     source: &FileSource,
     identity: &FileIdentity,
     file_bytes: u64,
     handle: BlockHandle,
     limit: usize,
+    memory: Option<&Arc<BlockMemory>>,
 ) -> Result<Payload> {
     if handle.end() > file_bytes {
         return Err(source.corruption(handle.offset, "a block reaches past the end of the file"));
     }
-    let mut bytes = zeroed(handle.bytes as usize + FRAME_BYTES);
+    let mut bytes = zeroed(handle.bytes as usize + FRAME_BYTES, memory);
     // The buffer was made here, so nobody shares it.
-    if let Some(buffer) = Arc::get_mut(&mut bytes) {
+    if let Some(buffer) = bytes.get_mut() {
         source.read_exact_at(handle.offset, buffer)?;
     }
     let (stored, block_type) = verify_frame(source, identity, handle, &bytes)?;
@@ -165,7 +167,7 @@ pub(crate) fn read_block(
         check_length(source, handle, len, limit)?;
         return Ok(Payload { bytes, len });
     }
-    decompress(source, handle, stored, block_type, limit)
+    decompress(source, handle, stored, block_type, limit, memory)
 }
 
 /// As [`read_block`], from bytes that were read before: `framed` starts at the block's offset and is at
@@ -176,6 +178,7 @@ pub(crate) fn decode_block(
     handle: BlockHandle,
     framed: &[u8],
     limit: usize,
+    memory: Option<&Arc<BlockMemory>>,
 ) -> Result<Payload> {
     let framed = framed
         .get(..handle.bytes as usize + FRAME_BYTES)
@@ -183,9 +186,11 @@ pub(crate) fn decode_block(
     let (stored, block_type) = verify_frame(source, identity, handle, framed)?;
     if block_type == TYPE_NONE {
         check_length(source, handle, stored.len(), limit)?;
-        return Ok(Payload { bytes: Arc::from(framed), len: stored.len() });
+        let mut bytes = zeroed(framed.len(), memory);
+        bytes.get_mut().unwrap_or_default().copy_from_slice(framed);
+        return Ok(Payload { bytes, len: stored.len() });
     }
-    decompress(source, handle, stored, block_type, limit)
+    decompress(source, handle, stored, block_type, limit, memory)
 }
 
 /// Checks the checksum of a framed block; answers its stored bytes and type.
@@ -222,6 +227,7 @@ fn decompress(
     stored: &[u8],
     block_type: u8,
     limit: usize,
+    memory: Option<&Arc<BlockMemory>>,
 ) -> Result<Payload> {
     let damaged = |what: &str| source.corruption(handle.offset, what);
     let (len, compressed) = stored
@@ -232,8 +238,8 @@ fn decompress(
     if len > largest_expansion(block_type, compressed.len()) {
         return Err(damaged("a compressed block says that it is larger than it can be"));
     }
-    let mut bytes = zeroed(len + PADDING);
-    let target = Arc::get_mut(&mut bytes).and_then(|bytes| bytes.get_mut(..len)).unwrap_or_default();
+    let mut bytes = zeroed(len + PADDING, memory);
+    let target = bytes.get_mut().and_then(|bytes| bytes.get_mut(..len)).unwrap_or_default();
     let written = match block_type {
         TYPE_LZ4 => lz4_flex::block::decompress_into(compressed, target)
             .map_err(|e| damaged(&format!("an lz4 block does not decompress: {e}")))?,
@@ -261,9 +267,9 @@ fn largest_expansion(block_type: u8, compressed: usize) -> usize {
     }
 }
 
-/// `len` zero bytes behind a shared pointer, with one allocation.
-fn zeroed(len: usize) -> Arc<[u8]> {
-    std::iter::repeat_n(0, len).collect()
+/// `len` zero bytes in `memory`, if any.
+fn zeroed(len: usize, memory: Option<&Arc<BlockMemory>>) -> SharedBytes {
+    memory.map_or_else(|| SharedBytes::zeroed(len), |memory| memory.zeroed(len))
 }
 
 thread_local! {

@@ -203,7 +203,7 @@ impl TableCursor {
     /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
     pub fn value_ref(&self) -> ValueRef {
         match (&self.block, &self.entry) {
-            (Some(block), Some(entry)) => ValueRef::pinned(Arc::clone(block.bytes()), entry.value()),
+            (Some(block), Some(entry)) => ValueRef::pinned(block.bytes().clone(), entry.value()),
             _ => ValueRef::from(Vec::new()),
         }
     }

@@ -9,6 +9,7 @@ use bolide_base::{FileIdentity, Result, SequenceNumber, Trailer};
 
 use crate::block::{Block, Entry, Found, Malformed};
 use crate::block_cache::{BlockCache, CachedBlock, TableBlocks};
+use crate::block_memory::BlockMemory;
 use crate::bloom::BloomFilter;
 use crate::file_pool::FileSource;
 use crate::footer::{Footer, IndexLevelCount, read_footer};
@@ -129,7 +130,20 @@ impl TableReader {
 
     /// Reads and verifies a block without the cache.
     pub(crate) fn read_raw(&self, handle: BlockHandle, limit: usize) -> Result<Payload> {
-        read_block(&self.source, &self.identity, self.footer.file_bytes, handle, limit)
+        read_block(&self.source, &self.identity, self.footer.file_bytes, handle, limit, None)
+    }
+
+    /// Reads and verifies a data block without the cache; `stays` says that it will be put there.
+    pub(crate) fn read_data_block(&self, handle: BlockHandle, stays: bool) -> Result<Block> {
+        let memory = stays.then(|| self.block_memory());
+        let file_bytes = self.footer.file_bytes;
+        let payload = read_block(&self.source, &self.identity, file_bytes, handle, MAX_BLOCK_BYTES, memory)?;
+        self.parse_data_block(handle, payload)
+    }
+
+    /// Where blocks of the cache lie.
+    pub(crate) fn block_memory(&self) -> &Arc<BlockMemory> {
+        self.blocks.memory()
     }
 
     #[cold]
@@ -314,7 +328,7 @@ impl TableReader {
     #[cold]
     fn load_data_block(&self, leaf: &IndexBlock, child: usize) -> Result<Block> {
         let handle = self.child_handle(leaf, child)?;
-        let block = self.parse_data_block(handle, self.read_raw(handle, MAX_BLOCK_BYTES)?)?;
+        let block = self.read_data_block(handle, true)?;
         self.cache_data_block(leaf.ordinal(child), &block);
         Ok(block)
     }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::ops::{Deref, Range};
-use std::sync::Arc;
+
+use crate::block_memory::SharedBytes;
 
 /// The bytes of a value. It either keeps the block alive that holds them (a block of 4 KiB as a rule,
 /// also after it has left the cache) or owns a copy.
@@ -18,21 +19,21 @@ pub struct ValueRef(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    Pinned { block: Arc<[u8]>, start: u32, end: u32 },
+    Pinned { block: SharedBytes, start: u32, end: u32 },
     Owned(Vec<u8>),
 }
 
 impl ValueRef {
     /// The bytes at `range` of a block; the range must lie inside it.
     #[inline]
-    pub(crate) fn pinned(block: Arc<[u8]>, range: Range<usize>) -> Self {
+    pub(crate) fn pinned(block: SharedBytes, range: Range<usize>) -> Self {
         Self(Repr::Pinned { block, start: range.start as u32, end: range.end as u32 })
     }
 
     /// The bytes that stay in memory because of it: where it is pinned, those of its whole block.
     pub fn held_bytes(&self) -> usize {
         match &self.0 {
-            Repr::Pinned { block, .. } => block.len(),
+            Repr::Pinned { block, .. } => block.memory_bytes(),
             Repr::Owned(bytes) => bytes.capacity(),
         }
     }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
-use bolide_table::{Difference, EntryPlace, InternalCursor, PinnedBlock, TableCursor, ValueRef};
+use bolide_table::{Difference, HeldEntry, InternalCursor, PinnedBlock, TableCursor, ValueRef};
 
 use super::contradiction;
 use super::run::{Position, ViewRun};
@@ -29,10 +29,10 @@ pub struct SortedViewCursor {
     /// The selectors of the current segment; how many entries it has.
     selectors: [u8; MAX_WIDTH],
     entries: usize,
-    /// The current entry and its run; `None` while the cursor is invalid.
-    current: Option<(usize, EntryPlace)>,
-    /// The key of the current entry.
-    key: Vec<u8>,
+    /// Steps to places of the segment before this one find nothing to be met or asked for.
+    quiet_until: usize,
+    /// The run that holds the current entry; `None` while the cursor is invalid.
+    current: Option<usize>,
     fill_cache: bool,
     /// Steps forward since the last seek, as far as that can count.
     steps: u8,
@@ -64,6 +64,12 @@ enum Stage {
     Content,
 }
 
+/// The bits of selectors whose entries a step to the next key passes over.
+#[inline]
+pub(super) fn passed(pass_deleted: bool) -> u8 {
+    if pass_deleted { OLD | TOMBSTONE } else { OLD }
+}
+
 /// The numbers of the bits that are set.
 struct Ones(u64);
 
@@ -83,9 +89,12 @@ impl Iterator for Ones {
 struct RunPlace {
     /// The first entry of the run at or behind the cursor's place.
     position: Position,
-    /// The number of the block in hand, if any.
+    /// The block in hand, if any, and the entry of it that was shown last.
+    held: HeldEntry,
+    /// The number of that block.
     number: u32,
-    block: Option<PinnedBlock>,
+    /// How many entries it has if `position` is in it, else 0: then that is to be read.
+    entries: u32,
     /// The sstable that `reader` is over.
     table: usize,
     /// Reads blocks that are not in the cache, ahead where they follow each other.
@@ -93,22 +102,31 @@ struct RunPlace {
 }
 
 impl RunPlace {
+    /// Makes `position` that of the first entry at or behind the cursor's place.
+    #[inline]
+    fn lead_to(&mut self, position: Position) {
+        self.position = position;
+        let in_hand = self.held.block().filter(|_| self.number == position.block);
+        self.entries = in_hand.map_or(0, |block| block.entries() as u32);
+    }
+
     /// The block of the entry at `at`, which becomes the one in hand.
     #[inline]
     fn enter(&mut self, run: &ViewRun, at: Position, fill_cache: bool) -> Result<&PinnedBlock> {
-        if self.number != at.block || self.block.is_none() {
-            self.block = match run.block_in_cache(at, fill_cache) {
-                Some(block) => Some(block),
-                None => self.read(run, at.block, fill_cache)?,
+        if self.number != at.block || self.held.block().is_none() {
+            let block = match run.block_in_cache(at, fill_cache) {
+                Some(block) => block,
+                None => self.read(run, at.block, fill_cache)?.ok_or_else(|| run.damaged(at.block))?,
             };
+            self.held.hold(block);
             self.number = at.block;
         }
-        self.block.as_ref().ok_or_else(|| run.damaged(at.block))
+        self.held.block().ok_or_else(|| run.damaged(at.block))
     }
 
     #[cold]
     fn read(&mut self, run: &ViewRun, block: u32, fill_cache: bool) -> Result<Option<PinnedBlock>> {
-        self.block = None;
+        self.held.release();
         let (table, number) = run.table_of(block);
         if self.reader.is_none() || self.table != table {
             let reader = run.reader(table).ok_or_else(|| run.damaged(block))?;
@@ -173,8 +191,8 @@ impl SortedView {
             place: Place { segment: 0, index: 0 },
             selectors: [0; MAX_WIDTH],
             entries: 0,
+            quiet_until: 0,
             current: None,
-            key: Vec::new(),
             fill_cache,
             steps: 0,
             met: 0,
@@ -192,17 +210,13 @@ impl SortedViewCursor {
 
     /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
     pub fn value_ref(&self) -> ValueRef {
-        match self.current() {
-            Some((block, entry)) => block.value_ref(entry),
-            None => ValueRef::from(Vec::new()),
-        }
+        self.current().map_or_else(|| ValueRef::from(Vec::new()), HeldEntry::value_ref)
     }
 
-    /// The current entry and its block.
+    /// The current entry.
     #[inline]
-    fn current(&self) -> Option<(&PinnedBlock, &EntryPlace)> {
-        let (run, entry) = self.current.as_ref()?;
-        Some((self.runs.get(*run)?.block.as_ref()?, entry))
+    fn current(&self) -> Option<&HeldEntry> {
+        self.runs.get(self.current?).map(|run| &run.held)
     }
 
     #[inline]
@@ -244,6 +258,7 @@ impl SortedViewCursor {
     #[inline]
     fn enter_segment(&mut self, number: usize) {
         self.place = Place { segment: number, index: 0 };
+        self.quiet_until = 0;
         let segment = self.view.remix().segments.get(number);
         self.entries = segment.entries();
         let selectors = segment.selectors();
@@ -266,7 +281,7 @@ impl SortedViewCursor {
         if self.known >> run & 1 == 1
             && let (Some(place), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
         {
-            place.position = source.advance(place.position, 1);
+            place.lead_to(source.advance(place.position, 1));
         }
         self.current = None;
         self.place.index += 1;
@@ -286,12 +301,12 @@ impl SortedViewCursor {
         }
         self.place.index = self.place.index.saturating_sub(1);
         // The runs of entries behind are known up to here alone.
-        self.met = 0;
+        (self.met, self.quiet_until) = (0, 0);
         let run = usize::from(self.selector() & RUN_BITS);
         if self.known >> run & 1 == 1
             && let (Some(place), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
         {
-            place.position = source.retreat(place.position);
+            place.lead_to(source.retreat(place.position));
         }
     }
 
@@ -308,15 +323,46 @@ impl SortedViewCursor {
         };
         if self.known >> number & 1 == 0 {
             let segment = self.view.remix().segments.get(self.place.segment);
-            run.position = segment.position(source, number, self.place.index);
+            run.lead_to(segment.position(source, number, self.place.index));
             self.known |= 1 << number;
         }
         let at = run.position;
-        let block = run.enter(source, at, self.fill_cache)?;
-        let entry = block.place(at.entry as usize).ok_or_else(|| source.damaged(at.block))?;
-        block.copy_key(&entry, &mut self.key);
-        self.current = Some((number, entry));
+        run.entries = run.enter(source, at, self.fill_cache)?.entries() as u32;
+        if !run.held.go_to(at.entry as usize) {
+            return Err(source.damaged(at.block));
+        }
+        self.current = Some(number);
         Ok(())
+    }
+
+    /// Goes one place on and shows the entry there, as a step of a scan, where the blocks of this entry and of that one
+    /// are in hand and no other is wanted soon. False where that is not so, or the entry is one of those that a bit of
+    /// `passed` in its selector says are passed over; then nothing is changed.
+    #[inline]
+    pub(super) fn step_in_hand(&mut self, passed: u8) -> bool {
+        let index = self.place.index + 1;
+        let (Some(left), true) = (self.current, index < self.quiet_until) else { return false };
+        let (Some(&selector), Some(run)) = (self.selectors.get(index), self.runs.get(left)) else {
+            return false;
+        };
+        let number = usize::from(selector & RUN_BITS);
+        let behind = run.position.entry + 1;
+        if selector & passed != 0 || behind >= run.entries || self.known >> number & 1 == 0 {
+            return false;
+        }
+        let Some(next) = self.runs.get_mut(number) else { return false };
+        let entry = if number == left { behind } else { next.position.entry };
+        if entry >= next.entries || !next.held.go_to(entry as usize) {
+            return false;
+        }
+        (self.place.index, self.current) = (index, Some(number));
+        if let Some(run) = self.runs.get_mut(left) {
+            run.position.entry = behind;
+            if number != left {
+                run.held.prefetch_next();
+            }
+        }
+        true
     }
 
     /// Asks the processor for the next entry of the run that was just left. As the run comes up again only after
@@ -324,7 +370,7 @@ impl SortedViewCursor {
     #[inline]
     fn ask_for_next_of(&mut self, number: usize) {
         let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) else { return };
-        match &run.block {
+        match run.held.block() {
             Some(block) if run.number == run.position.block => {
                 block.prefetch_entry(run.position.entry as usize, true);
             }
@@ -351,7 +397,7 @@ impl SortedViewCursor {
         self.known |= unmet;
         for number in Ones(unmet) {
             if let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) {
-                run.position = segment.position(source, number, index);
+                run.lead_to(segment.position(source, number, index));
                 source.prefetch_slot(run.position.block);
             }
         }
@@ -398,6 +444,19 @@ impl SortedViewCursor {
         self.steps = self.steps.saturating_add(1);
         self.advance();
         self.ask_for_next_of(left);
+        self.quiet_until = self.quiet_until();
+    }
+
+    /// See the field.
+    #[inline]
+    fn quiet_until(&self) -> usize {
+        if self.stage != Stage::Content || self.steps < FIRST_STEPS || self.met <= self.place.segment {
+            0
+        } else if self.met == self.place.segment + 1 {
+            self.entries.saturating_sub(AHEAD)
+        } else {
+            self.entries
+        }
     }
 
     /// Meets the runs of the rest of the segment, and towards its end those of the next one.
@@ -417,7 +476,7 @@ impl SortedViewCursor {
     /// tombstone. What is passed over is not read.
     #[inline]
     pub(super) fn advance_key(&mut self, pass_deleted: bool) {
-        let passed = if pass_deleted { OLD | TOMBSTONE } else { OLD };
+        let passed = passed(pass_deleted);
         self.step();
         while self.has_place() && self.selector() & passed != 0 {
             self.advance();
@@ -458,17 +517,17 @@ impl InternalCursor for SortedViewCursor {
 
     #[inline]
     fn key(&self) -> &[u8] {
-        if self.current.is_some() { &self.key } else { &[] }
+        self.current().map_or(&[], HeldEntry::key)
     }
 
     #[inline]
     fn trailer(&self) -> Trailer {
-        self.current.as_ref().map_or(Trailer::from_bits(0), |(_, entry)| entry.trailer())
+        self.current().map_or(Trailer::from_bits(0), HeldEntry::trailer)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.current().map_or(&[], |(block, entry)| block.value(entry))
+        self.current().map_or(&[], HeldEntry::value)
     }
 
     fn seek_to_first(&mut self) -> Result<()> {
@@ -495,7 +554,7 @@ impl InternalCursor for SortedViewCursor {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        if self.current.is_none() {
+        if self.current.is_none() || self.step_in_hand(0) {
             return Ok(());
         }
         self.step();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bolide_base::{EntryKind, Error, ErrorKind, Result, SequenceNumber, Trailer};
 use bolide_table::{InternalCursor, ValueRef};
 
-use super::cursor::SortedViewCursor;
+use super::cursor::{SortedViewCursor, passed};
 use super::view::SortedView;
 use crate::cursor::Bounds;
 use crate::range_tombstones::RangeTombstones;
@@ -147,8 +147,16 @@ impl VisibleViewCursor {
         if !std::mem::replace(&mut self.valid, false) {
             return Ok(());
         }
-        self.inner.advance_key(self.sees_all);
-        self.inner.show()?;
+        if !self.inner.step_in_hand(passed(self.sees_all)) {
+            self.inner.advance_key(self.sees_all);
+            self.inner.show()?;
+        } else if self.ranges.is_empty() {
+            let trailer = self.inner.trailer();
+            if trailer.sequence() <= self.sequence && !trailer.is_delete() {
+                self.valid = !self.bounds.is_behind(self.inner.key());
+                return Ok(());
+            }
+        }
         self.settle_forward()
     }
 

@@ -1,0 +1,400 @@
+//! Memory for blocks: bytes that are shared by counting, in large pages where they are to stay.
+//!
+//! A cache of many megabytes is read all over. In pages of 4 KiB as good as every block that is met is a page that the
+//! processor has to look up in the page table, which costs as much as the block's first bytes do; in pages of
+//! 2 MiB the table is small enough to be at hand. So blocks that go into a cache lie in *regions* of 2 MiB, for which
+//! the system is asked for a large page. It gives one where it can; nothing else depends on it.
+//!
+//! ```text
+//! region     8192 granules of 256 bytes
+//! block      header 16 bytes, then the bytes; whole granules
+//! ```
+//!
+//! A region is taken only while those there are nearly full ([`Regions::may_grow`]) and given back once it is empty.
+//! Blocks for which there is no room, and those that are not cached, come from the allocator, one by one. A block keeps
+//! its memory, whatever becomes of the cache.
+
+// Shared bytes with their count in front of them, in memory that is divided here.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::mem::{align_of, size_of};
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use parking_lot::Mutex;
+
+use crate::granules::{GRANULES, Granules};
+
+/// Bytes of a granule.
+const GRANULE_BYTES: usize = 256;
+/// Bytes of a region, and of a large page.
+const REGION_BYTES: usize = GRANULE_BYTES * GRANULES;
+/// Blocks of fewer bytes are not worth a granule, larger ones would leave holes.
+const SIZES: std::ops::Range<usize> = 1 << 10..REGION_BYTES / 16;
+/// Caches of less than this use no regions.
+const SMALLEST_CACHE: u64 = 16 << 20;
+
+/// What stands in front of the bytes.
+#[repr(C, align(8))]
+struct Header {
+    /// Where the memory comes from; `None` for the allocator.
+    home: Option<Arc<BlockMemory>>,
+    references: AtomicU32,
+    /// The number of the region there.
+    region: u32,
+}
+
+/// More references than this are a leak that would end in memory freed too early.
+const MOST_REFERENCES: u32 = i32::MAX as u32;
+
+/// Bytes that any number of owners share, like an `Arc<[u8]>`. They never change once they are shared.
+pub(crate) struct SharedBytes {
+    header: NonNull<Header>,
+    len: usize,
+}
+
+// SAFETY: the bytes are only read while they are shared; the count is atomic, and `BlockMemory` is `Send` and `Sync`.
+unsafe impl Send for SharedBytes {}
+// SAFETY: as above.
+unsafe impl Sync for SharedBytes {}
+
+impl SharedBytes {
+    /// `len` zeros, from the allocator.
+    pub(crate) fn zeroed(len: usize) -> Self {
+        let layout = layout(len);
+        // SAFETY: the layout is not of size zero, as it has a header.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        let header = memory.cast::<Header>();
+        // SAFETY: there is room for a header, aligned, that nobody else knows of.
+        unsafe { header.write(Header { home: None, references: AtomicU32::new(1), region: 0 }) };
+        Self { header, len }
+    }
+
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: the header lives as long as anything refers to it, and changes by its atomic alone.
+        unsafe { self.header.as_ref() }
+    }
+
+    /// The bytes, to be changed; `None` if they are shared.
+    pub(crate) fn get_mut(&mut self) -> Option<&mut [u8]> {
+        if self.header().references.load(Ordering::Acquire) != 1 {
+            return None;
+        }
+        // SAFETY: `len` bytes behind the header are initialised, and this is the only reference, which is borrowed.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.header.add(1).cast::<u8>().as_ptr(), self.len) })
+    }
+
+    /// The bytes of memory that they take.
+    #[inline]
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self.header().home {
+            Some(_) => granules(self.len) * GRANULE_BYTES,
+            None => self.len,
+        }
+    }
+}
+
+/// A header and `len` bytes.
+fn layout(len: usize) -> Layout {
+    // Blocks are shorter than 2³² bytes.
+    let bytes = len.saturating_add(size_of::<Header>());
+    Layout::from_size_align(bytes, align_of::<Header>()).unwrap_or_else(|_| std::process::abort())
+}
+
+/// The granules of a header and `len` bytes.
+fn granules(len: usize) -> usize {
+    (len + size_of::<Header>()).div_ceil(GRANULE_BYTES)
+}
+
+impl Deref for SharedBytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` bytes behind the header are initialised and live as long as this; nobody changes them, as that
+        // needs the only reference, borrowed.
+        unsafe { std::slice::from_raw_parts(self.header.add(1).cast::<u8>().as_ptr(), self.len) }
+    }
+}
+
+impl Clone for SharedBytes {
+    #[inline]
+    fn clone(&self) -> Self {
+        // The one who clones has a reference, so that nothing is to be waited for.
+        if self.header().references.fetch_add(1, Ordering::Relaxed) > MOST_REFERENCES {
+            std::process::abort();
+        }
+        Self { header: self.header, len: self.len }
+    }
+}
+
+impl Drop for SharedBytes {
+    #[inline]
+    fn drop(&mut self) {
+        // What others did with the bytes comes before the memory is used for something else.
+        if self.header().references.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            // SAFETY: that was the last reference.
+            unsafe { self.free() };
+        }
+    }
+}
+
+impl SharedBytes {
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    /// Nobody else has a reference, and this one is not used any more.
+    #[cold]
+    unsafe fn free(&mut self) {
+        // SAFETY: the caller's promise: the header is read for the last time.
+        let Header { home, region, .. } = unsafe { self.header.read() };
+        match home {
+            Some(memory) => memory.give_back(region, self.header.cast(), granules(self.len)),
+            // SAFETY: it came from the allocator, with this layout.
+            None => unsafe { dealloc(self.header.cast().as_ptr(), layout(self.len)) },
+        }
+    }
+}
+
+impl From<&[u8]> for SharedBytes {
+    fn from(bytes: &[u8]) -> Self {
+        let mut copy = Self::zeroed(bytes.len());
+        if let Some(place) = copy.get_mut() {
+            place.copy_from_slice(bytes);
+        }
+        copy
+    }
+}
+
+impl From<Vec<u8>> for SharedBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        bytes.as_slice().into()
+    }
+}
+
+impl fmt::Debug for SharedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len)
+    }
+}
+
+/// The regions of a cache.
+pub(crate) struct BlockMemory {
+    /// False where the cache is too small for them.
+    has_regions: bool,
+    regions: Mutex<Regions>,
+}
+
+#[derive(Default)]
+struct Regions {
+    /// By number; `None` for one that was given back.
+    regions: Vec<Option<Region>>,
+    /// Numbers of the regions that may have room.
+    open: Vec<u32>,
+    /// Numbers that no region has.
+    unused: Vec<u32>,
+    /// Regions that there are.
+    count: usize,
+    /// Regions without any block; no more than one is kept.
+    empty: usize,
+    /// Granules that blocks take.
+    taken: usize,
+}
+
+struct Region {
+    memory: NonNull<u8>,
+    granules: Granules,
+    is_open: bool,
+}
+
+// SAFETY: a region owns its memory.
+unsafe impl Send for Region {}
+
+impl Regions {
+    /// True if one region more would still leave seven eighths of all full, or there are few.
+    fn may_grow(&self) -> bool {
+        self.count < 2 || self.taken >= self.count * GRANULES / 8 * 7
+    }
+
+    /// Takes neighbouring granules; answers their region and their first byte.
+    fn take(&mut self, count: usize) -> Option<(u32, NonNull<u8>)> {
+        loop {
+            let Some(&number) = self.open.last() else {
+                self.grow()?;
+                continue;
+            };
+            let Some(Some(region)) = self.regions.get_mut(number as usize) else {
+                self.open.pop();
+                continue;
+            };
+            let was_empty = region.granules.is_empty();
+            if let Some(start) = region.granules.take(count) {
+                self.empty -= usize::from(was_empty);
+                self.taken += count;
+                // SAFETY: the granules lie in the region.
+                return Some((number, unsafe { region.memory.add(start * GRANULE_BYTES) }));
+            }
+            // It is asked again once it has got something back.
+            region.is_open = false;
+            self.open.pop();
+        }
+    }
+
+    fn grow(&mut self) -> Option<()> {
+        if !self.may_grow() {
+            return None;
+        }
+        let region = Region { memory: map_region()?, granules: Granules::new(), is_open: true };
+        let number = match self.unused.pop() {
+            Some(number) => number,
+            None => {
+                self.regions.push(None);
+                self.regions.len() as u32 - 1
+            }
+        };
+        *self.regions.get_mut(number as usize)? = Some(region);
+        self.open.push(number);
+        (self.count, self.empty) = (self.count + 1, self.empty + 1);
+        Some(())
+    }
+
+    /// Takes granules back; answers their region if that is empty now and not kept.
+    fn give_back(&mut self, number: u32, memory: NonNull<u8>, count: usize) -> Option<Region> {
+        let region = self.regions.get_mut(number as usize)?.as_mut()?;
+        let offset = memory.as_ptr().addr() - region.memory.as_ptr().addr();
+        region.granules.give_back(offset / GRANULE_BYTES, count);
+        self.taken -= count;
+        if region.granules.is_empty() {
+            if self.empty > 0 {
+                return self.remove(number);
+            }
+            self.empty += 1;
+        }
+        if !region.is_open {
+            region.is_open = true;
+            self.open.push(number);
+        }
+        None
+    }
+
+    fn remove(&mut self, number: u32) -> Option<Region> {
+        let region = self.regions.get_mut(number as usize)?.take()?;
+        if region.is_open {
+            self.open.retain(|&open| open != number);
+        }
+        self.unused.push(number);
+        self.count -= 1;
+        Some(region)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the memory was mapped for this region, and no block lies in it: one that did would keep all regions.
+        unsafe { unmap_region(self.memory) };
+    }
+}
+
+impl BlockMemory {
+    /// The memory of a cache of `capacity_bytes`. Takes none yet.
+    pub(crate) fn new(capacity_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { has_regions: capacity_bytes >= SMALLEST_CACHE, regions: Mutex::default() })
+    }
+
+    /// `len` zeros, in a region if there is room.
+    ///
+    /// Once in some hundred times a region begins: the system then clears 2 MiB at once, which takes longer than the
+    /// read of a block, and less long than clearing them in pages of 4 KiB.
+    pub(crate) fn zeroed(self: &Arc<Self>, len: usize) -> SharedBytes {
+        if !self.has_regions || !SIZES.contains(&len) {
+            return SharedBytes::zeroed(len);
+        }
+        let Some((region, memory)) = self.regions.lock().take(granules(len)) else {
+            return SharedBytes::zeroed(len);
+        };
+        let header = memory.cast::<Header>();
+        let home = Some(Arc::clone(self));
+        // SAFETY: the granules have room for a header and `len` bytes, start at a multiple of 256 bytes, and belong to
+        // this block alone until it gives them back.
+        unsafe {
+            header.write(Header { home, references: AtomicU32::new(1), region });
+            header.add(1).cast::<u8>().write_bytes(0, len);
+        }
+        SharedBytes { header, len }
+    }
+
+    fn give_back(&self, region: u32, memory: NonNull<u8>, count: usize) {
+        let empty = self.regions.lock().give_back(region, memory, count);
+        // The system takes it back outside the lock.
+        drop(empty);
+    }
+
+    /// Bytes of all regions.
+    #[cfg(test)]
+    fn region_bytes(&self) -> usize {
+        self.regions.lock().count * REGION_BYTES
+    }
+}
+
+/// Memory for a region, aligned to its size, by large pages where the system has them.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn map_region() -> Option<NonNull<u8>> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a mapping anywhere, of twice the size, so that an aligned region lies in it; what is in front of that and
+    // behind it is given back, and nobody knew of it.
+    unsafe {
+        let mapped = mmap_anonymous(std::ptr::null_mut(), 2 * REGION_BYTES, access, flags).ok()?;
+        let front = mapped.cast::<u8>().align_offset(REGION_BYTES);
+        let region = mapped.cast::<u8>().add(front);
+        if front > 0 {
+            munmap(mapped, front).ok()?;
+        }
+        munmap(region.add(REGION_BYTES).cast(), REGION_BYTES - front).ok()?;
+        // Advice: without large pages the region is as good as any memory.
+        let _ = madvise(region.cast(), REGION_BYTES, Advice::LinuxHugepage);
+        NonNull::new(region)
+    }
+}
+
+/// Gives the memory of a region back.
+///
+/// # Safety
+/// It came from [`map_region`], and nothing points into it any more.
+#[cfg(all(target_os = "linux", not(miri)))]
+unsafe fn unmap_region(region: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    let _ = unsafe { rustix::mm::munmap(region.as_ptr().cast(), REGION_BYTES) };
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn map_region() -> Option<NonNull<u8>> {
+    // SAFETY: the layout is not of size zero.
+    Layout::from_size_align(REGION_BYTES, REGION_BYTES)
+        .ok()
+        .and_then(|l| NonNull::new(unsafe { alloc_zeroed(l) }))
+}
+
+/// Gives the memory of a region back.
+///
+/// # Safety
+/// It came from [`map_region`], and nothing points into it any more.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+unsafe fn unmap_region(region: NonNull<u8>) {
+    if let Ok(layout) = Layout::from_size_align(REGION_BYTES, REGION_BYTES) {
+        // SAFETY: the caller's promise; the layout is that of `map_region`.
+        unsafe { dealloc(region.as_ptr(), layout) };
+    }
+}
+
+#[cfg(test)]
+#[path = "block_memory_tests.rs"]
+mod tests;
