@@ -180,10 +180,14 @@ fn against_structures(report: &mut FigureReport, measured: &Measured) {
             told(Workload::SkewedSecondary, TEN)
         ),
     );
-    report.claim(
-        "§5.2.2: composite keys in a trie are slower to read through than in a B+-tree",
-        newest(COMPOSITE_TRIE, Workload::Uniform, ALL) > newest(COMPOSITE_BTREE, Workload::Uniform, ALL),
+    let trie =
+        newest(COMPOSITE_TRIE, Workload::Uniform, ALL) / newest(COMPOSITE_BTREE, Workload::Uniform, ALL);
+    report.departs(
+        "composite keys are read through in a trie about as fast as in a B+-tree (within a third)",
+        (0.75..1.34).contains(&trie),
         told(Workload::Uniform, ALL),
+        "there, a trie is slower. Here its nodes hold what tells neighbouring keys apart beside the way to each of them, as \
+         those of the B+-tree do, and the keys of one secondary key lie in nodes of their own.",
     );
 }
 
