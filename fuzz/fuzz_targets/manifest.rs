@@ -48,7 +48,8 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     file.read_exact_at(0, &mut bytes).unwrap();
     for payload in input.split(|&byte| byte == 0xfe) {
         let offset = bytes.len() as u64;
-        put_record(&mut bytes, offset, identity, offset, payload);
+        // A manifest stays at version 1.
+        put_record(1, &mut bytes, offset, identity, offset, payload);
     }
     vfs.remove(&path).unwrap();
     vfs.create(&path).unwrap().append(&bytes).unwrap();
