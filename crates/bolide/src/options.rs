@@ -219,8 +219,9 @@ impl Options {
     }
 
     /// How many entries, for 100 that the sorted view of a partition has, are to be written to the partition before the view is built
-    /// again; readers merge them with it until then, and at most four sorted runs. Default: 0, each flush that adds to a
-    /// partition renews its view. Raise it where writes go all over the keys and scans are few (REMIX §4.3).
+    /// again; readers merge them with it until then, and at most four sorted runs. Default: 0, any will do: the view is renewed after a
+    /// flush if somebody read since the last time, else with the first read or the first pause of writes. Raise it where writes go all over the keys
+    /// and scans are few (REMIX §4.3).
     ///
     /// ```
     /// assert_eq!(bolide::Options::default().view_delay_percent(20).view_delay_percent, 20);

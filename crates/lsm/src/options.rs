@@ -140,8 +140,8 @@ pub struct StoreOptions {
     /// somebody read the tree since the last time, else with the first read or the first pause of writes. Default: [`SortedViews::Partitions`].
     pub sorted_views: SortedViews,
     /// The view of a partition is built again once the runs that it lacks have so many entries for 100 of its own, or are more
-    /// than four; until then readers merge them with it. Default: 0, at each flush that adds to the partition. More where there are many
-    /// writes all over the keys and few scans (REMIX §4.3).
+    /// than four; until then readers merge them with it. Default: 0, whenever views are renewed (see
+    /// [`sorted_views`](Self::sorted_views)). More where there are many writes all over the keys and few scans (REMIX §4.3).
     pub view_delay_percent: u32,
     /// Most sorted runs of a partition that a flush only adds to, as long as they are at most twice as many sstables: T of REMIX
     /// §4.2. Default: 10. More writes less and has reads go through more runs. At least 2.

@@ -149,7 +149,7 @@ impl MappedLog {
 
 fn map(file: &fs::File, start: u64, large: bool) -> io::Result<MmapMut> {
     // SAFETY: the file was created by this process, is held open, and only appended to through this one
-    // mapping; it is cut only when the mapping goes. Its space is reserved, so touching a page cannot run
+    // mapping; it is cut only when the mapping goes or is stale, and a stale one is not touched again. Its space is reserved, so touching a page cannot run
     // out of disk. Another process that cuts the file meanwhile would end this one with a bus error, as
     // for any mapping; the lock file of the database keeps other instances of Bolide away.
     let window = unsafe { MmapOptions::new().offset(start).len(EXTENT_BYTES as usize).map_mut(file) }?;

@@ -2,15 +2,15 @@
 //!
 //! A cache of many megabytes is read all over. In pages of 4 KiB as good as every block that is met is a page that the
 //! processor has to look up in the page table, which costs as much as the block's first bytes do; in pages of
-//! 2 MiB the table is small enough to be at hand. So blocks that go into a cache lie in *regions* of 2 MiB, for which
+//! 2 MiB the table is small enough to be at hand. So blocks that go into a cache lie in *slabs* of 2 MiB, for which
 //! the system is asked for a large page. It gives one where it can; nothing else depends on it.
 //!
 //! ```text
-//! region     8192 granules of 256 bytes
+//! slab     8192 granules of 256 bytes
 //! block      header 16 bytes, then the bytes; whole granules
 //! ```
 //!
-//! A region is taken only while those there are nearly full ([`Regions::may_grow`]) and given back once it is empty.
+//! A slab is taken only while those there are nearly full ([`Slabs::may_grow`]) and given back once it is empty.
 //! Blocks for which there is no room, and those that are not cached, come from the allocator, one by one. A block keeps
 //! its memory, whatever becomes of the cache.
 
@@ -31,11 +31,11 @@ use crate::granules::{GRANULES, Granules};
 
 /// Bytes of a granule.
 const GRANULE_BYTES: usize = 256;
-/// Bytes of a region, and of a large page.
-const REGION_BYTES: usize = GRANULE_BYTES * GRANULES;
+/// Bytes of a slab, and of a large page.
+const SLAB_BYTES: usize = GRANULE_BYTES * GRANULES;
 /// Blocks of fewer bytes are not worth a granule, larger ones would leave holes.
-const SIZES: std::ops::Range<usize> = 1 << 10..REGION_BYTES / 16;
-/// Caches of less than this use no regions.
+const SIZES: std::ops::Range<usize> = 1 << 10..SLAB_BYTES / 16;
+/// Caches of less than this use no slabs.
 const SMALLEST_CACHE: u64 = 16 << 20;
 
 /// What stands in front of the bytes.
@@ -44,8 +44,8 @@ struct Header {
     /// Where the memory comes from; `None` for the allocator.
     home: Option<Arc<BlockMemory>>,
     references: AtomicU32,
-    /// The number of the region there.
-    region: u32,
+    /// The number of the slab there.
+    slab: u32,
 }
 
 /// More references than this are a leak that would end in memory freed too early.
@@ -71,7 +71,7 @@ impl SharedBytes {
         let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
         let header = memory.cast::<Header>();
         // SAFETY: there is room for a header, aligned, that nobody else knows of.
-        unsafe { header.write(Header { home: None, references: AtomicU32::new(1), region: 0 }) };
+        unsafe { header.write(Header { home: None, references: AtomicU32::new(1), slab: 0 }) };
         Self { header, len }
     }
 
@@ -154,9 +154,9 @@ impl SharedBytes {
     #[cold]
     unsafe fn free(&mut self) {
         // SAFETY: the caller's promise: the header is read for the last time.
-        let Header { home, region, .. } = unsafe { self.header.read() };
+        let Header { home, slab, .. } = unsafe { self.header.read() };
         match home {
-            Some(memory) => memory.give_back(region, self.header.cast(), granules(self.len)),
+            Some(memory) => memory.give_back(slab, self.header.cast(), granules(self.len)),
             // SAFETY: it came from the allocator, with this layout.
             None => unsafe { dealloc(self.header.cast().as_ptr(), layout(self.len)) },
         }
@@ -185,64 +185,64 @@ impl fmt::Debug for SharedBytes {
     }
 }
 
-/// The regions of a cache.
+/// The slabs of a cache.
 pub(crate) struct BlockMemory {
     /// False where the cache is too small for them.
-    has_regions: bool,
-    regions: Mutex<Regions>,
+    has_slabs: bool,
+    slabs: Mutex<Slabs>,
 }
 
 #[derive(Default)]
-struct Regions {
+struct Slabs {
     /// By number; `None` for one that was given back.
-    regions: Vec<Option<Region>>,
-    /// Numbers of the regions that may have room.
+    slabs: Vec<Option<Slab>>,
+    /// Numbers of the slabs that may have room.
     open: Vec<u32>,
-    /// Numbers that no region has.
+    /// Numbers that no slab has.
     unused: Vec<u32>,
-    /// Regions that there are.
+    /// Slabs that there are.
     count: usize,
-    /// Regions without any block; no more than one is kept.
+    /// Slabs without any block; no more than one is kept.
     empty: usize,
     /// Granules that blocks take.
     taken: usize,
 }
 
-struct Region {
+struct Slab {
     memory: NonNull<u8>,
     granules: Granules,
     is_open: bool,
 }
 
-// SAFETY: a region owns its memory.
-unsafe impl Send for Region {}
+// SAFETY: a slab owns its memory.
+unsafe impl Send for Slab {}
 
-impl Regions {
-    /// True if one region more would still leave seven eighths of all full, or there are few.
+impl Slabs {
+    /// True if one slab more would still leave seven eighths of all full, or there are few.
     fn may_grow(&self) -> bool {
         self.count < 2 || self.taken >= self.count * GRANULES / 8 * 7
     }
 
-    /// Takes neighbouring granules; answers their region and their first byte.
+    /// Takes neighbouring granules; answers their slab and their first byte.
     fn take(&mut self, count: usize) -> Option<(u32, NonNull<u8>)> {
         loop {
             let Some(&number) = self.open.last() else {
                 self.grow()?;
                 continue;
             };
-            let Some(Some(region)) = self.regions.get_mut(number as usize) else {
+            let Some(Some(slab)) = self.slabs.get_mut(number as usize) else {
                 self.open.pop();
                 continue;
             };
-            let was_empty = region.granules.is_empty();
-            if let Some(start) = region.granules.take(count) {
+            let was_empty = slab.granules.is_empty();
+            if let Some(start) = slab.granules.take(count) {
                 self.empty -= usize::from(was_empty);
                 self.taken += count;
-                // SAFETY: the granules lie in the region.
-                return Some((number, unsafe { region.memory.add(start * GRANULE_BYTES) }));
+                // SAFETY: the granules lie in the slab.
+                return Some((number, unsafe { slab.memory.add(start * GRANULE_BYTES) }));
             }
             // It is asked again once it has got something back.
-            region.is_open = false;
+            slab.is_open = false;
             self.open.pop();
         }
     }
@@ -251,72 +251,72 @@ impl Regions {
         if !self.may_grow() {
             return None;
         }
-        let region = Region { memory: map_region()?, granules: Granules::new(), is_open: true };
+        let slab = Slab { memory: map_slab()?, granules: Granules::new(), is_open: true };
         let number = match self.unused.pop() {
             Some(number) => number,
             None => {
-                self.regions.push(None);
-                self.regions.len() as u32 - 1
+                self.slabs.push(None);
+                self.slabs.len() as u32 - 1
             }
         };
-        *self.regions.get_mut(number as usize)? = Some(region);
+        *self.slabs.get_mut(number as usize)? = Some(slab);
         self.open.push(number);
         (self.count, self.empty) = (self.count + 1, self.empty + 1);
         Some(())
     }
 
-    /// Takes granules back; answers their region if that is empty now and not kept.
-    fn give_back(&mut self, number: u32, memory: NonNull<u8>, count: usize) -> Option<Region> {
-        let region = self.regions.get_mut(number as usize)?.as_mut()?;
-        let offset = memory.as_ptr().addr() - region.memory.as_ptr().addr();
-        region.granules.give_back(offset / GRANULE_BYTES, count);
+    /// Takes granules back; answers their slab if that is empty now and not kept.
+    fn give_back(&mut self, number: u32, memory: NonNull<u8>, count: usize) -> Option<Slab> {
+        let slab = self.slabs.get_mut(number as usize)?.as_mut()?;
+        let offset = memory.as_ptr().addr() - slab.memory.as_ptr().addr();
+        slab.granules.give_back(offset / GRANULE_BYTES, count);
         self.taken -= count;
-        if region.granules.is_empty() {
+        if slab.granules.is_empty() {
             if self.empty > 0 {
                 return self.remove(number);
             }
             self.empty += 1;
         }
-        if !region.is_open {
-            region.is_open = true;
+        if !slab.is_open {
+            slab.is_open = true;
             self.open.push(number);
         }
         None
     }
 
-    fn remove(&mut self, number: u32) -> Option<Region> {
-        let region = self.regions.get_mut(number as usize)?.take()?;
-        if region.is_open {
+    fn remove(&mut self, number: u32) -> Option<Slab> {
+        let slab = self.slabs.get_mut(number as usize)?.take()?;
+        if slab.is_open {
             self.open.retain(|&open| open != number);
         }
         self.unused.push(number);
         self.count -= 1;
-        Some(region)
+        Some(slab)
     }
 }
 
-impl Drop for Region {
+impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: the memory was mapped for this region, and no block lies in it: one that did would keep all regions.
-        unsafe { unmap_region(self.memory) };
+        // SAFETY: the memory was mapped for this slab, and no block lies in it: one that did would keep all slabs.
+        unsafe { unmap_slab(self.memory) };
     }
 }
 
 impl BlockMemory {
     /// The memory of a cache of `capacity_bytes`. Takes none yet.
     pub(crate) fn new(capacity_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { has_regions: capacity_bytes >= SMALLEST_CACHE, regions: Mutex::default() })
+        Arc::new(Self { has_slabs: capacity_bytes >= SMALLEST_CACHE, slabs: Mutex::default() })
     }
 
-    /// `len` zeros, in a region if there is room.
+    /// `len` zeros, in a slab if there is room.
     ///
-    /// Once in some hundred times a region begins: the system then clears 2 MiB at once, which takes longer than the
+    /// Once in some hundred times a slab begins: the system then clears 2 MiB at once, which takes longer than the
     /// read of a block, and less long than clearing them in pages of 4 KiB.
     pub(crate) fn zeroed(self: &Arc<Self>, len: usize) -> SharedBytes {
-        if !self.has_regions || !SIZES.contains(&len) {
+        if !self.has_slabs || !SIZES.contains(&len) {
             return SharedBytes::zeroed(len);
         }
-        let Some((region, memory)) = self.regions.lock().take(granules(len)) else {
+        let Some((slab, memory)) = self.slabs.lock().take(granules(len)) else {
             return SharedBytes::zeroed(len);
         };
         let header = memory.cast::<Header>();
@@ -324,74 +324,74 @@ impl BlockMemory {
         // SAFETY: the granules have room for a header and `len` bytes, start at a multiple of 256 bytes, and belong to
         // this block alone until it gives them back.
         unsafe {
-            header.write(Header { home, references: AtomicU32::new(1), region });
+            header.write(Header { home, references: AtomicU32::new(1), slab });
             header.add(1).cast::<u8>().write_bytes(0, len);
         }
         SharedBytes { header, len }
     }
 
-    fn give_back(&self, region: u32, memory: NonNull<u8>, count: usize) {
-        let empty = self.regions.lock().give_back(region, memory, count);
+    fn give_back(&self, slab: u32, memory: NonNull<u8>, count: usize) {
+        let empty = self.slabs.lock().give_back(slab, memory, count);
         // The system takes it back outside the lock.
         drop(empty);
     }
 
-    /// Bytes of all regions.
+    /// Bytes of all slabs.
     #[cfg(test)]
-    fn region_bytes(&self) -> usize {
-        self.regions.lock().count * REGION_BYTES
+    fn slab_bytes(&self) -> usize {
+        self.slabs.lock().count * SLAB_BYTES
     }
 }
 
-/// Memory for a region, aligned to its size, by large pages where the system has them.
+/// Memory for a slab, aligned to its size, by large pages where the system has them.
 #[cfg(all(target_os = "linux", not(miri)))]
-fn map_region() -> Option<NonNull<u8>> {
+fn map_slab() -> Option<NonNull<u8>> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a mapping anywhere, of twice the size, so that an aligned region lies in it; what is in front of that and
+    // SAFETY: a mapping anywhere, of twice the size, so that an aligned slab lies in it; what is in front of that and
     // behind it is given back, and nobody knew of it.
     unsafe {
-        let mapped = mmap_anonymous(std::ptr::null_mut(), 2 * REGION_BYTES, access, flags).ok()?;
-        let front = mapped.cast::<u8>().align_offset(REGION_BYTES);
-        let region = mapped.cast::<u8>().add(front);
+        let mapped = mmap_anonymous(std::ptr::null_mut(), 2 * SLAB_BYTES, access, flags).ok()?;
+        let front = mapped.cast::<u8>().align_offset(SLAB_BYTES);
+        let slab = mapped.cast::<u8>().add(front);
         if front > 0 {
             munmap(mapped, front).ok()?;
         }
-        munmap(region.add(REGION_BYTES).cast(), REGION_BYTES - front).ok()?;
-        // Advice: without large pages the region is as good as any memory.
-        let _ = madvise(region.cast(), REGION_BYTES, Advice::LinuxHugepage);
-        NonNull::new(region)
+        munmap(slab.add(SLAB_BYTES).cast(), SLAB_BYTES - front).ok()?;
+        // Advice: without large pages the slab is as good as any memory.
+        let _ = madvise(slab.cast(), SLAB_BYTES, Advice::LinuxHugepage);
+        NonNull::new(slab)
     }
 }
 
-/// Gives the memory of a region back.
+/// Gives the memory of a slab back.
 ///
 /// # Safety
-/// It came from [`map_region`], and nothing points into it any more.
+/// It came from [`map_slab`], and nothing points into it any more.
 #[cfg(all(target_os = "linux", not(miri)))]
-unsafe fn unmap_region(region: NonNull<u8>) {
+unsafe fn unmap_slab(slab: NonNull<u8>) {
     // SAFETY: the caller's promise.
-    let _ = unsafe { rustix::mm::munmap(region.as_ptr().cast(), REGION_BYTES) };
+    let _ = unsafe { rustix::mm::munmap(slab.as_ptr().cast(), SLAB_BYTES) };
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
-fn map_region() -> Option<NonNull<u8>> {
+fn map_slab() -> Option<NonNull<u8>> {
     // SAFETY: the layout is not of size zero.
-    Layout::from_size_align(REGION_BYTES, REGION_BYTES)
+    Layout::from_size_align(SLAB_BYTES, SLAB_BYTES)
         .ok()
         .and_then(|l| NonNull::new(unsafe { alloc_zeroed(l) }))
 }
 
-/// Gives the memory of a region back.
+/// Gives the memory of a slab back.
 ///
 /// # Safety
-/// It came from [`map_region`], and nothing points into it any more.
+/// It came from [`map_slab`], and nothing points into it any more.
 #[cfg(not(all(target_os = "linux", not(miri))))]
-unsafe fn unmap_region(region: NonNull<u8>) {
-    if let Ok(layout) = Layout::from_size_align(REGION_BYTES, REGION_BYTES) {
-        // SAFETY: the caller's promise; the layout is that of `map_region`.
-        unsafe { dealloc(region.as_ptr(), layout) };
+unsafe fn unmap_slab(slab: NonNull<u8>) {
+    if let Ok(layout) = Layout::from_size_align(SLAB_BYTES, SLAB_BYTES) {
+        // SAFETY: the caller's promise; the layout is that of `map_slab`.
+        unsafe { dealloc(slab.as_ptr(), layout) };
     }
 }
 

@@ -45,7 +45,7 @@ fn shared_bytes_do_not_change() {
 }
 
 #[test]
-fn blocks_keep_their_bytes_and_regions_stay_full() {
+fn blocks_keep_their_bytes_and_slabs_stay_full() {
     // An interpreter takes its time: few blocks, and small ones.
     let rounds = if cfg!(miri) { 12 } else { 6_000 };
     for seed in 0..if cfg!(miri) { 1 } else { 4 } {
@@ -68,23 +68,23 @@ fn blocks_keep_their_bytes_and_regions_stay_full() {
             now += bytes.memory_bytes();
             peak = peak.max(now);
             live.push((number, bytes));
-            // What blocks took at their most, an eighth more, and a region or two.
-            assert!(memory.region_bytes() <= peak / 7 * 8 + 2 * REGION_BYTES, "seed {seed}");
+            // What blocks took at their most, an eighth more, and a slab or two.
+            assert!(memory.slab_bytes() <= peak / 7 * 8 + 2 * SLAB_BYTES, "seed {seed}");
         }
         live.iter().for_each(|(number, bytes)| check(bytes, *number));
-        // A block outlives the cache, and with it nothing but its region.
+        // A block outlives the cache, and with it nothing but its slab.
         live.truncate(1);
-        assert!(memory.region_bytes() <= 2 * REGION_BYTES, "seed {seed}");
+        assert!(memory.slab_bytes() <= 2 * SLAB_BYTES, "seed {seed}");
         drop(memory);
         live.iter().for_each(|(number, bytes)| check(bytes, *number));
     }
 }
 
 #[test]
-fn small_caches_and_large_blocks_use_no_regions() {
+fn small_caches_and_large_blocks_use_no_slabs() {
     let (small, large) = (BlockMemory::new(SMALLEST_CACHE - 1), BlockMemory::new(LARGE_CACHE));
     let blocks = [small.zeroed(4_096), large.zeroed(SIZES.start - 1), large.zeroed(SIZES.end)];
-    assert_eq!((small.region_bytes(), large.region_bytes()), (0, 0));
+    assert_eq!((small.slab_bytes(), large.slab_bytes()), (0, 0));
     assert!(blocks.iter().all(|bytes| bytes.memory_bytes() == bytes.len()));
 }
 
@@ -112,5 +112,5 @@ fn threads_share_the_memory() {
             check(&bytes, number);
         }
     });
-    assert!(memory.region_bytes() <= REGION_BYTES);
+    assert!(memory.slab_bytes() <= SLAB_BYTES);
 }

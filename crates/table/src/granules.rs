@@ -1,10 +1,10 @@
-//! Which parts of a region of memory are taken: runs of equal pieces, its *granules*.
+//! Which parts of a slab of memory are taken: runs of equal pieces, its *granules*.
 
-/// Granules of a region.
+/// Granules of a slab.
 pub(crate) const GRANULES: usize = 8192;
 const WORDS: usize = GRANULES / 64;
 
-/// A bit for each granule of a region.
+/// A bit for each granule of a slab.
 #[derive(Debug)]
 pub(crate) struct Granules {
     /// Set where a granule is taken.
@@ -103,7 +103,7 @@ mod tests {
                 if rng.below(5) > 1 || live.is_empty() {
                     match granules.take(count) {
                         Some(start) => {
-                            let taken = flags.get_mut(start..start + count).expect("it lies in the region");
+                            let taken = flags.get_mut(start..start + count).expect("it lies in the slab");
                             assert!(taken.iter().all(|flag| !flag), "seed {seed}: taken twice");
                             taken.fill(true);
                             live.push((start, count));
