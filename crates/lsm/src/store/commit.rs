@@ -156,14 +156,7 @@ impl StoreInner {
         let first = log.applied + 1;
         let syncs_first = self.place(&log, first, &mut request)?;
         let last = log.applied + request.batch.sequence_count();
-        self.append_and_apply(&mut log, std::iter::once(&request.batch), syncs_first).inspect_err(
-            |error| {
-                // As in `write_prepared`.
-                if error.kind() != ErrorKind::NoSpace {
-                    poison(self, error);
-                }
-            },
-        )?;
+        self.append_and_apply(&mut log, std::iter::once(&request.batch), syncs_first)?;
         log.applied = last;
         self.sync_as_asked(&mut log, std::iter::once(request.sync))
             .inspect_err(|error| poison(self, error))?;
@@ -261,11 +254,6 @@ impl StoreInner {
         }
         let batches = group.prepared.iter().map(|(_, batch)| batch);
         if let Err(error) = self.append_and_apply(log, batches, group.syncs_first) {
-            // A full disk appended nothing: the writer may free space and try again. After any other
-            // failure the end of the log is in doubt.
-            if error.kind() != ErrorKind::NoSpace {
-                poison(self, &error);
-            }
             for (position, _) in &group.prepared {
                 group.results[*position] = Err(error.clone());
             }
@@ -276,7 +264,23 @@ impl StoreInner {
         group.prepared.clear();
     }
 
+    /// Appends batches with one write and inserts them into the memtables. What fails poisons the store, but for a full
+    /// disk: it appended nothing, so the writer may free space and try again. After any other failure the end of
+    /// the log is in doubt.
     fn append_and_apply<'b>(
+        &self,
+        log: &mut LogState,
+        batches: impl Iterator<Item = &'b StoreBatch> + Clone,
+        syncs_first: bool,
+    ) -> Result<()> {
+        self.try_append_and_apply(log, batches, syncs_first).inspect_err(|error| {
+            if error.kind() != ErrorKind::NoSpace {
+                poison(self, error);
+            }
+        })
+    }
+
+    fn try_append_and_apply<'b>(
         &self,
         log: &mut LogState,
         batches: impl Iterator<Item = &'b StoreBatch> + Clone,

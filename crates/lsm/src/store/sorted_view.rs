@@ -77,23 +77,17 @@ impl StoreInner {
     /// # Errors
     /// As [`renew_views`](Self::renew_views).
     pub(super) fn views_changed(&self, tree: &Arc<Tree>) -> Result<()> {
-        let is_behind = {
+        let may_wait = {
             let state = tree.state_guard();
-            if self.options.background_threads == 0 || state.views.are_wanted() {
-                None
-            } else {
-                Some(state.views.are_behind() || state.views.first_level != self.first_level(tree))
-            }
+            // Views that are not behind are renewed all the same: those of sstables that are gone are to be let go.
+            let is_behind = state.views.are_behind() || state.views.first_level != self.first_level(tree);
+            self.options.background_threads > 0 && !state.views.are_wanted() && is_behind
         };
-        match is_behind {
-            None => self.renew_views(tree),
-            Some(true) => {
-                self.work.lock().views_are_due([tree.id]);
-                Ok(())
-            }
-            // Those of sstables that are gone are to be let go.
-            Some(false) => self.renew_views(tree),
+        if may_wait {
+            self.work.lock().views_are_due([tree.id]);
+            return Ok(());
         }
+        self.renew_views(tree)
     }
 
     /// Brings the views of `tree` up to its runs, unless somebody is at it, who then does this too. Reads the sstables
