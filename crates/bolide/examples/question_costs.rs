@@ -153,8 +153,9 @@ fn main() -> Result<()> {
     if how != "writes" {
         let secondaries = (count / RECORDS_PER_SECONDARY).max(1);
         let asked: Vec<u64> = (0..questions).map(|_| random.below(secondaries)).collect();
-        // Readers have flagged what they can.
+        // What there was to be collected was, and readers have flagged what they can.
         if text(6, "timed") != "first" {
+            db.wait_until_settled()?;
             warm_up(&records, &how, limit, secondaries)?;
         }
         let mut answers = 0;

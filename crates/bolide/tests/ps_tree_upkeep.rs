@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bolide::storage::{MemVfs, Vfs};
-use bolide::{Collection, CollectionOptions, Components, Db, Options, Query};
+use bolide::{Collection, CollectionOptions, Components, Db, FindOptions, Options, Query};
 
 const KINDS: [&str; 2] = ["ps-tree:skey=btree", "ps-tree:skey=trie"];
 const RECORDS: u64 = 1_000;
@@ -125,4 +125,97 @@ fn checks_beside_a_writer_find_nothing() {
             writer.join().unwrap();
         });
     }
+}
+
+/// A database whose records were replaced and deleted in part, and the groups of what is left.
+fn updated(kind: &str, threads: usize) -> (Db, Collection, BTreeMap<u64, u64>) {
+    let options = Options::default().background_threads(threads);
+    let db = Db::open_with("db", options, Components::in_memory()).unwrap();
+    let made = CollectionOptions::json().index(format!("group:{kind}").parse().unwrap());
+    let c = db.create_collection("c", made).unwrap();
+    let mut groups = BTreeMap::new();
+    for number in 0..RECORDS {
+        c.put(&key(number), &record(0, number % 20)).unwrap();
+        groups.insert(number, number % 20);
+    }
+    (db, c, groups)
+}
+
+fn update(c: &Collection, groups: &mut BTreeMap<u64, u64>) {
+    let mut random = Random(23);
+    for time in 0..RECORDS / 3 {
+        let (number, group) = (random.below(RECORDS), random.below(20));
+        if time % 5 == 0 {
+            c.delete(&key(number)).unwrap();
+            groups.remove(&number);
+        } else {
+            c.put(&key(number), &record(time, group)).unwrap();
+            groups.insert(number, group);
+        }
+    }
+}
+
+fn is_answered(c: &Collection, groups: &BTreeMap<u64, u64>) -> bool {
+    (0..20).all(|group| {
+        let query = Query::new().eq("group", group).keys_only().using_index("group");
+        let mut found: Vec<_> = c.find(&query).unwrap().into_iter().map(|answer| answer.key).collect();
+        found.sort_unstable();
+        let expected: Vec<_> = groups.iter().filter(|one| *one.1 == group).map(|one| key(*one.0)).collect();
+        found == expected
+    })
+}
+
+fn version_keys(db: &Db) -> u64 {
+    db.stats().collections[0].indexes[0].kept.unwrap().version_keys
+}
+
+#[test]
+fn keys_leave_the_version_table_when_somebody_waits() {
+    for (kind, threads) in KINDS.into_iter().flat_map(|kind| [(kind, 0), (kind, 2)]) {
+        let (db, c, mut groups) = updated(kind, threads);
+        update(&c, &mut groups);
+        assert!(version_keys(&db) > RECORDS / 5, "{kind}");
+        db.wait_until_settled().unwrap();
+        assert_eq!(version_keys(&db), 0, "{kind}, {threads} threads");
+        let entries = db.stats().collections[0].indexes[0].kept.unwrap().entries;
+        assert_eq!(entries, groups.len() as u64, "{kind}");
+        assert!(is_answered(&c, &groups), "{kind}");
+        assert!(db.check(true).unwrap().is_sound(), "{kind}");
+    }
+}
+
+#[test]
+fn keys_leave_the_version_table_when_updates_pause() {
+    let (db, c, mut groups) = updated("ps-tree", 1);
+    update(&c, &mut groups);
+    // A fifth of a second is enough, on a machine with time.
+    let mut turns = 0;
+    while version_keys(&db) > 0 && turns < 600 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        turns += 1;
+    }
+    assert_eq!(version_keys(&db), 0);
+    assert!(is_answered(&c, &groups));
+}
+
+#[test]
+fn what_a_snapshot_sees_is_collected_after_it() {
+    let (db, c, groups) = updated("ps-tree", 1);
+    let snapshot = db.snapshot();
+    let mut later = groups.clone();
+    update(&c, &mut later);
+    // It comes to an end although most of the garbage has to stay.
+    db.wait_until_settled().unwrap();
+    assert!(version_keys(&db) > RECORDS / 5);
+    let then = FindOptions::default().snapshot(&snapshot);
+    let count = |group| {
+        let query = Query::new().eq("group", group).keys_only().using_index("group");
+        c.find_with(&query, &then).unwrap().count()
+    };
+    assert_eq!((0..20).map(count).sum::<u64>(), RECORDS);
+    assert!(is_answered(&c, &later));
+    drop((then, snapshot));
+    db.wait_until_settled().unwrap();
+    assert_eq!(version_keys(&db), 0);
+    assert!(is_answered(&c, &later));
 }

@@ -111,6 +111,25 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
     /// As [`apply`](Self::apply).
     fn tidy(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()>;
 
+    /// The newest write that was applied, if there is so much garbage that it should be collected when writes pause: then
+    /// [`tidy_in_pause`](Self::tidy_in_pause) is called. Quick: asked again and again.
+    fn untidy_through(&self, _oldest_in_use: &dyn Fn() -> SequenceNumber) -> Option<SequenceNumber> {
+        None
+    }
+
+    /// Collects garbage beside readers, and writers if there are any, as long as `goes_on` says so. Asked at least every
+    /// few milliseconds.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply); `NoSpace` or `LimitExceeded`: garbage stays then.
+    fn tidy_in_pause(
+        &self,
+        _oldest_in_use: &dyn Fn() -> SequenceNumber,
+        _goes_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
     /// No entry of a write at or below this number is about a record that a range tombstone at or below it covers: such
     /// tombstones need not be kept for this tree.
     fn clear_through(&self) -> SequenceNumber;

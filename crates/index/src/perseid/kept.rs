@@ -28,8 +28,12 @@ const LEAST_LOG_BYTES: u64 = 16 << 20;
 const LEAST_LAST_CUT_PAGES: u64 = 16;
 /// Pages that a sweep looks at before it lets cuts in.
 const SWEPT_AT_ONCE: usize = 64;
-/// Keys in the version table, for each hundred entries, above which a sweep is worth its while.
+/// Keys in the version table, for each hundred entries, above which a sweep is worth its while: before a cut, and in a
+/// pause of the writes.
 const OBSOLETE_PERCENT: u64 = 20;
+const OBSOLETE_PERCENT_IN_PAUSE: u64 = 5;
+/// Entries that are looked at between two looks whether to go on.
+const FLAGGED_AT_ONCE: usize = 1024;
 
 /// Room that is kept for the pages that a batch splits, whatever its size.
 const LEAST_RESERVED_BYTES: usize = 256 << 10;
@@ -41,7 +45,8 @@ const RESERVED_BYTES_A_WRITE: usize = 1 << 10;
 /// # What a sweep does
 /// Splits of pages collect garbage where entries are added. [`tidy`](TreeKeeper::tidy), before a cut, goes over all pages
 /// when ranges of records were deleted since, or when many keys have obsolete entries: afterwards no entry is left unflagged
-/// that everybody sees as obsolete, so tombstones of ranges and keys of the version table may be forgotten.
+/// that everybody sees as obsolete, so tombstones of ranges and keys of the version table may be forgotten. In a pause
+/// of the writes the same is done for fewer keys: then readers find the version table empty, and ask it nothing.
 pub struct Kept {
     region: Arc<Region>,
     tree: PsTree,
@@ -54,6 +59,8 @@ pub struct Kept {
     opened_at: SequenceNumber,
     /// No entry at or below this number is covered by a deleted range at or below it.
     clear_through: AtomicU64,
+    /// What nobody needed at this number was collected, or should have been.
+    swept_through: AtomicU64,
     /// The newest number that was applied.
     applied: AtomicU64,
     /// The region has everything through this number on disk.
@@ -114,6 +121,7 @@ impl Kept {
             durability,
             opened_at,
             clear_through: AtomicU64::new(0),
+            swept_through: AtomicU64::new(0),
             applied: AtomicU64::new(opened_at),
             durable: AtomicU64::new(opened_at),
         })
@@ -249,11 +257,15 @@ impl Kept {
         Ok(())
     }
 
-    /// Removes what everybody sees as obsolete.
-    fn sweep(&self, oldest_in_use: SequenceNumber) -> Result<()> {
+    /// Removes what everybody sees as obsolete, unless `goes_on` ends it.
+    fn sweep(&self, oldest_in_use: SequenceNumber, goes_on: &dyn Fn() -> bool) -> Result<()> {
+        self.swept_through.fetch_max(oldest_in_use, Ordering::AcqRel);
         let adviser = Adviser::new(self);
         let mut position = Vec::new();
         loop {
+            if !goes_on() {
+                return Ok(());
+            }
             let writer = self.region.writer();
             self.tree.sweep(&writer, &mut position, SWEPT_AT_ONCE, &adviser, oldest_in_use)?;
             adviser.settle(&writer)?;
@@ -262,7 +274,7 @@ impl Kept {
                 break;
             }
         }
-        if self.flag_all(&adviser, oldest_in_use)? {
+        if self.flag_all(&adviser, oldest_in_use, goes_on)? {
             self.versions.forget_through(&self.region.writer(), oldest_in_use)?;
             self.clear_through.fetch_max(oldest_in_use, Ordering::AcqRel);
         }
@@ -270,12 +282,22 @@ impl Kept {
     }
 
     /// Flags what is obsolete and was left where it is, because it takes too little room. False if something could not be
-    /// flagged just now.
-    fn flag_all(&self, adviser: &Adviser<'_>, oldest_in_use: SequenceNumber) -> Result<bool> {
+    /// flagged just now, or `goes_on` ended it.
+    fn flag_all(
+        &self,
+        adviser: &Adviser<'_>,
+        oldest_in_use: SequenceNumber,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<bool> {
         let all = PsBounds::Range { low: &[], end: None };
         let mut cursor = self.tree.cursor(all, Order::Value, oldest_in_use)?;
         let (mut complete, mut primary_key) = (true, Vec::new());
+        let mut looked_at = 0_usize;
         while let Some(entry) = cursor.next_entry()? {
+            looked_at += 1;
+            if looked_at.is_multiple_of(FLAGGED_AT_ONCE) && !goes_on() {
+                return Ok(false);
+            }
             if adviser.verdict(entry.primary_key, entry.sequence, oldest_in_use) != Verdict::Obsolete {
                 continue;
             }
@@ -449,7 +471,23 @@ impl TreeKeeper for Kept {
         let entries = self.tree.counts().1;
         let deleted = self.deleted.newest_of_all() > self.clear_through.load(Ordering::Acquire);
         let obsolete = self.versions.stats().keys * 100 > entries * OBSOLETE_PERCENT;
-        if deleted || obsolete { self.sweep(oldest_in_use()) } else { Ok(()) }
+        if deleted || obsolete { self.sweep(oldest_in_use(), &|| true) } else { Ok(()) }
+    }
+
+    fn untidy_through(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Option<SequenceNumber> {
+        let (keys, entries) = (self.versions.stats().keys, self.tree.counts().1);
+        let is_worth_it = keys * 100 > entries * OBSOLETE_PERCENT_IN_PAUSE;
+        // Where somebody looks far back it is not done again and again.
+        let is_new = || oldest_in_use() > self.swept_through.load(Ordering::Acquire);
+        (is_worth_it && is_new()).then(|| self.applied.load(Ordering::Acquire))
+    }
+
+    fn tidy_in_pause(
+        &self,
+        oldest_in_use: &dyn Fn() -> SequenceNumber,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.sweep(oldest_in_use(), goes_on)
     }
 
     fn clear_through(&self) -> SequenceNumber {

@@ -107,6 +107,18 @@ impl StoreInner {
         self.cut_kept(tree, keeper, &flushed)
     }
 
+    /// Has the keeper of `tree` collect garbage in a pause of the writes, until the tree is to be flushed or the store closed.
+    pub(super) fn tidy_kept(&self, tree: &Arc<Tree>) -> Result<()> {
+        let Some(keeper) = tree.keeper.get() else { return Ok(()) };
+        self.check_writable()?;
+        let goes_on = || !self.is_stopping() && self.flushes_due(tree) == 0;
+        match keeper.tidy_in_pause(&|| self.snapshots.oldest(), &goes_on) {
+            // Nobody needs it now: the next cut tries again.
+            Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => Ok(()),
+            tidied => tidied,
+        }
+    }
+
     /// Cuts the kept trees that changed, at the end of a clean close: then the next opening has nothing of theirs to do
     /// again. What fails is left to the log, which is kept until a cut has it.
     pub(super) fn cut_before_closing(&self) {

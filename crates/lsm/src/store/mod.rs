@@ -35,6 +35,7 @@ mod kept;
 mod known_writes;
 mod layout;
 mod log;
+mod lull;
 mod newer;
 mod obsolete_files;
 mod open;

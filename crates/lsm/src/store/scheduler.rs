@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
+use bolide_base::{Error, ErrorKind, Result, TreeId};
 use bolide_storage::JoinHandle;
 
+use super::lull::Lull;
 use super::partition_flush::Round;
 use super::tree::Tree;
 use super::{Store, StoreInner, poison};
@@ -27,19 +28,10 @@ use crate::version::LAST_LEVEL;
 /// After a background failure that may pass, work rests for so long.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// For so long nothing is written to a tree before its sorted views are renewed that nobody asked for.
-const QUIET_MICROS: u64 = 200_000;
-/// How often it is looked whether views are wanted.
-const LOOK_FOR_READERS: Duration = Duration::from_millis(50);
-
-/// A tree whose sorted views are behind, as it was when that was looked at last.
-#[derive(Debug, Clone, Copy, Default)]
-struct ViewsDue {
-    /// The last sequence number that was written to it.
-    sequence: SequenceNumber,
-    /// When it was first seen to be that; 0 where it was not looked at.
-    since_micros: u64,
-}
+/// How often it is looked whether views are wanted, and writes pause.
+const LOOK_FOR_PAUSES: Duration = Duration::from_millis(50);
+/// Writes to a kept tree that do not end a pause: a few each millisecond.
+const FEW_WRITES: u64 = 1_000;
 
 /// Background work in progress.
 #[derive(Debug, Default)]
@@ -47,6 +39,7 @@ pub(super) struct Work {
     stopping: bool,
     /// Until the store is started nothing is picked.
     paused: bool,
+    /// Trees that are flushed, and kept trees that are tidied.
     flushing: BTreeSet<TreeId>,
     /// Those of them whose flush goes into partitions.
     flushing_partitions: BTreeSet<TreeId>,
@@ -60,9 +53,13 @@ pub(super) struct Work {
     /// The last failure that did not poison the store, until somebody was told.
     failure: Option<Error>,
     /// Trees whose sorted views are behind although nothing is flushed.
-    views_due: BTreeMap<TreeId, ViewsDue>,
+    views_due: BTreeMap<TreeId, Lull>,
     /// How many of them are renewed now.
     running_renewals: usize,
+    /// Kept trees with garbage that is collected when writes pause.
+    untidy: BTreeMap<TreeId, Lull>,
+    /// Callers that wait until nothing is left to be done.
+    waiting: usize,
     /// How many REMIX files had turned out damaged when that was looked at last.
     view_failures_seen: u64,
     /// Work rests until then after a failure.
@@ -90,17 +87,11 @@ impl Work {
     }
 }
 
-impl ViewsDue {
-    /// Whether the views of `tree` are to be renewed now.
-    fn may_start(&mut self, tree: &Tree, now_micros: u64) -> bool {
-        let state = tree.state_guard();
-        let newest = state.memtables().filter_map(|logged| logged.memtable.largest_sequence()).max();
-        let sequence = newest.unwrap_or(0);
-        if self.since_micros == 0 || self.sequence != sequence {
-            *self = Self { sequence, since_micros: now_micros.max(1) };
-        }
-        state.views.are_wanted() || now_micros.saturating_sub(self.since_micros) >= QUIET_MICROS
-    }
+/// Whether the views of `tree` are to be renewed now.
+fn renews_now(tree: &Tree, lull: &mut Lull, now_micros: u64) -> bool {
+    let state = tree.state_guard();
+    let newest = state.memtables().filter_map(|logged| logged.memtable.largest_sequence()).max();
+    lull.has_lasted(newest.unwrap_or(0), 0, now_micros) || state.views.are_wanted()
 }
 
 impl fmt::Debug for Round {
@@ -115,6 +106,7 @@ enum Job {
     Help(Arc<Round>),
     Compact(Arc<Tree>, CompactionPlan),
     Renew(Arc<Tree>),
+    Tidy(Arc<Tree>),
 }
 
 /// The background threads of a store. Dropping them stops and joins them.
@@ -180,8 +172,8 @@ impl StoreInner {
                 }
                 None => {
                     let interval = self.options.sync_interval;
-                    let most =
-                        if work.views_due.is_empty() { interval } else { interval.min(LOOK_FOR_READERS) };
+                    let watches = !work.views_due.is_empty() || !work.untidy.is_empty();
+                    let most = if watches { interval.min(LOOK_FOR_PAUSES) } else { interval };
                     self.work_signal.wait_for(&mut work, most);
                     drop(work);
                     self.sync_overdue_log();
@@ -211,7 +203,7 @@ impl StoreInner {
             return Some(Job::Help(round.clone()));
         }
         let job = self.pick_flush(work).or_else(|| self.pick_compaction(work));
-        let job = job.or_else(|| self.pick_renewal(work))?;
+        let job = job.or_else(|| self.pick_renewal(work)).or_else(|| self.pick_tidying(work))?;
         match &job {
             Job::Flush { tree, into_partitions } => {
                 work.flushing.insert(tree.id);
@@ -223,6 +215,10 @@ impl StoreInner {
             Job::Renew(tree) => {
                 work.views_due.remove(&tree.id);
                 work.running_renewals += 1;
+            }
+            Job::Tidy(tree) => {
+                work.untidy.remove(&tree.id);
+                work.flushing.insert(tree.id);
             }
             Job::Compact(tree, plan) => {
                 work.busy_files.entry(tree.id).or_default().extend(plan.busy_files());
@@ -241,9 +237,30 @@ impl StoreInner {
         let now = self.runtime.now_micros();
         let at_once = self.options.background_threads == 0;
         let due = work.views_due.iter_mut().filter_map(|(tree, seen)| Some((trees.get(tree)?, seen)));
-        let mut ready = due.filter_map(|(tree, seen)| (at_once || seen.may_start(tree, now)).then_some(tree));
+        let mut ready =
+            due.filter_map(|(tree, seen)| (at_once || renews_now(tree, seen, now)).then_some(tree));
         let tree = ready.next()?;
         Some(Job::Renew(tree.clone()))
+    }
+
+    /// A kept tree with garbage, once writes to it pause or somebody waits.
+    fn pick_tidying(&self, work: &mut Work) -> Option<Job> {
+        let now = self.runtime.now_micros();
+        let trees = self.trees.load();
+        let Work { untidy, flushing, waiting, .. } = work;
+        untidy.retain(|tree, _| trees.contains_key(tree));
+        let kept = trees.values().filter_map(|tree| Some((tree, tree.keeper.get()?)));
+        for (tree, keeper) in kept.filter(|(tree, _)| !flushing.contains(&tree.id)) {
+            let Some(newest) = keeper.untidy_through(&|| self.snapshots.oldest()) else {
+                untidy.remove(&tree.id);
+                continue;
+            };
+            let lull = untidy.entry(tree.id).or_default();
+            if lull.has_lasted(newest, FEW_WRITES, now) || *waiting > 0 {
+                return Some(Job::Tidy(tree.clone()));
+            }
+        }
+        None
     }
 
     /// The tree with the most full memtables, of those whose flush need not wait for a compaction.
@@ -335,6 +352,7 @@ impl StoreInner {
             }
             Job::Compact(tree, plan) => self.compact_tree(tree, plan),
             Job::Renew(tree) => self.renew_views(tree),
+            Job::Tidy(tree) => self.tidy_kept(tree),
         }));
         let result = outcome.unwrap_or_else(|_| {
             let error = Error::internal("a background job panicked");
@@ -349,6 +367,7 @@ impl StoreInner {
             }
             Job::Help(_) => return,
             Job::Renew(_) => work.running_renewals -= 1,
+            Job::Tidy(tree) => _ = work.flushing.remove(&tree.id),
             Job::Compact(tree, plan) => work.forget_compaction(tree.id, plan),
         }
         match result {
@@ -376,6 +395,14 @@ impl StoreInner {
 
     /// Waits until nothing waits to be done or is being done.
     fn settle(&self) -> Result<()> {
+        self.work.lock().waiting += 1;
+        self.work_signal.notify_all();
+        let settled = self.wait_until_idle();
+        self.work.lock().waiting -= 1;
+        settled
+    }
+
+    fn wait_until_idle(&self) -> Result<()> {
         self.work_without_threads();
         let mut work = self.work.lock();
         loop {
@@ -389,7 +416,8 @@ impl StoreInner {
             }
             let waiting = self.has_flushes_due()
                 || self.pick_compaction(&work).is_some()
-                || self.pick_renewal(&mut work).is_some();
+                || self.pick_renewal(&mut work).is_some()
+                || self.pick_tidying(&mut work).is_some();
             if work.is_idle() && !waiting {
                 return Ok(());
             }
