@@ -30,8 +30,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// How often it is looked whether views are wanted, and writes pause.
 const LOOK_FOR_PAUSES: Duration = Duration::from_millis(50);
-/// Writes to a kept tree that do not end a pause: a few each millisecond.
-const FEW_WRITES: u64 = 1_000;
 
 /// Background work in progress.
 #[derive(Debug, Default)]
@@ -40,7 +38,7 @@ pub(super) struct Work {
     /// Until the store is started nothing is picked.
     paused: bool,
     /// Trees that are flushed, and kept trees that are tidied.
-    flushing: BTreeSet<TreeId>,
+    pub(super) flushing: BTreeSet<TreeId>,
     /// Those of them whose flush goes into partitions.
     flushing_partitions: BTreeSet<TreeId>,
     /// Flushes into partitions with tasks for whoever has time.
@@ -53,15 +51,15 @@ pub(super) struct Work {
     /// The last failure that did not poison the store, until somebody was told.
     failure: Option<Error>,
     /// Trees whose sorted views are behind although nothing is flushed.
-    views_due: BTreeMap<TreeId, Lull>,
+    pub(super) views_due: BTreeMap<TreeId, Lull>,
     /// How many of them are renewed now.
     running_renewals: usize,
     /// Kept trees with garbage that is collected when writes pause.
-    untidy: BTreeMap<TreeId, Lull>,
+    pub(super) untidy: BTreeMap<TreeId, Lull>,
     /// Callers that wait until nothing is left to be done.
-    waiting: usize,
+    pub(super) waiting: usize,
     /// How many REMIX files had turned out damaged when that was looked at last.
-    view_failures_seen: u64,
+    pub(super) view_failures_seen: u64,
     /// Work rests until then after a failure.
     rests_until_micros: u64,
 }
@@ -87,13 +85,6 @@ impl Work {
     }
 }
 
-/// Whether the views of `tree` are to be renewed now.
-fn renews_now(tree: &Tree, lull: &mut Lull, now_micros: u64) -> bool {
-    let state = tree.state_guard();
-    let newest = state.memtables().filter_map(|logged| logged.memtable.largest_sequence()).max();
-    lull.has_lasted(newest.unwrap_or(0), 0, now_micros) || state.views.are_wanted()
-}
-
 impl fmt::Debug for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Round").finish_non_exhaustive()
@@ -101,7 +92,7 @@ impl fmt::Debug for Round {
 }
 
 /// One piece of work.
-enum Job {
+pub(super) enum Job {
     Flush { tree: Arc<Tree>, into_partitions: bool },
     Help(Arc<Round>),
     Compact(Arc<Tree>, CompactionPlan),
@@ -226,41 +217,6 @@ impl StoreInner {
             }
         }
         Some(job)
-    }
-
-    /// A tree whose sorted views are behind, once somebody wants them or it is quiet.
-    fn pick_renewal(&self, work: &mut Work) -> Option<Job> {
-        let behind = self.views_behind(&mut work.view_failures_seen);
-        work.views_are_due(behind);
-        let trees = self.trees.load();
-        work.views_due.retain(|tree, _| trees.contains_key(tree));
-        let now = self.runtime.now_micros();
-        let at_once = self.options.background_threads == 0;
-        let due = work.views_due.iter_mut().filter_map(|(tree, seen)| Some((trees.get(tree)?, seen)));
-        let mut ready =
-            due.filter_map(|(tree, seen)| (at_once || renews_now(tree, seen, now)).then_some(tree));
-        let tree = ready.next()?;
-        Some(Job::Renew(tree.clone()))
-    }
-
-    /// A kept tree with garbage, once writes to it pause or somebody waits.
-    fn pick_tidying(&self, work: &mut Work) -> Option<Job> {
-        let now = self.runtime.now_micros();
-        let trees = self.trees.load();
-        let Work { untidy, flushing, waiting, .. } = work;
-        untidy.retain(|tree, _| trees.contains_key(tree));
-        let kept = trees.values().filter_map(|tree| Some((tree, tree.keeper.get()?)));
-        for (tree, keeper) in kept.filter(|(tree, _)| !flushing.contains(&tree.id)) {
-            let Some(newest) = keeper.untidy_through(&|| self.snapshots.oldest()) else {
-                untidy.remove(&tree.id);
-                continue;
-            };
-            let lull = untidy.entry(tree.id).or_default();
-            if lull.has_lasted(newest, FEW_WRITES, now) || *waiting > 0 {
-                return Some(Job::Tidy(tree.clone()));
-            }
-        }
-        None
     }
 
     /// The tree with the most full memtables, of those whose flush need not wait for a compaction.
