@@ -40,6 +40,7 @@ mod newer;
 mod obsolete_files;
 mod open;
 mod partition_flush;
+mod pauses;
 mod pressure;
 mod read_view;
 mod recovery;

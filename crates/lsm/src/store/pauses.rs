@@ -1,0 +1,53 @@
+//! Work that waits for a pause of the writes: sorted views are renewed, kept trees are tidied.
+
+use super::StoreInner;
+use super::lull::Lull;
+use super::scheduler::{Job, Work};
+use super::tree::Tree;
+
+/// Writes to a kept tree that do not end a pause: a few each millisecond.
+const FEW_WRITES: u64 = 1_000;
+
+/// Whether the views of `tree` are to be renewed now.
+fn renews_now(tree: &Tree, lull: &mut Lull, now_micros: u64) -> bool {
+    let state = tree.state_guard();
+    let newest = state.memtables().filter_map(|logged| logged.memtable.largest_sequence()).max();
+    lull.has_lasted(newest.unwrap_or(0), 0, now_micros) || state.views.are_wanted()
+}
+
+impl StoreInner {
+    /// A tree whose sorted views are behind, once somebody wants them or it is quiet.
+    pub(super) fn pick_renewal(&self, work: &mut Work) -> Option<Job> {
+        let behind = self.views_behind(&mut work.view_failures_seen);
+        work.views_are_due(behind);
+        let trees = self.trees.load();
+        work.views_due.retain(|tree, _| trees.contains_key(tree));
+        let now = self.runtime.now_micros();
+        let at_once = self.options.background_threads == 0;
+        let due = work.views_due.iter_mut().filter_map(|(tree, seen)| Some((trees.get(tree)?, seen)));
+        let mut ready =
+            due.filter_map(|(tree, seen)| (at_once || renews_now(tree, seen, now)).then_some(tree));
+        let tree = ready.next()?;
+        Some(Job::Renew(tree.clone()))
+    }
+
+    /// A kept tree with garbage, once writes to it pause or somebody waits.
+    pub(super) fn pick_tidying(&self, work: &mut Work) -> Option<Job> {
+        let now = self.runtime.now_micros();
+        let trees = self.trees.load();
+        let Work { untidy, flushing, waiting, .. } = work;
+        untidy.retain(|tree, _| trees.contains_key(tree));
+        let kept = trees.values().filter_map(|tree| Some((tree, tree.keeper.get()?)));
+        for (tree, keeper) in kept.filter(|(tree, _)| !flushing.contains(&tree.id)) {
+            let Some(newest) = keeper.untidy_through(&|| self.snapshots.oldest()) else {
+                untidy.remove(&tree.id);
+                continue;
+            };
+            let lull = untidy.entry(tree.id).or_default();
+            if lull.has_lasted(newest, FEW_WRITES, now) || *waiting > 0 {
+                return Some(Job::Tidy(tree.clone()));
+            }
+        }
+        None
+    }
+}
