@@ -38,7 +38,7 @@ use bolide_base::key_bits::first_difference;
 use bolide_base::{EntryKind, SequenceNumber, Trailer};
 
 use crate::block_memory::SharedBytes;
-use crate::prefetch::prefetch;
+use crate::prefetch::{LINE_BYTES, prefetch, prefetch_short};
 use crate::stored_block::{PADDING, Payload};
 
 /// Bytes of the fixed fields in front of the prefix.
@@ -54,8 +54,11 @@ pub(crate) const WIDE_OFFSETS: u32 = 1 << 28;
 const WIDTH_MASK: u32 = 0x7;
 const UNUSED_SHAPE: u32 = !(PREFIX_MASK | WIDTH_MASK << WIDTH_SHIFT | WIDE_OFFSETS);
 
-/// Bytes of a rest that are copied at once.
+/// Bytes of a rest that are copied at once, and of a prefix.
 const REST_AT_ONCE: usize = 16;
+const PREFIX_AT_ONCE: usize = 32;
+/// Room for a key whose prefix and rest are no longer than that.
+pub(crate) const SHORT_KEY: usize = PREFIX_AT_ONCE + HEAD_BYTES + REST_AT_ONCE;
 
 /// What is wrong with a block; the caller knows its file and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,7 +230,7 @@ impl Block {
     }
 
     /// What the directory says about entry number `index`.
-    #[inline]
+    #[inline(always)]
     fn listed(&self, index: usize) -> Option<Listed> {
         if index >= self.count() {
             return None;
@@ -257,6 +260,12 @@ impl Block {
     /// As [`entry`](Self::entry); `None` where that is an error.
     #[inline]
     pub(crate) fn decode(&self, index: usize) -> Option<Entry> {
+        self.decode_inline(index)
+    }
+
+    /// [`decode`](Self::decode) for the one place where nothing else is done as often: steps of scans.
+    #[inline(always)]
+    pub(crate) fn decode_inline(&self, index: usize) -> Option<Entry> {
         let Listed { start, end, head } = self.listed(index)?;
         // The padding makes eight bytes readable even at the end of the last entry.
         let word = u64::from_le_bytes(*self.bytes.get(start..)?.first_chunk()?);
@@ -319,42 +328,23 @@ impl Block {
         }
     }
 
-    /// Readable bytes behind the prefix in a buffer that [`start_key`](Self::start_key) made: a head and as much of a
-    /// rest as is copied at once.
-    const KEY_SLACK: usize = HEAD_BYTES + REST_AT_ONCE;
-
-    /// Makes `key` a buffer for [`put_key`](Self::put_key).
-    pub(crate) fn start_key(&self, key: &mut Vec<u8>) {
-        key.clear();
-        key.extend_from_slice(self.prefix());
-        key.resize(key.len() + Self::KEY_SLACK, 0);
-    }
-
-    /// Puts the key of `entry` at the start of `key`, which has this block's prefix there; answers its length.
-    #[inline]
-    pub(crate) fn put_key(&self, entry: &Entry, key: &mut Vec<u8>) -> usize {
+    /// Puts the key of `entry` at the start of `key` and answers its length; `None` for keys that do not fill a head or
+    /// have a longer prefix or rest than is copied at once, and the last ones of small blocks.
+    #[inline(always)]
+    pub(crate) fn put_short_key(&self, entry: &Entry, key: &mut [u8; SHORT_KEY]) -> Option<usize> {
         let prefix_len = self.prefix_len as usize;
         let rest_len = entry.suffix_len.wrapping_sub(HEAD_BYTES as u32) as usize;
-        // A rest of any length up to this costs the same: what is copied too much is not part of the key.
-        if rest_len <= REST_AT_ONCE
-            && let Some(out) = key.get_mut(prefix_len..prefix_len + Self::KEY_SLACK)
-            && let Some((head_out, rest_out)) = out.split_first_chunk_mut::<HEAD_BYTES>()
-            && let Some(rest) = self.bytes.get(entry.rest_at as usize..).and_then(|b| b.get(..REST_AT_ONCE))
-        {
-            *head_out = entry.head.to_be_bytes();
-            rest_out.copy_from_slice(rest);
-            return prefix_len + entry.suffix_len as usize;
+        if rest_len > REST_AT_ONCE || prefix_len > PREFIX_AT_ONCE {
+            return None;
         }
-        self.put_long_key(entry, key)
-    }
-
-    /// As [`put_key`](Self::put_key), for keys that do not fill a head or have long rests, and the last ones of a block.
-    #[cold]
-    fn put_long_key(&self, entry: &Entry, key: &mut Vec<u8>) -> usize {
-        self.complete_key(entry, key);
-        let len = key.len();
-        key.resize(len.max(self.prefix_len as usize + Self::KEY_SLACK), 0);
-        len
+        // A part of any length up to this costs the same: what is copied too much is overwritten, or not part of the key.
+        let prefix: &[u8; PREFIX_AT_ONCE] = self.bytes.get(HEADER_BYTES..)?.first_chunk()?;
+        let rest: &[u8; REST_AT_ONCE] = self.bytes.get(entry.rest_at as usize..)?.first_chunk()?;
+        *key.first_chunk_mut()? = *prefix;
+        let behind = key.get_mut(prefix_len..)?;
+        *behind.first_chunk_mut()? = entry.head.to_be_bytes();
+        *behind.get_mut(HEAD_BYTES..)?.first_chunk_mut()? = *rest;
+        Some(prefix_len + entry.suffix_len as usize)
     }
 
     /// Appends the key of `entry` to `out`.
@@ -534,8 +524,18 @@ impl Block {
     #[inline]
     pub(crate) fn prefetch_behind(&self, entry: &Entry) {
         if let Some(next) = self.bytes.get(entry.end as usize) {
-            prefetch(next, (entry.end - entry.rest_at) as usize);
+            prefetch_short(next, entry.end.saturating_sub(entry.rest_at) as usize);
         }
+    }
+
+    /// Asks the processor for entry number `index`, and for what the directory says of the ones behind it.
+    #[inline]
+    pub(crate) fn prefetch_from(&self, index: usize) {
+        let listed = self.directory_at() + index * (self.offset_bytes() + HEAD_BYTES);
+        if let Some(next_line) = self.bytes.get(listed + LINE_BYTES) {
+            prefetch(next_line, 1);
+        }
+        self.prefetch_entry(index, true);
     }
 
     /// Asks the processor for entry number `index`, or for its start where no value is wanted.

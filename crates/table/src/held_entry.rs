@@ -1,68 +1,68 @@
-//! An entry in hand: for readers that go through the entries of a block one after the other.
+//! An entry in hand: for readers that go from entry to entry, now in this block and now in that one.
 
 use bolide_base::Trailer;
 
-use crate::block::Entry;
+use crate::block::{Block, Entry, SHORT_KEY};
 use crate::pinned_block::PinnedBlock;
 use crate::value_ref::ValueRef;
 
-/// A data block in hand and one of its entries, with the whole key of that in a buffer of its own.
+/// An entry of a data block, with its whole key in a buffer of its own.
 ///
-/// The block stays in memory as long as it is held, whatever the cache does. As the prefix that all keys of the block
-/// start with stays in the buffer, a step copies what is behind it alone.
+/// Where the block lies is left to the reader, who may have several: it says each time which one the entry is of, and
+/// that block stays in memory as long as the reader has it, whatever the cache does.
 #[derive(Debug)]
 pub struct HeldEntry {
-    block: Option<PinnedBlock>,
     entry: Entry,
-    /// The prefix of the block, the rest of the key, and as many bytes behind as a step may write too much.
-    key: Vec<u8>,
+    /// The key, if it is short, and what was copied too much.
+    short: [u8; SHORT_KEY],
     key_len: usize,
+    /// The key, if it is not short.
+    long: Vec<u8>,
+    is_long: bool,
 }
 
 impl Default for HeldEntry {
     fn default() -> Self {
-        Self { block: None, entry: Entry::none(), key: Vec::new(), key_len: 0 }
+        Self { entry: Entry::none(), short: [0; SHORT_KEY], key_len: 0, long: Vec::new(), is_long: false }
     }
 }
 
 impl HeldEntry {
-    /// Makes `block` the one in hand. No entry is, until [`go_to`](Self::go_to) says so.
-    #[inline]
-    pub fn hold(&mut self, block: PinnedBlock) {
-        block.inner().start_key(&mut self.key);
-        self.entry = Entry::none();
-        self.key_len = 0;
-        self.block = Some(block);
-    }
-
-    /// Lets go of the block.
-    pub fn release(&mut self) {
-        self.block = None;
-        self.entry = Entry::none();
-        self.key_len = 0;
-    }
-
-    /// The block in hand.
-    #[inline]
-    pub fn block(&self) -> Option<&PinnedBlock> {
-        self.block.as_ref()
-    }
-
-    /// Goes to entry number `index` of the block. False, and the entry stays what it is, where there is no such entry or
-    /// the block contradicts itself.
-    #[inline]
-    pub fn go_to(&mut self, index: usize) -> bool {
-        let Some(block) = self.block.as_ref().map(PinnedBlock::inner) else { return false };
-        let Some(entry) = block.decode(index) else { return false };
-        self.key_len = block.put_key(&entry, &mut self.key);
+    /// Makes entry number `index` of `block` the one in hand. False, and the entry stays what it is, where there is no
+    /// such entry or the block contradicts itself.
+    ///
+    /// Always inlined: where it is called once for each entry of a scan. Elsewhere there is [`go_to`](Self::go_to).
+    #[inline(always)]
+    pub fn step_to(&mut self, block: &PinnedBlock, index: usize) -> bool {
+        let block = block.inner();
+        let Some(entry) = block.decode_inline(index) else { return false };
+        match block.put_short_key(&entry, &mut self.short) {
+            Some(len) => (self.key_len, self.is_long) = (len, false),
+            None => self.is_long = true,
+        }
         self.entry = entry;
+        if self.is_long {
+            self.put_long_key(block);
+        }
         true
     }
 
-    /// The key of the entry.
+    /// As [`step_to`](Self::step_to), as a call.
+    #[inline(never)]
+    pub fn go_to(&mut self, block: &PinnedBlock, index: usize) -> bool {
+        self.step_to(block, index)
+    }
+
+    #[inline(never)]
+    fn put_long_key(&mut self, block: &Block) {
+        self.long.clear();
+        block.append_key(&self.entry, &mut self.long);
+    }
+
+    /// Its key.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        self.key.get(..self.key_len).unwrap_or_default()
+        if self.is_long { &self.long } else { self.short.get(..self.key_len).unwrap_or_default() }
     }
 
     /// Its sequence number and kind.
@@ -71,27 +71,22 @@ impl HeldEntry {
         self.entry.trailer
     }
 
-    /// Its value.
+    /// Its value, given the block that it is of.
     #[inline]
-    pub fn value(&self) -> &[u8] {
-        let bytes = self.block.as_ref().map(|block| &**block.inner().bytes());
-        bytes.and_then(|bytes| bytes.get(self.entry.value())).unwrap_or_default()
+    pub fn value<'b>(&self, block: &'b PinnedBlock) -> &'b [u8] {
+        block.inner().bytes().get(self.entry.value()).unwrap_or_default()
     }
 
-    /// Its value, with a hold on the block.
+    /// Its value with a hold on the block that it is of.
     #[inline]
-    pub fn value_ref(&self) -> ValueRef {
-        match &self.block {
-            Some(block) => ValueRef::pinned(block.inner().bytes().clone(), self.entry.value()),
-            None => ValueRef::from(Vec::new()),
-        }
+    pub fn value_ref(&self, block: &PinnedBlock) -> ValueRef {
+        ValueRef::pinned(block.inner().bytes().clone(), self.entry.value())
     }
 
-    /// Asks the processor for the entry behind this one, which is probably about as long.
+    /// Asks the processor for the entry behind this one, which is probably about as long, given the block that both
+    /// are of.
     #[inline]
-    pub fn prefetch_next(&self) {
-        if let Some(block) = &self.block {
-            block.inner().prefetch_behind(&self.entry);
-        }
+    pub fn prefetch_next(&self, block: &PinnedBlock) {
+        block.inner().prefetch_behind(&self.entry);
     }
 }

@@ -13,6 +13,7 @@ use bolide_base::{Result, Trailer};
 
 use crate::block::Malformed;
 use crate::meta_collector::MetaCollector;
+use crate::prefetch::prefetch;
 use crate::stored_block::BlockHandle;
 use crate::table_reader::TableReader;
 
@@ -56,6 +57,14 @@ impl KeyCounts {
         match self.width {
             2 => bytes.first_chunk().map(|bytes| u16::from_le_bytes(*bytes).into()),
             _ => bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)),
+        }
+    }
+
+    /// Asks the processor for what [`get`](Self::get) reads.
+    #[inline]
+    pub fn prefetch(&self, block: usize) {
+        if let Some(count) = self.bytes.get(block.saturating_mul(self.width.into())) {
+            prefetch(count, 1);
         }
     }
 

@@ -1,13 +1,11 @@
 //! One of the components of a tree.
 
-use std::sync::Arc;
-
 use bolide_base::{Result, SequenceNumber, Trailer};
 use bolide_table::{InternalCursor, TableCursor};
 
 use super::RunCursor;
 use crate::memtable::MemtableCursor;
-use crate::remix::{PartitionSource, SortedViewCursor, ViewedLevel};
+use crate::remix::{PartitionRun, PartitionSource, SortedViewCursor};
 
 /// A cursor over one component of a tree.
 #[derive(Debug)]
@@ -21,11 +19,11 @@ pub enum Source {
     /// Several runs, through their sorted view.
     View(SortedViewCursor),
     /// The runs of a level, through the sorted views of its partitions.
-    Level(RunCursor<Arc<ViewedLevel>>),
+    Level(RunCursor<PartitionRun>),
 }
 
-impl From<RunCursor<Arc<ViewedLevel>>> for Source {
-    fn from(cursor: RunCursor<Arc<ViewedLevel>>) -> Self {
+impl From<RunCursor<PartitionRun>> for Source {
+    fn from(cursor: RunCursor<PartitionRun>) -> Self {
         Self::Level(cursor)
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! The cursor keeps, for each run it has met, the first entry at or behind the current place; of the others the
 //! segment tells where they are. A step forward moves the run of the current entry on by one and takes the run that
-//! the next selector names; a step back undoes that. Blocks are read when an entry of them is shown.
+//! the next selector names; a step back undoes that. Blocks are read when an entry of them is
+//! shown; those in the cache are taken in hand before, while a scan looks around.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
-use bolide_table::{Difference, HeldEntry, InternalCursor, PinnedBlock, TableCursor, ValueRef};
+use bolide_table::{Difference, HeldEntry, InternalCursor, PinnedBlock, ValueRef};
 
 use super::contradiction;
-use super::run::{Position, ViewRun};
+use super::run::Position;
+use super::run_place::RunPlace;
 use super::search::{Place, Probe};
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 use super::view::SortedView;
@@ -33,6 +35,10 @@ pub struct SortedViewCursor {
     quiet_until: usize,
     /// The run that holds the current entry; `None` while the cursor is invalid.
     current: Option<usize>,
+    /// The current entry, in the block in hand of that run.
+    held: HeldEntry,
+    /// Of an entry with one of these bits in its selector the cursor knows nothing: [`OLD`] or 0.
+    hidden: u8,
     fill_cache: bool,
     /// Steps forward since the last seek, as far as that can count.
     steps: u8,
@@ -52,15 +58,18 @@ const FIRST_STEPS: u8 = 2;
 /// As many entries before the end of a segment the runs of the next one are asked for.
 const AHEAD: usize = 8;
 
-/// The way of an entry into the processor, each stage of which needs what the one before asked for. A step goes on by
-/// one, so that none is waited for.
+/// Steps from one stage to the next: about as long as memory takes.
+const STEPS_OF_STAGE: usize = 2;
+
+/// The way of an entry into the processor, each stage of which needs what the one before asked for. Some steps lie in
+/// between, so that none is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Its slot in the cache.
     Slot,
     /// Where the block says that it is.
     Listed,
-    /// The entry; nothing is left to ask for.
+    /// The entry, whose block is in hand; nothing is left to ask for.
     Content,
 }
 
@@ -81,60 +90,6 @@ impl Iterator for Ones {
         let number = self.0.trailing_zeros() as usize;
         self.0 &= self.0.wrapping_sub(1);
         (number < 64).then_some(number)
-    }
-}
-
-/// Where the cursor stands in one run.
-#[derive(Default)]
-struct RunPlace {
-    /// The first entry of the run at or behind the cursor's place.
-    position: Position,
-    /// The block in hand, if any, and the entry of it that was shown last.
-    held: HeldEntry,
-    /// The number of that block.
-    number: u32,
-    /// How many entries it has if `position` is in it, else 0: then that is to be read.
-    entries: u32,
-    /// The sstable that `reader` is over.
-    table: usize,
-    /// Reads blocks that are not in the cache, ahead where they follow each other.
-    reader: Option<TableCursor>,
-}
-
-impl RunPlace {
-    /// Makes `position` that of the first entry at or behind the cursor's place.
-    #[inline]
-    fn lead_to(&mut self, position: Position) {
-        self.position = position;
-        let in_hand = self.held.block().filter(|_| self.number == position.block);
-        self.entries = in_hand.map_or(0, |block| block.entries() as u32);
-    }
-
-    /// The block of the entry at `at`, which becomes the one in hand.
-    #[inline]
-    fn enter(&mut self, run: &ViewRun, at: Position, fill_cache: bool) -> Result<&PinnedBlock> {
-        if self.number != at.block || self.held.block().is_none() {
-            let block = match run.block_in_cache(at, fill_cache) {
-                Some(block) => block,
-                None => self.read(run, at.block, fill_cache)?.ok_or_else(|| run.damaged(at.block))?,
-            };
-            self.held.hold(block);
-            self.number = at.block;
-        }
-        self.held.block().ok_or_else(|| run.damaged(at.block))
-    }
-
-    #[cold]
-    fn read(&mut self, run: &ViewRun, block: u32, fill_cache: bool) -> Result<Option<PinnedBlock>> {
-        self.held.release();
-        let (table, number) = run.table_of(block);
-        if self.reader.is_none() || self.table != table {
-            let reader = run.reader(table).ok_or_else(|| run.damaged(block))?;
-            self.table = table;
-            self.reader = Some(reader.cursor(fill_cache));
-        }
-        let Some(reader) = &mut self.reader else { return Ok(None) };
-        Ok(if reader.enter_numbered_block(number)? { reader.pinned_block() } else { None })
     }
 }
 
@@ -184,6 +139,18 @@ impl Probe for CursorProbe<'_> {
 impl SortedView {
     /// A cursor over all entries, not positioned yet. With `fill_cache`, blocks that it reads stay in the cache.
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> SortedViewCursor {
+        self.cursor_without(0, fill_cache)
+    }
+
+    /// As [`cursor`](Self::cursor), for a reader who sees what was written up to `sequence` and no other versions. What such
+    /// a reader has no use for need not be shown: where nothing in the view is newer, of each key only the newest version
+    /// is, tombstones included, and those behind it are passed over by their bits; else all of them are.
+    pub fn cursor_at(self: &Arc<Self>, sequence: SequenceNumber, fill_cache: bool) -> SortedViewCursor {
+        let hidden = if self.largest_sequence() <= sequence { OLD } else { 0 };
+        self.cursor_without(hidden, fill_cache)
+    }
+
+    fn cursor_without(self: &Arc<Self>, hidden: u8, fill_cache: bool) -> SortedViewCursor {
         SortedViewCursor {
             view: Arc::clone(self),
             runs: self.runs().iter().map(|_| RunPlace::default()).collect(),
@@ -193,6 +160,8 @@ impl SortedView {
             entries: 0,
             quiet_until: 0,
             current: None,
+            held: HeldEntry::default(),
+            hidden,
             fill_cache,
             steps: 0,
             met: 0,
@@ -210,13 +179,13 @@ impl SortedViewCursor {
 
     /// The value of the current entry, pinned: it outlives the cursor's next step without a copy.
     pub fn value_ref(&self) -> ValueRef {
-        self.current().map_or_else(|| ValueRef::from(Vec::new()), HeldEntry::value_ref)
+        self.block().map_or_else(|| ValueRef::from(Vec::new()), |block| self.held.value_ref(block))
     }
 
-    /// The current entry.
+    /// The block of the current entry.
     #[inline]
-    fn current(&self) -> Option<&HeldEntry> {
-        self.runs.get(self.current?).map(|run| &run.held)
+    fn block(&self) -> Option<&PinnedBlock> {
+        self.runs.get(self.current?)?.block.as_ref()
     }
 
     #[inline]
@@ -310,6 +279,15 @@ impl SortedViewCursor {
         }
     }
 
+    /// Goes back to the place before that has an entry to be shown.
+    #[inline]
+    fn step_back(&mut self) {
+        self.retreat();
+        while self.has_place() && self.selector() & self.hidden != 0 {
+            self.retreat();
+        }
+    }
+
     /// Reads the entry at the place, if there is one.
     #[inline]
     pub(super) fn show(&mut self) -> Result<()> {
@@ -326,60 +304,60 @@ impl SortedViewCursor {
             run.lead_to(segment.position(source, number, self.place.index));
             self.known |= 1 << number;
         }
+        run.settle(source);
         let at = run.position;
-        run.entries = run.enter(source, at, self.fill_cache)?.entries() as u32;
-        if !run.held.go_to(at.entry as usize) {
+        let block = run.enter(source, at, self.fill_cache)?;
+        if !self.held.go_to(block, at.entry as usize) {
             return Err(source.damaged(at.block));
         }
+        if self.steps > 0 {
+            self.held.prefetch_next(block);
+        }
+        run.lead_to(at);
         self.current = Some(number);
         Ok(())
     }
 
-    /// Goes one place on and shows the entry there, as a step of a scan, where the blocks of this entry and of that one
-    /// are in hand and no other is wanted soon. False where that is not so, or the entry is one of those that a bit of
-    /// `passed` in its selector says are passed over; then nothing is changed.
-    #[inline]
+    /// Goes one place on and shows the entry there, as a step of a scan, where its block is in hand. False where that is
+    /// not so, or the entry is one of those that a bit of `passed` in its selector says are passed over; then the place
+    /// stays what it is, and [`step`](Self::step) goes on.
+    #[inline(never)]
     pub(super) fn step_in_hand(&mut self, passed: u8) -> bool {
         let index = self.place.index + 1;
-        let (Some(left), true) = (self.current, index < self.quiet_until) else { return false };
-        let (Some(&selector), Some(run)) = (self.selectors.get(index), self.runs.get(left)) else {
-            return false;
-        };
+        let Some(left) = self.current else { return false };
+        if index >= self.quiet_until {
+            self.look_around();
+        }
+        let Some(&selector) = self.selectors.get(index) else { return false };
         let number = usize::from(selector & RUN_BITS);
-        let behind = run.position.entry + 1;
-        if selector & passed != 0 || behind >= run.entries || self.known >> number & 1 == 0 {
+        if index >= self.entries || selector & passed != 0 || self.known >> number & 1 == 0 {
             return false;
         }
-        let Some(next) = self.runs.get_mut(number) else { return false };
-        let entry = if number == left { behind } else { next.position.entry };
-        if entry >= next.entries || !next.held.go_to(entry as usize) {
+        let Some(next) = self.runs.get(number) else { return false };
+        let entry = next.position.entry + u32::from(number == left);
+        let Some(block) = next.block.as_ref().filter(|_| entry < next.entries) else { return false };
+        if !self.held.step_to(block, entry as usize) {
             return false;
         }
+        self.held.prefetch_next(block);
         (self.place.index, self.current) = (index, Some(number));
         if let Some(run) = self.runs.get_mut(left) {
-            run.position.entry = behind;
-            if number != left {
-                run.held.prefetch_next();
+            run.position.entry += 1;
+            if run.position.entry >= run.entries {
+                self.ask_for_next_block_of(left);
             }
         }
         true
     }
 
-    /// Asks the processor for the next entry of the run that was just left. As the run comes up again only after
-    /// others, it will be there by then.
-    #[inline]
-    fn ask_for_next_of(&mut self, number: usize) {
+    /// Asks the processor for the block behind that in hand, of a run whose last entry there was left.
+    #[cold]
+    fn ask_for_next_block_of(&mut self, number: usize) {
         let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) else { return };
-        match run.held.block() {
-            Some(block) if run.number == run.position.block => {
-                block.prefetch_entry(run.position.entry as usize, true);
-            }
-            _ => {
-                source.prefetch_slot(run.position.block);
-                if self.stage == Stage::Content {
-                    (self.asked, self.stage) = (1 << number, Stage::Slot);
-                }
-            }
+        source.prefetch_slot(source.advance(run.position, 0).block);
+        if matches!(self.stage, Stage::Content | Stage::Slot) {
+            (self.asked, self.stage) = (self.asked | 1 << number, Stage::Slot);
+            self.quiet_until = 0;
         }
     }
 
@@ -395,9 +373,20 @@ impl SortedViewCursor {
         let coming = segment.selectors().get(index..end).unwrap_or_default();
         let unmet = coming.iter().fold(0, |runs, selector| runs | 1 << (selector & RUN_BITS)) & !self.known;
         self.known |= unmet;
+        // What is read for a run is asked for before that of the run before is read.
+        for number in Ones(unmet) {
+            if let Some(source) = self.view.runs().get(number) {
+                source.prefetch_count(segment.offset(number).0.block);
+            }
+        }
         for number in Ones(unmet) {
             if let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) {
                 run.lead_to(segment.position(source, number, index));
+                source.prefetch_hint(run.position.block);
+            }
+        }
+        for number in Ones(unmet) {
+            if let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) {
                 source.prefetch_slot(run.position.block);
             }
         }
@@ -414,10 +403,13 @@ impl SortedViewCursor {
             Stage::Listed | Stage::Content => Stage::Content,
         };
         for number in Ones(self.asked) {
-            if let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) {
+            if let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) {
                 match next {
-                    Stage::Listed => source.prefetch_entry(run.position),
-                    _ => source.prefetch_content(run.position),
+                    Stage::Listed => {
+                        run.settle(source);
+                        source.prefetch_entry(run.position);
+                    }
+                    _ => run.come_to(source, self.fill_cache),
                 }
             }
         }
@@ -427,11 +419,14 @@ impl SortedViewCursor {
         }
     }
 
-    /// Goes one place on as a step of a scan.
-    #[inline]
-    fn step(&mut self) {
-        let left = usize::from(self.selector() & RUN_BITS);
+    /// What the steps of a scan do for those behind them: they find out which runs come up next, and ask the processor
+    /// for the entries there, a stage each step.
+    #[inline(never)]
+    fn look_around(&mut self) {
         if self.steps == 0 {
+            if let Some(block) = self.block() {
+                self.held.prefetch_next(block);
+            }
             self.meet(self.place.segment, FIRST_ASKED);
             while self.stage != Stage::Content {
                 self.ask_on();
@@ -442,15 +437,24 @@ impl SortedViewCursor {
             self.look_ahead();
         }
         self.steps = self.steps.saturating_add(1);
-        self.advance();
-        self.ask_for_next_of(left);
         self.quiet_until = self.quiet_until();
+    }
+
+    /// Goes on to the next place whose selector has no bit of `passed`. What is passed over is not read.
+    #[inline]
+    pub(super) fn step(&mut self, passed: u8) {
+        self.advance();
+        while self.has_place() && self.selector() & passed != 0 {
+            self.advance();
+        }
     }
 
     /// See the field.
     #[inline]
     fn quiet_until(&self) -> usize {
-        if self.stage != Stage::Content || self.steps < FIRST_STEPS || self.met <= self.place.segment {
+        if self.stage != Stage::Content {
+            self.place.index + 1 + STEPS_OF_STAGE
+        } else if self.steps < FIRST_STEPS || self.met <= self.place.segment {
             0
         } else if self.met == self.place.segment + 1 {
             self.entries.saturating_sub(AHEAD)
@@ -469,17 +473,6 @@ impl SortedViewCursor {
         } else if ends && self.met == segment + 1 {
             self.meet(segment + 1, MAX_WIDTH);
             self.met = segment + 2;
-        }
-    }
-
-    /// Goes to the newest version of the next key. `pass_deleted`: of the next key whose newest version is no
-    /// tombstone. What is passed over is not read.
-    #[inline]
-    pub(super) fn advance_key(&mut self, pass_deleted: bool) {
-        let passed = passed(pass_deleted);
-        self.step();
-        while self.has_place() && self.selector() & passed != 0 {
-            self.advance();
         }
     }
 
@@ -517,17 +510,17 @@ impl InternalCursor for SortedViewCursor {
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.current().map_or(&[], HeldEntry::key)
+        if self.current.is_some() { self.held.key() } else { &[] }
     }
 
     #[inline]
     fn trailer(&self) -> Trailer {
-        self.current().map_or(Trailer::from_bits(0), HeldEntry::trailer)
+        if self.current.is_some() { self.held.trailer() } else { Trailer::from_bits(0) }
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.current().map_or(&[], HeldEntry::value)
+        self.block().map_or(&[], |block| self.held.value(block))
     }
 
     fn seek_to_first(&mut self) -> Result<()> {
@@ -537,27 +530,31 @@ impl InternalCursor for SortedViewCursor {
 
     fn seek_to_last(&mut self) -> Result<()> {
         self.end();
-        self.retreat();
+        self.step_back();
         self.shown()
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.locate(key, sequence)?;
+        // Where all versions that are shown of the key are too new.
+        while self.has_place() && self.selector() & self.hidden != 0 {
+            self.advance();
+        }
         self.shown()
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         self.locate(key, MAX_SEQUENCE)?;
-        self.retreat();
+        self.step_back();
         self.shown()
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        if self.current.is_none() || self.step_in_hand(0) {
+        if self.current.is_none() || self.step_in_hand(self.hidden) {
             return Ok(());
         }
-        self.step();
+        self.step(self.hidden);
         self.shown()
     }
 
@@ -566,7 +563,7 @@ impl InternalCursor for SortedViewCursor {
         if self.current.is_none() {
             return Ok(());
         }
-        self.retreat();
+        self.step_back();
         self.shown()
     }
 }

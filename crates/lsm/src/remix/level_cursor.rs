@@ -7,6 +7,7 @@ use bolide_table::InternalCursor;
 
 use super::cursor::SortedViewCursor;
 use super::level::{ViewedLevel, ViewedPartition};
+use super::view::SortedView;
 use crate::cursor::{MergingCursor, Run, RunCursor};
 use crate::version::SortedRun;
 
@@ -29,19 +30,24 @@ pub enum PartitionCursor {
 }
 
 impl ViewedPartition {
-    /// Cursors over the loose runs, newest first, then over the view; over all runs where there is none.
-    pub fn sources(&self, fill_cache: bool) -> Vec<PartitionSource> {
+    /// Cursors over the loose runs, newest first, then over the view; over all runs where there is none. Where a reader
+    /// sees what was written up to `seen_at` alone, old versions that the view knows as such may be left out.
+    pub fn sources(&self, seen_at: Option<SequenceNumber>, fill_cache: bool) -> Vec<PartitionSource> {
         let view = self.view();
         let runs = if view.is_some() { self.loose() } else { self.runs() };
         let of_run = |run: &Arc<SortedRun>| PartitionSource::Run(RunCursor::new(Arc::clone(run), fill_cache));
         let mut sources: Vec<_> = runs.iter().map(of_run).collect();
-        sources.extend(view.map(|view| PartitionSource::View(view.cursor(fill_cache))));
+        let of_view = |view: &Arc<SortedView>| match seen_at {
+            Some(sequence) => view.cursor_at(sequence, fill_cache),
+            None => view.cursor(fill_cache),
+        };
+        sources.extend(view.map(|view| PartitionSource::View(of_view(view))));
         sources
     }
 
-    /// A cursor over all of it, not positioned yet.
-    pub fn cursor(&self, fill_cache: bool) -> PartitionCursor {
-        let mut sources = self.sources(fill_cache);
+    /// A cursor over what [`sources`](Self::sources) say, not positioned yet.
+    pub fn cursor(&self, seen_at: Option<SequenceNumber>, fill_cache: bool) -> PartitionCursor {
+        let mut sources = self.sources(seen_at, fill_cache);
         match (sources.len(), sources.pop()) {
             (1, Some(source)) => PartitionCursor::One(source),
             (_, last) => {
@@ -52,19 +58,29 @@ impl ViewedPartition {
     }
 }
 
-impl Run for Arc<ViewedLevel> {
+/// A level as a run of partitions.
+#[derive(Debug, Clone)]
+pub struct PartitionRun {
+    /// The level.
+    pub level: Arc<ViewedLevel>,
+    /// Who reads it sees what was written up to this number alone; `None` for one who is shown all versions.
+    pub seen_at: Option<SequenceNumber>,
+}
+
+impl Run for PartitionRun {
     type Cursor = PartitionCursor;
 
     fn tables(&self) -> usize {
-        self.partitions().len()
+        self.level.partitions().len()
     }
 
     fn position(&self, key: &[u8]) -> usize {
-        ViewedLevel::position(self, key)
+        self.level.position(key)
     }
 
     fn open(&self, index: usize, fill_cache: bool) -> Result<Option<PartitionCursor>> {
-        Ok(self.partitions().get(index).map(|partition| partition.cursor(fill_cache)))
+        let partition = self.level.partitions().get(index);
+        Ok(partition.map(|partition| partition.cursor(self.seen_at, fill_cache)))
     }
 }
 

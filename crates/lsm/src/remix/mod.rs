@@ -27,6 +27,7 @@
 //! | `view` | a REMIX with its runs; point reads |
 //! | `search` | the binary search in a segment |
 //! | `cursor` | all versions in both directions |
+//! | `run_place` | where a cursor is in one run |
 //! | `by_steps` | seeks without a search in the segment |
 //! | `visible` | what a reader sees at one sequence number |
 //! | `level` | a level of a tree, a view for each partition |
@@ -45,6 +46,7 @@ mod level;
 mod level_cursor;
 mod rebuild;
 mod run;
+mod run_place;
 mod search;
 mod segmenter;
 mod segments;
@@ -64,7 +66,7 @@ pub use cursor::SortedViewCursor;
 pub use describe::describe_remix;
 pub use format::REMIX_FORMAT_VERSION;
 pub use level::{ViewedLevel, ViewedPartition};
-pub use level_cursor::{PartitionCursor, PartitionSource};
+pub use level_cursor::{PartitionCursor, PartitionRun, PartitionSource};
 pub use rebuild::RebuildCost;
 pub use run::ViewRun;
 pub use selectors::MAX_RUNS;

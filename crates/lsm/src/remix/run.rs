@@ -104,6 +104,12 @@ impl ViewRun {
         self.counts.get(block as usize).unwrap_or(0)
     }
 
+    /// Asks the processor for what [`advance`](Self::advance) reads.
+    #[inline]
+    pub(crate) fn prefetch_count(&self, block: u32) {
+        self.counts.prefetch(block as usize);
+    }
+
     /// The place `steps` entries behind `from`. No I/O.
     #[inline]
     pub(crate) fn advance(&self, from: Position, steps: u32) -> Position {
@@ -172,6 +178,15 @@ impl ViewRun {
         self.reader(table)?.block_in_cache(number, at.entry as usize, use_it)
     }
 
+    /// Asks the processor for what [`prefetch_slot`](Self::prefetch_slot) reads.
+    #[inline]
+    pub(crate) fn prefetch_hint(&self, block: u32) {
+        let (table, number) = self.table_of(block);
+        if let Some(reader) = self.reader(table) {
+            reader.prefetch_block_hint(number);
+        }
+    }
+
     /// Asks the processor for the place in the cache where block number `block` is found.
     #[inline]
     pub(crate) fn prefetch_slot(&self, block: u32) {
@@ -187,15 +202,6 @@ impl ViewRun {
         let (table, number) = self.table_of(at.block);
         if let Some(reader) = self.reader(table) {
             reader.prefetch_block_entry(number, at.entry as usize);
-        }
-    }
-
-    /// Asks the processor for the entry at `at`, if its block is in the cache.
-    #[inline]
-    pub(crate) fn prefetch_content(&self, at: Position) {
-        let (table, number) = self.table_of(at.block);
-        if let Some(reader) = self.reader(table) {
-            reader.prefetch_block_content(number, at.entry as usize);
         }
     }
 

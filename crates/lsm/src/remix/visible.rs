@@ -147,8 +147,9 @@ impl VisibleViewCursor {
         if !std::mem::replace(&mut self.valid, false) {
             return Ok(());
         }
-        if !self.inner.step_in_hand(passed(self.sees_all)) {
-            self.inner.advance_key(self.sees_all);
+        let passed = passed(self.sees_all);
+        if !self.inner.step_in_hand(passed) {
+            self.inner.step(passed);
             self.inner.show()?;
         } else if self.ranges.is_empty() {
             let trailer = self.inner.trailer();
@@ -187,8 +188,10 @@ impl VisibleViewCursor {
                 self.valid = true;
                 return Ok(());
             }
-            self.inner.advance_key(self.sees_all);
-            self.inner.show()?;
+            if !self.inner.step_in_hand(passed(self.sees_all)) {
+                self.inner.step(passed(self.sees_all));
+                self.inner.show()?;
+            }
         }
         Ok(())
     }

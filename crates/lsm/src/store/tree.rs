@@ -26,7 +26,7 @@ use crate::keeper::TreeKeeper;
 use crate::memtable::{Memtable, Visibility};
 use crate::options::TreeOptions;
 use crate::range_tombstones::RangeTombstones;
-use crate::remix::ViewedLevel;
+use crate::remix::{PartitionRun, ViewedLevel};
 use crate::version::{RetainedLog, SortedRun, TableHandle, Version};
 
 /// A tree while its store is open.
@@ -316,6 +316,10 @@ impl TreeState {
             bounds.lower().is_none_or(|lower| run.largest_key() >= lower)
                 && bounds.upper().is_none_or(|upper| run.smallest_key() < upper)
         };
+        let seen_at = match visibility {
+            Visibility::At(sequence) => Some(sequence),
+            Visibility::All => None,
+        };
         let mut runs = self.version.runs();
         while let Some((run, rest)) = runs.split_first() {
             let at = self.version.runs().len() - runs.len();
@@ -327,7 +331,7 @@ impl TreeState {
                 let mut touched = of_level.iter().filter(touches);
                 match (touched.next(), touched.next()) {
                     (Some(run), None) => sources.push(Source::from(RunCursor::new(run.clone(), true))),
-                    (Some(_), Some(_)) => level_sources(level, bounds, &mut sources),
+                    (Some(_), Some(_)) => level_sources(level, seen_at, bounds, &mut sources),
                     (None, _) => {}
                 }
                 runs = below;
@@ -479,13 +483,21 @@ impl TreeState {
 }
 
 /// Adds cursors over what `level` may have within `bounds`, through the views of its partitions.
-fn level_sources(level: &Arc<ViewedLevel>, bounds: &Bounds, sources: &mut Vec<Source>) {
+fn level_sources(
+    level: &Arc<ViewedLevel>,
+    seen_at: Option<SequenceNumber>,
+    bounds: &Bounds,
+    sources: &mut Vec<Source>,
+) {
     let first = bounds.lower().map_or(0, |lower| level.position(lower));
     let last = bounds.upper().map_or(usize::MAX, |upper| level.position(upper));
     match level.partitions().get(first) {
         Some(partition) if first == last || level.partitions().len() == 1 => {
-            sources.extend(partition.sources(true).into_iter().map(Source::from));
+            sources.extend(partition.sources(seen_at, true).into_iter().map(Source::from));
         }
-        _ => sources.push(Source::from(RunCursor::new(level.clone(), true))),
+        _ => {
+            let run = PartitionRun { level: level.clone(), seen_at };
+            sources.push(Source::from(RunCursor::new(run, true)));
+        }
     }
 }

@@ -1,5 +1,10 @@
 //! Cursors and point reads.
 
+use std::cmp::Ordering;
+
+use bolide_base::MAX_SEQUENCE;
+use bolide_base::internal_key::compare_entries;
+
 use super::*;
 use crate::cursor::{Bounds, VisibleCursor};
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
@@ -67,6 +72,46 @@ fn a_view_walks_as_a_merge_does() {
                 _ => (cursor.prev()?, merge.prev()?),
             };
             assert_eq!(shown(&cursor), shown(&merge), "seed {seed}, step {step}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn one_who_sees_all_is_shown_the_newest_versions_alone() {
+    with_random_views(120, |seed, rng, model, view| {
+        let sequence = if rng.one_in(4) { rng.below(model.largest_sequence + 2) } else { MAX_SEQUENCE };
+        let mut wanted: Vec<&Entry> = model.entries.iter().collect();
+        if view.largest_sequence() <= sequence {
+            wanted.dedup_by(|older, newer| older.0 == newer.0);
+        }
+        let mut cursor = view.cursor_at(sequence, rng.one_in(2));
+        // The number of the entry where the cursor is; those of none are one behind the last and one before the first.
+        let mut at = None;
+        for step in 0..400 {
+            let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
+            match rng.below(12) {
+                0 => (cursor.seek_to_first()?, at = Some(0)),
+                1 => (cursor.seek_to_last()?, at = wanted.len().checked_sub(1)),
+                2 | 3 => {
+                    let from = if rng.one_in(2) { sequence } else { rng.below(model.largest_sequence + 2) };
+                    let is_before = |entry: &&Entry| {
+                        compare_entries(&entry.0, entry.1.sequence(), key, from) == Ordering::Less
+                    };
+                    (cursor.seek(key, from)?, at = Some(wanted.partition_point(is_before)))
+                }
+                4 => {
+                    let smaller = wanted.partition_point(|entry| entry.0 < *key);
+                    (cursor.seek_before(key)?, at = smaller.checked_sub(1))
+                }
+                5..=9 => (cursor.next()?, at = at.filter(|&at| at < wanted.len()).map(|at| at + 1)),
+                _ => {
+                    (cursor.prev()?, at = at.filter(|&at| at < wanted.len()).and_then(|at| at.checked_sub(1)))
+                }
+            };
+            at = at.filter(|&at| at < wanted.len());
+            let entry = at.map(|at| wanted[at]);
+            assert_eq!(shown(&cursor), expected(entry), "seed {seed}, step {step}, reader at {sequence}");
         }
         Ok(())
     });
