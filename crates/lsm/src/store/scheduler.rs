@@ -219,7 +219,9 @@ impl StoreInner {
         Some(job)
     }
 
-    /// The tree with the most full memtables, of those whose flush need not wait for a compaction.
+    /// The tree whose full memtables hold back the oldest segment of the log, of those whose flush need not wait for a
+    /// compaction. Not the one with the most: where writes come faster than one tree is flushed, the others would never have
+    /// their turn, and the log would grow without end.
     fn pick_flush(&self, work: &Work) -> Option<Job> {
         let trees = self.trees.load();
         let mut waiting: Vec<_> = trees
@@ -228,7 +230,7 @@ impl StoreInner {
             .map(|tree| (self.flushes_due(tree), tree))
             .filter(|(count, _)| *count > 0)
             .collect();
-        waiting.sort_by_key(|(count, tree)| (std::cmp::Reverse(*count), tree.id));
+        waiting.sort_by_key(|(count, tree)| (tree.oldest_full_log(), std::cmp::Reverse(*count), tree.id));
         waiting.into_iter().find_map(|(count, tree)| {
             let into_partitions = self.goes_into_partitions(work, tree, count)?;
             Some(Job::Flush { tree: tree.clone(), into_partitions })
@@ -558,3 +560,7 @@ impl StoreInner {
         tree.dropped.load(Ordering::Acquire) || self.is_stopping()
     }
 }
+
+#[cfg(test)]
+#[path = "scheduler_tests.rs"]
+mod tests;

@@ -117,6 +117,11 @@ impl Tree {
         self.state.load()
     }
 
+    /// The oldest segment of the log that its full memtables hold back; `None` where they have no entries.
+    pub(super) fn oldest_full_log(&self) -> Option<u64> {
+        self.state_guard().immutables.iter().filter_map(|logged| logged.first_log()).min()
+    }
+
     /// Replaces the state by what `change` makes of it.
     pub(super) fn replace_state(&self, change: impl FnOnce(&TreeState) -> TreeState) {
         let _replacing = self.replacing.lock();
