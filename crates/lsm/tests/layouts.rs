@@ -213,24 +213,35 @@ fn random_life(seed: u64, threads: usize, layouts: &[Layout]) -> WriteCounters {
     sum
 }
 
+fn told(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
+}
+
+/// The seeds of lives and with how many threads: `BOLIDE_LIVES` of them from `BOLIDE_SEED` on, with `BOLIDE_THREADS`. A life
+/// without threads depends on its seed alone.
+fn lives() -> Vec<(u64, usize)> {
+    let first = told("BOLIDE_SEED").unwrap_or(0);
+    let seeds = first..first + told("BOLIDE_LIVES").unwrap_or(2);
+    let threads = told("BOLIDE_THREADS").map_or(vec![0, 3], |threads| vec![threads as usize]);
+    threads.iter().flat_map(|&threads| seeds.clone().map(move |seed| (seed, threads))).collect()
+}
+
 #[test]
 fn random_lives_in_partitions_agree_with_a_map() {
-    for threads in [0, 3] {
-        for seed in 0..2 {
-            let sum = random_life(seed, threads, &[Layout::Partitioned]);
-            let all = [sum.aborts, sum.minor_compactions, sum.major_compactions, sum.splits];
-            assert!(all.iter().all(|&count| count > 3), "seed {seed}, {threads} threads: {sum:?}");
-        }
+    for (seed, threads) in lives() {
+        let sum = random_life(seed, threads, &[Layout::Partitioned]);
+        println!("seed {seed}, {threads} threads: {sum:?}");
+        let all = [sum.aborts, sum.minor_compactions, sum.major_compactions, sum.splits];
+        assert!(all.iter().all(|&count| count > 3), "seed {seed}, {threads} threads: {sum:?}");
     }
 }
 
 #[test]
 fn random_lives_in_fragments_agree_with_a_map() {
-    for threads in [0, 3] {
-        for seed in 0..2 {
-            let sum = random_life(seed, threads, &[Layout::Fragmented]);
-            assert!(sum.compactions > 20, "seed {seed}, {threads} threads: {sum:?}");
-        }
+    for (seed, threads) in lives() {
+        let sum = random_life(seed, threads, &[Layout::Fragmented]);
+        println!("seed {seed}, {threads} threads: {sum:?}");
+        assert!(sum.compactions > 20, "seed {seed}, {threads} threads: {sum:?}");
     }
 }
 

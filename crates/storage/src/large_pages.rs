@@ -84,12 +84,11 @@ impl Drop for LargePages {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(not(miri))]
     #[allow(unsafe_code, reason = "writes to what it was given")]
     fn memory_can_be_written_to_its_end() {
         let mut memory = LargePages::new(LARGE_PAGE_BYTES + 1).unwrap();
