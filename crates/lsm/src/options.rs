@@ -126,7 +126,8 @@ pub struct StoreOptions {
     /// Sorted runs in the first level of a tree at which writers wait. Default: 36.
     pub stop_runs: usize,
     /// Threads for flushes and compactions. With 0 they run inside the writing call, in an order that
-    /// depends on nothing but the calls. Default: 2.
+    /// depends on nothing but the calls; else, and with `memtable_bytes` of 8 MiB or more, one thread more sleeps but to
+    /// have memory ready for writers. Default: 2.
     pub background_threads: usize,
     /// Start no background work before [`Store::start`](crate::Store::start) is called, so that compaction
     /// filters and dependents are in place. Default: false.

@@ -1,24 +1,67 @@
 //! Memory for structures that are read all over: in pages of 2 MiB where the system has them.
 //!
 //! A walk through a tree of 64 MiB misses the translation of nearly every page of 4 KiB that it comes to; with large pages
-//! it hardly misses one.
+//! it hardly misses one. In exchange the first touch of such a page has the system find and clear 2 MiB, which takes a good part
+//! of a millisecond, and some of them where the machine is a virtual one whose host has to find them as well. So
+//! * pages that are given back are kept for the next who asks, up to 128 MiB in the process, and
+//! * somebody who has time makes pages ahead of those who fill them: see [`LargePageMaker`].
 //!
-//! Pages that are given back are kept for the next who asks, up to 128 MiB in the process: the system would have to clear them
-//! again, which costs as much as filling them.
+//! ```text
+//! asked for one page     kept ones, then the system       by new
+//! one page dropped       kept, up to 128 MiB              but for those that are released
+//! made ahead             kept                             one for each four that are in use, at most eight
+//! ```
+
+// Memory from the system, without a type.
+#![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use memmap2::MmapMut;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 /// The size of a large page, in bytes.
 pub const LARGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Most bytes that are kept for the next who asks, in the whole process.
-const MOST_SPARE_BYTES: usize = 128 << 20;
+/// Most pages that are kept for the next who asks, in the whole process: 128 MiB.
+const MOST_KEPT: usize = (128 << 20) / LARGE_PAGE_BYTES;
+/// For so many pages in use one is made ahead at most, so that little memory waits for its use.
+const USED_FOR_ONE: usize = 4;
+/// Most pages that are made ahead. A writer at full speed fills one in some milliseconds: these are time enough for the
+/// maker to get a processor.
+const MOST_AHEAD: usize = 8;
 
-/// Single pages that were given back, the last one last.
-static SPARE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
+/// Single pages, in the whole process.
+static POOL: Mutex<Pool> = Mutex::new(Pool { kept: Vec::new(), used: 0, being_made: 0 });
+/// A maker is wanted, or to stop.
+static MAKER_WANTED: Condvar = Condvar::new();
+
+/// Single pages.
+#[derive(Debug)]
+struct Pool {
+    /// Not in use, and touched already, the one that was used last at the end.
+    kept: Vec<Mapping>,
+    /// How many are in use.
+    used: usize,
+    /// How many are being made.
+    being_made: usize,
+}
+
+impl Pool {
+    /// True if more pages should be made ahead.
+    fn is_short(&self) -> bool {
+        self.kept.len() + self.being_made < (self.used / USED_FOR_ONE).min(MOST_AHEAD)
+    }
+
+    /// Keeps a page; answers it if there are enough.
+    fn keep(&mut self, page: Mapping) -> Option<Mapping> {
+        if self.kept.len() >= MOST_KEPT {
+            return Some(page);
+        }
+        self.kept.push(page);
+        None
+    }
+}
 
 /// Memory of whole large pages with any content. It does not move, and is given back when dropped.
 ///
@@ -26,44 +69,72 @@ static SPARE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub struct LargePages {
     /// There until it is dropped.
-    mapping: Option<MmapMut>,
+    mapping: Option<Mapping>,
+    /// Not kept for others once it is dropped.
+    is_released: bool,
 }
 
 impl LargePages {
-    /// Memory of at least `bytes` bytes, rounded up to whole large pages; `None` where the system has none. Two system
+    /// Memory of at least `bytes` bytes, rounded up to whole large pages; `None` where the system has none. Some system
     /// calls, and a fault for each page when it is touched first, unless a single page is asked for and one is kept.
     ///
     /// ```
     /// let memory = bolide_storage::LargePages::new(1).expect("two megabytes");
     /// assert_eq!(memory.len(), bolide_storage::LARGE_PAGE_BYTES);
+    /// assert_eq!(memory.base().addr().get() % bolide_storage::LARGE_PAGE_BYTES, 0);
     /// ```
     pub fn new(bytes: usize) -> Option<Self> {
-        if cfg!(miri) {
-            return None;
-        }
         let bytes = bytes.max(1).checked_next_multiple_of(LARGE_PAGE_BYTES)?;
-        if bytes == LARGE_PAGE_BYTES
-            && let Some(mapping) = SPARE.lock().pop()
-        {
-            return Some(Self { mapping: Some(mapping) });
-        }
-        // Linux places mappings of such lengths at a multiple of a large page by itself.
-        let mapping = MmapMut::map_anon(bytes).ok()?;
-        #[cfg(target_os = "linux")]
-        // Advice: without it everything is as right, and slower.
-        let _ = mapping.advise(memmap2::Advice::HugePage);
-        Some(Self { mapping: Some(mapping) })
+        let kept = if bytes == LARGE_PAGE_BYTES { POOL.lock().kept.pop() } else { None };
+        let mapping = match kept {
+            Some(kept) => kept,
+            None => Mapping::new(bytes)?,
+        };
+        Some(Self::in_use(mapping))
     }
 
-    /// The first byte. Aligned to 4 KiB at least.
-    pub fn base(&mut self) -> NonNull<u8> {
-        let address = self.mapping.as_mut().map_or(std::ptr::null_mut(), |mapping| mapping.as_mut_ptr());
-        NonNull::new(address).unwrap_or(NonNull::dangling())
+    /// The same, of zeros that are all touched already: for who has time. About a millisecond a page.
+    ///
+    /// ```
+    /// let memory = bolide_storage::LargePages::touched(1).expect("two megabytes");
+    /// assert_eq!(memory.len(), bolide_storage::LARGE_PAGE_BYTES);
+    /// ```
+    pub fn touched(bytes: usize) -> Option<Self> {
+        let bytes = bytes.max(1).checked_next_multiple_of(LARGE_PAGE_BYTES)?;
+        Mapping::touched(bytes).map(Self::in_use)
+    }
+
+    /// Counts the memory, and tells a maker if few pages are left.
+    fn in_use(mapping: Mapping) -> Self {
+        if mapping.bytes == LARGE_PAGE_BYTES {
+            let mut pool = POOL.lock();
+            pool.used += 1;
+            let is_short = pool.is_short();
+            drop(pool);
+            if is_short {
+                // Where none waits this costs a load.
+                MAKER_WANTED.notify_one();
+            }
+        }
+        Self { mapping: Some(mapping), is_released: false }
+    }
+
+    /// The same memory, to be given back to the system once it is dropped instead of being kept for the next who asks.
+    #[must_use]
+    pub fn released_when_dropped(mut self) -> Self {
+        self.is_released = true;
+        self
+    }
+
+    /// The first byte, at a multiple of [`LARGE_PAGE_BYTES`].
+    #[inline]
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.as_ref().map_or(NonNull::dangling(), |mapping| mapping.base)
     }
 
     /// How many bytes.
     pub fn len(&self) -> usize {
-        self.mapping.as_ref().map_or(0, |mapping| mapping.len())
+        self.mapping.as_ref().map_or(0, |mapping| mapping.bytes)
     }
 
     /// False: it has a page at least.
@@ -74,32 +145,213 @@ impl LargePages {
 
 impl Drop for LargePages {
     fn drop(&mut self) {
-        let Some(mapping) = self.mapping.take().filter(|mapping| mapping.len() == LARGE_PAGE_BYTES) else {
+        let Some(page) = self.mapping.take().filter(|mapping| mapping.bytes == LARGE_PAGE_BYTES) else {
             return;
         };
-        let mut spare = SPARE.lock();
-        if spare.len() < MOST_SPARE_BYTES / LARGE_PAGE_BYTES {
-            spare.push(mapping);
-        }
+        let mut pool = POOL.lock();
+        pool.used -= 1;
+        let rest = if self.is_released { Some(page) } else { pool.keep(page) };
+        drop(pool);
+        // The system takes it back outside the lock.
+        drop(rest);
     }
 }
 
-#[cfg(all(test, not(miri)))]
-mod tests {
-    use super::*;
+/// Makes large pages ahead of those who fill them, in a thread of its own.
+///
+/// A writer that gets a page which was never touched waits for the system to clear 2 MiB. Where others have just given
+/// pages back it gets one of theirs; but while a flush takes longer than the next memtable takes to fill up, nobody gives
+/// any back. Then those made here are at hand: one for each four pages in use, at most eight, 16 MiB in the whole process
+/// however many makers there are. What is ready stays ready until it is used.
+///
+/// ```
+/// use std::sync::Arc;
+/// use bolide_storage::{LargePageMaker, Runtime, SystemRuntime};
+///
+/// let maker = Arc::new(LargePageMaker::default());
+/// let works = maker.clone();
+/// let thread = SystemRuntime::new().spawn("memory", Box::new(move || works.run()))?;
+/// maker.stop();
+/// thread.join()?;
+/// # Ok::<(), bolide_base::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct LargePageMaker {
+    /// Changed under the lock of the pool.
+    is_stopping: AtomicBool,
+}
 
-    #[test]
-    #[allow(unsafe_code, reason = "writes to what it was given")]
-    fn memory_can_be_written_to_its_end() {
-        let mut memory = LargePages::new(LARGE_PAGE_BYTES + 1).unwrap();
-        assert_eq!(memory.len(), 2 * LARGE_PAGE_BYTES);
-        let (base, len) = (memory.base(), memory.len());
-        for at in [0, LARGE_PAGE_BYTES - 1, LARGE_PAGE_BYTES, len - 1] {
-            // SAFETY: within the mapping, which nobody else uses.
-            unsafe {
-                base.add(at).write(7);
-                assert_eq!(base.add(at).read(), 7);
+impl LargePageMaker {
+    /// Makes pages whenever few are left, until it is told to stop. It sleeps while there are enough.
+    pub fn run(&self) {
+        let mut pool = POOL.lock();
+        while !self.is_stopping.load(Ordering::Relaxed) {
+            if !pool.is_short() {
+                MAKER_WANTED.wait(&mut pool);
+                continue;
+            }
+            pool.being_made += 1;
+            drop(pool);
+            // Made without the lock: who asks meanwhile does not wait for it.
+            let made = Mapping::touched(LARGE_PAGE_BYTES);
+            pool = POOL.lock();
+            pool.being_made -= 1;
+            match made {
+                Some(page) => drop(pool.keep(page)),
+                // Memory is short. Whoever takes the next page asks again.
+                None => MAKER_WANTED.wait(&mut pool),
             }
         }
     }
+
+    /// Has [`run`](Self::run) return, after the page at hand.
+    pub fn stop(&self) {
+        // The lock orders this signal after the look of a maker that is about to sleep.
+        let pool = POOL.lock();
+        self.is_stopping.store(true, Ordering::Relaxed);
+        drop(pool);
+        MAKER_WANTED.notify_all();
+    }
 }
+
+/// Memory from the system: zeros at first, a multiple of [`LARGE_PAGE_BYTES`], aligned to that. Given back when dropped.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: it owns its memory, and shows no more of it than where it lies.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(bytes: usize) -> Option<Self> {
+        system::map(bytes).map(|base| Self { base, bytes })
+    }
+
+    /// The same, without any fault to come.
+    fn touched(bytes: usize) -> Option<Self> {
+        let mapping = Self::new(bytes)?;
+        // SAFETY: just mapped; nobody else knows of it.
+        unsafe { system::touch(mapping.base, bytes) };
+        Some(mapping)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and who drops it has no use for it any more.
+        unsafe { system::unmap(self.base, self.bytes) };
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod system {
+    use std::ptr::{NonNull, null_mut};
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    use super::LARGE_PAGE_BYTES;
+
+    /// The smallest page that a system may have.
+    const SMALL_PAGE_BYTES: usize = 4096;
+
+    /// Zeros, aligned to a large page, by large pages where the system has them.
+    pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
+        let map = |bytes| {
+            // SAFETY: a mapping anywhere, over nothing that anybody has.
+            unsafe {
+                mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+            }
+        };
+        let mut base = map(bytes).ok()?.cast::<u8>();
+        // Linux from 6.7 on aligns mappings of such lengths by itself. Others get some more, of which the ends are given back.
+        if !base.addr().is_multiple_of(LARGE_PAGE_BYTES) {
+            // SAFETY: mapped just now, and nobody knew of it.
+            unsafe { munmap(base.cast(), bytes) }.ok()?;
+            let longer = bytes.checked_add(LARGE_PAGE_BYTES)?;
+            let start = map(longer).ok()?.cast::<u8>();
+            let front = start.addr().next_multiple_of(LARGE_PAGE_BYTES) - start.addr();
+            // SAFETY: `front` is less than a large page, so that `bytes` bytes follow, and the ends are whole small pages
+            // that nobody knew of.
+            unsafe {
+                base = start.add(front);
+                if front > 0 {
+                    munmap(start.cast(), front).ok()?;
+                }
+                munmap(base.add(bytes).cast(), LARGE_PAGE_BYTES - front).ok()?;
+            }
+        }
+        // SAFETY: the mapping is ours. Advice: without it everything is as right, and slower.
+        let _ = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) };
+        NonNull::new(base)
+    }
+
+    /// Has the system make the memory now.
+    ///
+    /// # Safety
+    /// It came from [`map`] and nobody uses it yet.
+    pub(super) unsafe fn touch(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // Linux from 5.14 on.
+            if madvise(base.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite).is_err() {
+                (0..bytes).step_by(SMALL_PAGE_BYTES).for_each(|at| base.add(at).write_volatile(0));
+            }
+        }
+    }
+
+    /// Gives it back.
+    ///
+    /// # Safety
+    /// It came from [`map`] with this length, and nothing points into it any more.
+    pub(super) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
+    }
+}
+
+/// From the allocator: for other systems, and for interpreters.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod system {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::ptr::NonNull;
+
+    use super::LARGE_PAGE_BYTES;
+
+    fn layout(bytes: usize) -> Option<Layout> {
+        Layout::from_size_align(bytes, LARGE_PAGE_BYTES).ok()
+    }
+
+    /// Zeros, aligned to a large page.
+    pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
+        // SAFETY: a length is a large page at least.
+        NonNull::new(unsafe { alloc_zeroed(layout(bytes)?) })
+    }
+
+    /// Has the system make the memory now.
+    ///
+    /// # Safety
+    /// It came from [`map`] and nobody uses it yet.
+    pub(super) unsafe fn touch(base: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { base.write_bytes(0, bytes) };
+    }
+
+    /// Gives it back.
+    ///
+    /// # Safety
+    /// It came from [`map`] with this length, and nothing points into it any more.
+    pub(super) unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
+        if let Some(layout) = layout(bytes) {
+            // SAFETY: the caller's promise; the layout is that of `map`.
+            unsafe { dealloc(base.as_ptr(), layout) };
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "large_pages_tests.rs"]
+mod tests;

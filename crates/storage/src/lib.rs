@@ -26,7 +26,7 @@ mod sim;
 mod vfs;
 
 pub use disk::DiskVfs;
-pub use large_pages::{LARGE_PAGE_BYTES, LargePages};
+pub use large_pages::{LARGE_PAGE_BYTES, LargePageMaker, LargePages};
 pub use mem::MemVfs;
 pub use runtime::{JoinHandle, Runtime, SystemRuntime};
 pub use sim::{CrashMode, DiskImage, Fault, FaultPlan, IoCounters, RecordImages, SimRng, SimRuntime, SimVfs};

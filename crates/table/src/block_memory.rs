@@ -2,8 +2,8 @@
 //!
 //! A cache of many megabytes is read all over. In pages of 4 KiB as good as every block that is met is a page that the
 //! processor has to look up in the page table, which costs as much as the block's first bytes do; in pages of
-//! 2 MiB the table is small enough to be at hand. So blocks that go into a cache lie in *slabs* of 2 MiB, for which
-//! the system is asked for a large page. It gives one where it can; nothing else depends on it.
+//! 2 MiB the table is small enough to be at hand. So blocks that go into a cache lie in *slabs* of 2 MiB, which
+//! are large pages where the system has them (see [`LargePages`]); nothing else depends on it.
 //!
 //! ```text
 //! slab     8192 granules of 256 bytes
@@ -25,6 +25,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use bolide_storage::{LARGE_PAGE_BYTES, LargePages};
 use parking_lot::Mutex;
 
 use crate::granules::{GRANULES, Granules};
@@ -33,6 +34,7 @@ use crate::granules::{GRANULES, Granules};
 const GRANULE_BYTES: usize = 256;
 /// Bytes of a slab, and of a large page.
 const SLAB_BYTES: usize = GRANULE_BYTES * GRANULES;
+const _: () = assert!(SLAB_BYTES == LARGE_PAGE_BYTES);
 /// Blocks of fewer bytes are not worth a granule, larger ones would leave holes.
 const SIZES: std::ops::Range<usize> = 1 << 10..SLAB_BYTES / 16;
 /// Caches of less than this use no slabs.
@@ -209,13 +211,11 @@ struct Slabs {
 }
 
 struct Slab {
-    memory: NonNull<u8>,
+    /// With any content. No block lies in it when it is dropped: one that did would keep all slabs.
+    memory: LargePages,
     granules: Granules,
     is_open: bool,
 }
-
-// SAFETY: a slab owns its memory.
-unsafe impl Send for Slab {}
 
 impl Slabs {
     /// True if one slab more would still leave seven eighths of all full, or there are few.
@@ -239,7 +239,7 @@ impl Slabs {
                 self.empty -= usize::from(was_empty);
                 self.taken += count;
                 // SAFETY: the granules lie in the slab.
-                return Some((number, unsafe { slab.memory.add(start * GRANULE_BYTES) }));
+                return Some((number, unsafe { slab.memory.base().add(start * GRANULE_BYTES) }));
             }
             // It is asked again once it has got something back.
             slab.is_open = false;
@@ -251,7 +251,9 @@ impl Slabs {
         if !self.may_grow() {
             return None;
         }
-        let slab = Slab { memory: map_slab()?, granules: Granules::new(), is_open: true };
+        // A cache that is dropped is one of many megabytes: too much to keep for others.
+        let memory = LargePages::new(SLAB_BYTES)?.released_when_dropped();
+        let slab = Slab { memory, granules: Granules::new(), is_open: true };
         let number = match self.unused.pop() {
             Some(number) => number,
             None => {
@@ -268,7 +270,7 @@ impl Slabs {
     /// Takes granules back; answers their slab if that is empty now and not kept.
     fn give_back(&mut self, number: u32, memory: NonNull<u8>, count: usize) -> Option<Slab> {
         let slab = self.slabs.get_mut(number as usize)?.as_mut()?;
-        let offset = memory.as_ptr().addr() - slab.memory.as_ptr().addr();
+        let offset = memory.addr().get() - slab.memory.base().addr().get();
         slab.granules.give_back(offset / GRANULE_BYTES, count);
         self.taken -= count;
         if slab.granules.is_empty() {
@@ -295,13 +297,6 @@ impl Slabs {
     }
 }
 
-impl Drop for Slab {
-    fn drop(&mut self) {
-        // SAFETY: the memory was mapped for this slab, and no block lies in it: one that did would keep all slabs.
-        unsafe { unmap_slab(self.memory) };
-    }
-}
-
 impl BlockMemory {
     /// The memory of a cache of `capacity_bytes`. Takes none yet.
     pub(crate) fn new(capacity_bytes: u64) -> Arc<Self> {
@@ -310,8 +305,8 @@ impl BlockMemory {
 
     /// `len` zeros, in a slab if there is room.
     ///
-    /// Once in some hundred times a slab begins: the system then clears 2 MiB at once, which takes longer than the
-    /// read of a block, and less long than clearing them in pages of 4 KiB.
+    /// Once in some hundred times a slab begins: where no page is at hand, the system then clears 2 MiB at once, which takes
+    /// longer than the read of a block, and less long than clearing them in pages of 4 KiB.
     pub(crate) fn zeroed(self: &Arc<Self>, len: usize) -> SharedBytes {
         if !self.has_slabs || !SIZES.contains(&len) {
             return SharedBytes::zeroed(len);
@@ -340,58 +335,6 @@ impl BlockMemory {
     #[cfg(test)]
     fn slab_bytes(&self) -> usize {
         self.slabs.lock().count * SLAB_BYTES
-    }
-}
-
-/// Memory for a slab, aligned to its size, by large pages where the system has them.
-#[cfg(all(target_os = "linux", not(miri)))]
-fn map_slab() -> Option<NonNull<u8>> {
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
-    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a mapping anywhere, of twice the size, so that an aligned slab lies in it; what is in front of that and
-    // behind it is given back, and nobody knew of it.
-    unsafe {
-        let mapped = mmap_anonymous(std::ptr::null_mut(), 2 * SLAB_BYTES, access, flags).ok()?;
-        let front = mapped.cast::<u8>().align_offset(SLAB_BYTES);
-        let slab = mapped.cast::<u8>().add(front);
-        if front > 0 {
-            munmap(mapped, front).ok()?;
-        }
-        munmap(slab.add(SLAB_BYTES).cast(), SLAB_BYTES - front).ok()?;
-        // Advice: without large pages the slab is as good as any memory.
-        let _ = madvise(slab.cast(), SLAB_BYTES, Advice::LinuxHugepage);
-        NonNull::new(slab)
-    }
-}
-
-/// Gives the memory of a slab back.
-///
-/// # Safety
-/// It came from [`map_slab`], and nothing points into it any more.
-#[cfg(all(target_os = "linux", not(miri)))]
-unsafe fn unmap_slab(slab: NonNull<u8>) {
-    // SAFETY: the caller's promise.
-    let _ = unsafe { rustix::mm::munmap(slab.as_ptr().cast(), SLAB_BYTES) };
-}
-
-#[cfg(not(all(target_os = "linux", not(miri))))]
-fn map_slab() -> Option<NonNull<u8>> {
-    // SAFETY: the layout is not of size zero.
-    Layout::from_size_align(SLAB_BYTES, SLAB_BYTES)
-        .ok()
-        .and_then(|l| NonNull::new(unsafe { alloc_zeroed(l) }))
-}
-
-/// Gives the memory of a slab back.
-///
-/// # Safety
-/// It came from [`map_slab`], and nothing points into it any more.
-#[cfg(not(all(target_os = "linux", not(miri))))]
-unsafe fn unmap_slab(slab: NonNull<u8>) {
-    if let Ok(layout) = Layout::from_size_align(SLAB_BYTES, SLAB_BYTES) {
-        // SAFETY: the caller's promise; the layout is that of `map_slab`.
-        unsafe { dealloc(slab.as_ptr(), layout) };
     }
 }
 

@@ -154,8 +154,8 @@ impl Chunk {
 
     fn allocate(capacity: usize, previous: *mut Chunk) -> *mut Chunk {
         let is_whole = capacity >= LARGE_PAGE_BYTES && capacity.is_multiple_of(LARGE_PAGE_BYTES);
-        let mut pages = if is_whole { LargePages::new(capacity) } else { None };
-        let base = match &mut pages {
+        let pages = if is_whole { LargePages::new(capacity) } else { None };
+        let base = match &pages {
             Some(pages) => pages.base(),
             None => Self::allocate_heap(capacity),
         };

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
-use bolide_storage::JoinHandle;
+use bolide_storage::{JoinHandle, LARGE_PAGE_BYTES, LargePageMaker};
 
 use super::lull::Lull;
 use super::partition_flush::Round;
@@ -30,6 +30,10 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// How often it is looked whether views are wanted, and writes pause.
 const LOOK_FOR_PAUSES: Duration = Duration::from_millis(50);
+
+/// From so many bytes of memtables on, memory is made ahead for them: smaller ones never have as many large pages in use
+/// as make it worth it.
+const SMALLEST_MADE_AHEAD: usize = 4 * LARGE_PAGE_BYTES;
 
 /// Background work in progress.
 #[derive(Debug, Default)]
@@ -105,17 +109,26 @@ pub(super) enum Job {
 pub(super) struct Workers {
     inner: Arc<StoreInner>,
     threads: Vec<Box<dyn JoinHandle>>,
+    /// Has memory ready for memtables, in the last of the threads.
+    page_maker: Option<Arc<LargePageMaker>>,
 }
 
 impl Workers {
     pub(super) fn start(inner: &Arc<StoreInner>) -> Result<Self> {
-        let mut workers = Self { inner: inner.clone(), threads: Vec::new() };
-        if !inner.options.read_only {
-            for number in 0..inner.options.background_threads {
-                let shared = inner.clone();
-                let name = format!("bolide-work-{number}");
-                workers.threads.push(inner.runtime.spawn(&name, Box::new(move || shared.work_loop()))?);
-            }
+        let mut workers = Self { inner: inner.clone(), threads: Vec::new(), page_maker: None };
+        let options = &inner.options;
+        if options.read_only || options.background_threads == 0 {
+            return Ok(workers);
+        }
+        for number in 0..options.background_threads {
+            let shared = inner.clone();
+            let name = format!("bolide-work-{number}");
+            workers.threads.push(inner.runtime.spawn(&name, Box::new(move || shared.work_loop()))?);
+        }
+        if options.memtable_bytes >= SMALLEST_MADE_AHEAD {
+            let maker = Arc::new(LargePageMaker::default());
+            workers.page_maker = Some(maker.clone());
+            workers.threads.push(inner.runtime.spawn("bolide-memory", Box::new(move || maker.run()))?);
         }
         Ok(workers)
     }
@@ -124,6 +137,9 @@ impl Workers {
     pub(super) fn stop(&mut self) {
         self.inner.work.lock().stopping = true;
         self.inner.work_signal.notify_all();
+        if let Some(maker) = &self.page_maker {
+            maker.stop();
+        }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 poison(&self.inner, &Error::internal("a background thread panicked"));

@@ -209,45 +209,34 @@ mod heap {
 
     use super::super::layout::EXTENT_BYTES;
     use super::super::word::Word;
-
-    /// Bytes of a huge page, to which the memory of some is aligned.
-    const HUGE_BYTES: usize = 2 << 20;
+    use crate::large_pages::LargePages;
 
     #[derive(Debug)]
-    pub(super) struct Memory {
-        map: MmapMut,
-        /// Where the extent begins in it. What is before and behind is never touched and takes no memory.
-        start: usize,
+    pub(super) enum Memory {
+        Small(MmapMut),
+        Large(LargePages),
     }
 
     impl Memory {
         pub(super) fn new() -> Result<Self> {
-            Ok(Self { map: map(EXTENT_BYTES)?, start: 0 })
+            MmapMut::map_anon(EXTENT_BYTES).map(Self::Small).map_err(|error| none(&error))
         }
 
         pub(super) fn touched() -> Result<Self> {
-            let map = map(EXTENT_BYTES + HUGE_BYTES)?;
-            let start = map.as_ptr().addr().next_multiple_of(HUGE_BYTES) - map.as_ptr().addr();
-            #[cfg(target_os = "linux")]
-            {
-                use memmap2::Advice;
-                // Advice that the system does not take leaves memory as any other is.
-                let _ = map.advise_range(Advice::HugePage, start, EXTENT_BYTES);
-                let _ = map.advise_range(Advice::PopulateWrite, start, EXTENT_BYTES);
-            }
-            Ok(Self { map, start })
+            LargePages::touched(EXTENT_BYTES).map(Self::Large).ok_or_else(|| none(&"the system has none"))
         }
 
         pub(super) fn words(&self) -> *const Word {
-            self.map.as_ptr().wrapping_add(self.start).cast()
+            match self {
+                Self::Small(map) => map.as_ptr().cast(),
+                Self::Large(pages) => pages.base().as_ptr().cast_const().cast(),
+            }
         }
     }
 
-    fn map(bytes: usize) -> Result<MmapMut> {
-        MmapMut::map_anon(bytes).map_err(|error| {
-            let message = format!("no memory for another {bytes} bytes of a region: {error}");
-            Error::new(ErrorKind::NoSpace, message)
-        })
+    fn none(why: &dyn std::fmt::Display) -> Error {
+        let message = format!("no memory for another {EXTENT_BYTES} bytes of a region: {why}");
+        Error::new(ErrorKind::NoSpace, message)
     }
 }
 
