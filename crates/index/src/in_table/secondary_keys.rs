@@ -26,6 +26,14 @@ impl<'r> SecondaryKeys<'r> {
         keys
     }
 
+    /// The key, where there is one attribute with one value.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<&'r [u8]> {
+        let [slot] = self.slots else { return None };
+        let mut values = self.values.values(*slot);
+        values.next().filter(|_| values.len() == 0)
+    }
+
     /// The values of the first attribute.
     pub(crate) fn first_values(&self) -> impl Iterator<Item = &'r [u8]> + use<'r> {
         let values = self.values;

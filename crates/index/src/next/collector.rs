@@ -9,17 +9,16 @@ use bolide_table::{BlockHandle, MAX_META_BLOCK_BYTES};
 use super::directory::{self, DirectoryBuilder};
 use super::index_block::{Entry, IndexBlockBuilder};
 use super::key_filter::FilterBuilder;
+use super::notes::Notes;
 use crate::attribute;
 use crate::in_table::InTable;
 use crate::in_table::collector::{Keys, SstableCollector, SstableIndex, Summaries, Version};
+use crate::in_table::secondary_keys::SecondaryKeys;
 use crate::in_table::zone::{lower_bound, upper_bound};
 use crate::path::AttributePath;
 use crate::space::packer;
 use crate::space::rect_block::RectEntry;
 use crate::spec::GlobalIndexUse;
-
-/// Bytes of secondary keys of one sstable, at most; one with more is read as one without the index.
-const MAX_KEY_BYTES: usize = 1 << 30;
 
 /// An index as far as sstables carry it.
 #[derive(Debug)]
@@ -52,25 +51,13 @@ impl SstableIndex for Member {
             delta: self.delta,
             block_bytes: self.block_bytes,
             is_spatial: self.attributes.first().is_some_and(AttributePath::is_spatial),
-            keys: Vec::new(),
-            notes: Vec::new(),
+            notes: Notes::default(),
             data_blocks: 0,
             data_bytes: self.has_filter.then_some(0),
             gave_up: false,
             key: Vec::new(),
         })
     }
-}
-
-/// A version and a secondary key of it.
-#[derive(Debug, Clone, Copy)]
-struct Note {
-    /// The first bytes of the key as a number that orders like them.
-    head: u64,
-    /// Where the key lies.
-    at: u32,
-    len: u32,
-    entry: Entry,
 }
 
 /// What was collected.
@@ -80,9 +67,7 @@ struct Collected {
     block_bytes: usize,
     /// Keys are rectangles.
     is_spatial: bool,
-    /// The keys of all notes.
-    keys: Vec<u8>,
-    notes: Vec<Note>,
+    notes: Notes,
     data_blocks: u64,
     /// What these take in the file; `None` where there is to be no filter.
     data_bytes: Option<u64>,
@@ -93,33 +78,27 @@ struct Collected {
 }
 
 impl Collected {
-    fn note(&mut self, entry: Entry) {
-        let (at, len) = (self.keys.len(), self.key.len());
-        if at + len > MAX_KEY_BYTES {
-            self.gave_up = true;
-            return;
+    fn note(&mut self, key: &[u8], entry: Entry) {
+        if !self.notes.add(key, entry) {
+            self.give_up();
         }
-        let mut head = [0; size_of::<u64>()];
-        for (to, from) in head.iter_mut().zip(&self.key) {
-            *to = *from;
+    }
+
+    fn note_all(&mut self, keys: &SecondaryKeys<'_>, entry: Entry) {
+        let count = keys.count();
+        let mut key = std::mem::take(&mut self.key);
+        for ordinal in 0..count {
+            keys.write(ordinal, &mut key);
+            self.note(&key, Entry { repeated: count > 1, ..entry });
         }
-        self.keys.extend_from_slice(&self.key);
-        self.notes.push(Note { head: u64::from_be_bytes(head), at: at as u32, len: len as u32, entry });
+        self.key = key;
     }
 
     /// Packs rectangles.
-    fn finish_space(
-        &self,
-        keys: &[u8],
-        notes: &[Note],
-        blocks: &mut Vec<(String, Vec<u8>)>,
-        summaries: &mut Summaries,
-    ) {
+    fn finish_space(&self, notes: &Notes, blocks: &mut Vec<(String, Vec<u8>)>, summaries: &mut Summaries) {
         let (mut entries, mut opaque) = (Vec::with_capacity(notes.len()), Vec::new());
-        for note in notes {
-            let key = keys.get(note.at as usize..).and_then(|rest| rest.get(..note.len as usize));
-            let rect = key.and_then(attribute::decode_rect);
-            let Entry { sequence, block, entry, repeated } = note.entry;
+        for (key, Entry { sequence, block, entry, repeated }) in notes.iter() {
+            let rect = attribute::decode_rect(key);
             let to = if rect.is_some() { &mut entries } else { &mut opaque };
             to.push(RectEntry { rect: rect.unwrap_or_default(), sequence, block, entry, repeated });
         }
@@ -129,7 +108,7 @@ impl Collected {
         let written: Vec<_> = named.chain([(directory::name(self.id), packed.directory)]).collect();
         if written.iter().all(|(_, bytes)| bytes.len() <= MAX_META_BLOCK_BYTES) {
             let bytes = written.iter().map(|(_, bytes)| bytes.len()).sum();
-            summaries.0.add(self.id, bytes, None, notes.is_empty());
+            summaries.0.add(self.id, bytes, None, notes.len() == 0);
             blocks.extend(written);
         }
     }
@@ -137,7 +116,7 @@ impl Collected {
     /// Forgets everything.
     fn give_up(&mut self) {
         self.gave_up = true;
-        (self.keys, self.notes) = (Vec::new(), Vec::new());
+        self.notes = Notes::default();
     }
 }
 
@@ -149,21 +128,12 @@ impl SstableCollector for Collected {
         let Ok(block) = u32::try_from(version.block) else { return self.give_up() };
         let entry = Entry { sequence: version.sequence, block, entry: version.entry, repeated: false };
         match &version.keys {
-            Keys::Known(keys) => {
-                let count = keys.count();
-                for ordinal in 0..count {
-                    keys.write(ordinal, &mut self.key);
-                    self.note(Entry { repeated: count > 1, ..entry });
-                }
-            }
-            Keys::Opaque => {
-                self.key.clear();
-                self.note(entry);
-            }
-            Keys::Unmerged => self.gave_up = true,
-        }
-        if self.gave_up {
-            self.give_up();
+            Keys::Known(keys) => match keys.only() {
+                Some(key) => self.note(key, entry),
+                None => self.note_all(keys, entry),
+            },
+            Keys::Opaque => self.note(&[], entry),
+            Keys::Unmerged => self.give_up(),
         }
     }
 
@@ -178,36 +148,30 @@ impl SstableCollector for Collected {
         if self.gave_up {
             return;
         }
-        let keys = std::mem::take(&mut self.keys);
         let mut notes = std::mem::take(&mut self.notes);
         if self.is_spatial {
-            return self.finish_space(&keys, &notes, blocks, summaries);
+            return self.finish_space(&notes, blocks, summaries);
         }
-        let key = |note: &Note| keys.get(note.at as usize..).and_then(|rest| rest.get(..note.len as usize));
-        notes.sort_unstable_by(|left, right| {
-            let by_key = left.head.cmp(&right.head).then_with(|| key(left).cmp(&key(right)));
-            by_key.then_with(|| right.entry.sequence.cmp(&left.entry.sequence))
-        });
+        let is_empty = notes.len() == 0;
         let mut packed = Packer::new(self.id, self.delta, self.block_bytes);
-        let (mut filter, mut before) = (FilterBuilder::default(), &[][..]);
-        for note in &notes {
-            let key = key(note).unwrap_or_default();
-            packed.add(key, note.entry);
-            if key != std::mem::replace(&mut before, key) {
+        let mut filter = FilterBuilder::default();
+        let mut bounds: Option<[&[u8]; 2]> = None;
+        notes.visit_sorted(|key, is_other, entry| {
+            packed.add(key, is_other, entry);
+            if is_other {
                 filter.add(key);
+                bounds = Some([bounds.map_or(key, |[first, _]| first), key]);
             }
-        }
-        let is_opaque = notes.first().is_some_and(|note| note.len == 0);
-        let zone = notes.first().zip(notes.last()).filter(|_| !is_opaque).map(|(first, last)| {
-            let [first, last] = [first, last].map(|note| key(note).unwrap_or_default());
-            (lower_bound(first).to_vec(), upper_bound(last))
         });
+        // The empty key, of records that cannot be looked into, is the first one.
+        let bounds = bounds.filter(|[first, _]| !first.is_empty());
+        let zone = bounds.map(|[first, last]| (lower_bound(first).to_vec(), upper_bound(last)));
         let Some(mut written) = packed.finish(self.data_blocks) else { return };
         let filter = self.data_bytes.and_then(|bytes| filter.finish(bytes));
         let filter = filter.filter(|filter| filter.len() <= MAX_META_BLOCK_BYTES);
         written.extend(filter.map(|filter| (directory::filter_name(self.id), filter)));
         let bytes = written.iter().map(|(_, bytes)| bytes.len()).sum();
-        summaries.0.add(self.id, bytes, zone, notes.is_empty());
+        summaries.0.add(self.id, bytes, zone, is_empty);
         blocks.extend(written);
     }
 }
@@ -232,13 +196,17 @@ impl Packer {
         Self { id, delta, blocks, directory, current, block_bytes, full_bytes: block_bytes }
     }
 
-    fn add(&mut self, key: &[u8], entry: Entry) {
-        let keys = self.current.keys();
-        let is_other_sort = keys > 0 && self.current.key(0).is_empty() != key.is_empty();
+    /// Adds an entry of the key before, or of a larger one if that `is_other`.
+    fn add(&mut self, key: &[u8], is_other: bool, entry: Entry) {
+        let is_other_sort =
+            is_other && self.current.keys() > 0 && self.current.key(0).is_empty() != key.is_empty();
         if is_other_sort || self.current.estimated_bytes() >= self.full_bytes {
             self.finish_block();
         }
-        self.current.add(key, entry);
+        match is_other {
+            true => self.current.add(key, entry),
+            false => self.current.add_to_last(key, entry),
+        }
     }
 
     fn finish_block(&mut self) {

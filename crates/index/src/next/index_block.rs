@@ -125,23 +125,39 @@ impl IndexBlockBuilder {
 
     /// Adds an entry behind all others: of the last key, or of a larger one.
     pub(crate) fn add(&mut self, key: &[u8], entry: Entry) {
-        let last = self.keys().checked_sub(1).map(|last| self.key(last));
-        let shared = last.map_or(0, |last| shared_prefix(last, key));
-        let is_same = last == Some(key);
-        if let (true, Some(count)) = (is_same, self.counts.last_mut()) {
-            *count += 1;
-        } else {
-            self.key_bytes += key.len() - shared + 2;
-            if self.ends.is_empty() {
-                (self.prefix, self.suffix) = (key.len(), key.len());
-            } else {
-                self.prefix = self.prefix.min(shared);
-                self.suffix = self.suffix.min(shared_suffix(self.key(0), key));
-            }
-            self.keys.extend_from_slice(key);
-            self.ends.push(self.keys.len());
-            self.counts.push(1);
+        match self.keys().checked_sub(1) {
+            Some(last) if self.key(last) == key => self.add_to_last(key, entry),
+            last => self.add_key(last, key, entry),
         }
+    }
+
+    /// Adds an entry behind all others: of the last key, which is `key`, if there is any.
+    #[inline]
+    pub(crate) fn add_to_last(&mut self, key: &[u8], entry: Entry) {
+        match self.counts.last_mut() {
+            Some(count) => {
+                *count += 1;
+                self.entries.push(entry);
+            }
+            None => self.add_key(None, key, entry),
+        }
+    }
+
+    /// Adds an entry of a new key behind key number `last`.
+    fn add_key(&mut self, last: Option<usize>, key: &[u8], entry: Entry) {
+        let shared = last.map_or(0, |last| shared_prefix(self.key(last), key));
+        self.key_bytes += key.len() - shared + 2;
+        if last.is_none() {
+            (self.prefix, self.suffix) = (key.len(), key.len());
+        } else {
+            self.prefix = self.prefix.min(shared);
+            let first = self.key(0);
+            let end = first.get(first.len() - self.suffix..).unwrap_or_default();
+            self.suffix = shared_suffix(end, key);
+        }
+        self.keys.extend_from_slice(key);
+        self.ends.push(self.keys.len());
+        self.counts.push(1);
         self.entries.push(entry);
     }
 
@@ -226,7 +242,7 @@ impl IndexBlockBuilder {
     }
 }
 
-/// Appends numbers bit by bit.
+/// Appends numbers of at most 64 bits, bit by bit.
 struct BitWriter<'o> {
     out: &'o mut Vec<u8>,
     word: u128,
@@ -237,17 +253,16 @@ impl BitWriter<'_> {
     fn put(&mut self, value: u64, bits: u32) {
         self.word |= u128::from(value) << self.used;
         self.used += bits;
-        while self.used >= 8 {
-            self.out.push(self.word as u8);
-            self.word >>= 8;
-            self.used -= 8;
+        if self.used >= u64::BITS {
+            self.out.extend_from_slice(&(self.word as u64).to_le_bytes());
+            self.word >>= u64::BITS;
+            self.used -= u64::BITS;
         }
     }
 
     fn finish(self) {
-        if self.used > 0 {
-            self.out.push(self.word as u8);
-        }
+        let bytes = self.word.to_le_bytes();
+        self.out.extend_from_slice(bytes.get(..self.used.div_ceil(8) as usize).unwrap_or_default());
     }
 }
 

@@ -46,6 +46,7 @@ mod index_block;
 mod intervals;
 mod key_filter;
 mod nearest;
+mod notes;
 mod opened_block;
 mod packing;
 mod split;
