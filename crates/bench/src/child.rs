@@ -10,6 +10,7 @@ use crate::report::RowFigures;
 use crate::workloads::index::{self, IndexPlan};
 use crate::workloads::kinds::{self, KindsPlan};
 use crate::workloads::next::{self, NextPlan};
+use crate::workloads::next_windows;
 use crate::workloads::store::{self, StorePlan};
 
 /// What a child is to run.
@@ -23,6 +24,8 @@ pub enum Plan {
     Kinds(KindsPlan),
     /// Index blocks inside sstables.
     Next(NextPlan),
+    /// The same with points, asked for windows.
+    NextWindows(NextPlan),
 }
 
 /// Starts a child that runs `plan` in a fresh directory below `parent`, and reads its figures. The
@@ -53,6 +56,7 @@ pub fn serve(plan: &str, directory: &Path) -> Result<()> {
         Plan::Index(plan) => index::run(&plan, directory)?,
         Plan::Kinds(plan) => kinds::run(&plan, directory)?,
         Plan::Next(plan) => next::run(&plan, directory)?,
+        Plan::NextWindows(plan) => next_windows::run(&plan, directory)?,
     };
     println!("{}", serde_json::to_string(&figures)?);
     Ok(())
@@ -64,7 +68,7 @@ impl Plan {
             Plan::Store(plan) => &plan.engine,
             Plan::Index(plan) => &plan.engine,
             Plan::Kinds(plan) => &plan.engine,
-            Plan::Next(plan) => &plan.engine,
+            Plan::Next(plan) | Plan::NextWindows(plan) => &plan.engine,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! cargo run --release -p bolide-bench -- store [--n 5000000] [--peers] [--threads 1,2]
 //! cargo run --release -p bolide-bench -- index [--n 1000000] [--updates 250000] [--peers]
 //! cargo run --release -p bolide-bench -- kinds [--n 300000] [--updates 75000]
-//! cargo run --release -p bolide-bench -- next [--n 1000000] [--updates 250000]
+//! cargo run --release -p bolide-bench -- next [--n 1000000] [--updates 250000] [--rows windows]
 //! cargo run --release -p bolide-bench -- sorted-view [--runs 1,2,4,8,16] [--strong]
 //! cargo run --release -p bolide-bench -- figure list
 //! cargo run --release -p bolide-bench -- figure leveldbpp-8 [--records 100000] [--out figures]
@@ -33,7 +33,7 @@ mod workloads;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use engine::{Arrangement, Layout, Views};
 use error::Result;
@@ -98,7 +98,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Index blocks in sstables against the other kinds: puts, the newest few of a value, ranges, all with records
+    /// Index blocks in sstables against the other kinds: puts, the newest few of a value, ranges, windows, all with records
     Next {
         /// Records to insert
         #[arg(long, default_value_t = 1_000_000)]
@@ -106,6 +106,14 @@ enum Command {
         /// Updates after that, each of a random record
         #[arg(long, default_value_t = 250_000)]
         updates: u64,
+        /// Which rows to measure; numbers and windows are of tables of their own, and with `all` the figures of windows go to
+        /// a file of their own, FILE.windows.json
+        #[arg(long, value_enum, default_value = "all")]
+        rows: NextRows,
+        /// The directory of the data set of positions, vehicles.ndjson.zst (default: beside the repository; the bundled part where
+        /// it is not there)
+        #[arg(long)]
+        data: Option<PathBuf>,
         #[command(flatten)]
         common: Common,
     },
@@ -157,7 +165,15 @@ enum Command {
     },
 }
 
-#[derive(Args)]
+/// The rows of `next`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum NextRows {
+    All,
+    Numbers,
+    Windows,
+}
+
+#[derive(Args, Clone)]
 struct Common {
     /// Run the other stores too (needs the feature `peers`)
     #[arg(long)]
@@ -205,7 +221,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Index { n, updates, common } => index(n, updates, &common),
         Command::Kinds { n, updates, common } => kinds(n, updates, &common),
-        Command::Next { n, updates, common } => next(n, updates, &common),
+        Command::Next { n, updates, rows, data, common } => next(n, updates, rows, data, &common),
         Command::SortedView { runs, mib, operations, segment, strong, repeats, rows } => {
             if mib == 0 || operations == 0 || runs.contains(&0) {
                 return Err("--runs, --mib and --operations must be at least 1".into());
@@ -294,12 +310,12 @@ fn kinds(n: u64, updates: u64, common: &Common) -> Result<()> {
     measure_all("kinds", n, &jobs, common)
 }
 
-fn next(n: u64, updates: u64, common: &Common) -> Result<()> {
+fn next(n: u64, updates: u64, rows: NextRows, data: Option<PathBuf>, common: &Common) -> Result<()> {
     if n == 0 || n > u64::from(u32::MAX / 2) || updates > u64::from(u32::MAX / 2) {
         return Err("--n must be between 1 and two billion, --updates at most two billion".into());
     }
     let names = |_peers: bool| next::SUBJECTS.iter().map(|(name, _)| *name).collect();
-    let mut jobs = Vec::new();
+    let (mut numbers, mut windows) = (Vec::new(), Vec::new());
     for engine in common.engines(names)? {
         let plan = NextPlan {
             engine: engine.clone(),
@@ -307,10 +323,22 @@ fn next(n: u64, updates: u64, common: &Common) -> Result<()> {
             updates,
             tiered: common.layout == Layout::Tiered,
             seed: common.seed,
+            data: data.clone(),
         };
-        jobs.push((engine, 1, child::Plan::Next(plan)));
+        numbers.push((engine.clone(), 1, child::Plan::Next(plan.clone())));
+        windows.push((engine, 1, child::Plan::NextWindows(plan)));
     }
-    measure_all("next", n, &jobs, common)
+    if rows != NextRows::Windows {
+        measure_all("next", n, &numbers, common)?;
+    }
+    if rows != NextRows::Numbers {
+        let json = common.json.as_ref().map(|file| match rows {
+            NextRows::All => file.with_extension("windows.json"),
+            _ => file.clone(),
+        });
+        measure_all("next-windows", n, &windows, &Common { json, ..common.clone() })?;
+    }
+    Ok(())
 }
 
 impl Common {

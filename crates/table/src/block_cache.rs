@@ -559,6 +559,11 @@ impl TableBlocks {
         }
     }
 
+    /// The bytes that all blocks of the cache may take.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.cache.capacity_bytes
+    }
+
     /// The bytes that the hints take.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.hints)

@@ -102,6 +102,11 @@ impl PinnedBlock {
         Some(Some((entry.trailer, ValueRef::pinned(self.0.bytes().clone(), entry.value()))))
     }
 
+    /// The bytes of memory that the block takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.0.bytes().memory_bytes()
+    }
+
     /// The key and the trailer of entry number `index`. Allocates the key.
     pub fn key(&self, index: usize) -> Option<(Vec<u8>, Trailer)> {
         let entry = self.0.entry(index).ok()?;
@@ -135,6 +140,19 @@ impl TableReader {
         match cached {
             Some(cached) => Ok(Some(PinnedBlock(cached))),
             None => Ok(self.read_numbered_block(block, fill_cache)?.map(PinnedBlock)),
+        }
+    }
+
+    /// Data block number `block`, through the cache, and whether it was not there and had to be read; only with `may_stay` it is
+    /// put there then. `None` behind the last block. Costs at most two reads.
+    ///
+    /// # Errors
+    /// As [`pinned_block`](Self::pinned_block).
+    #[inline]
+    pub fn pinned_or_read(&self, block: u64, may_stay: bool) -> Result<Option<(PinnedBlock, bool)>> {
+        match self.cached_data_block(block) {
+            Some(cached) => Ok(Some((PinnedBlock(cached), false))),
+            None => Ok(self.read_numbered_block(block, may_stay)?.map(|read| (PinnedBlock(read), true))),
         }
     }
 

@@ -141,6 +141,11 @@ impl TableReader {
         self.parse_data_block(handle, payload)
     }
 
+    /// The bytes that the cache of the table's blocks may take; other tables share it.
+    pub fn cache_bytes(&self) -> u64 {
+        self.blocks.capacity_bytes()
+    }
+
     /// Where blocks of the cache lie.
     pub(crate) fn block_memory(&self) -> &Arc<BlockMemory> {
         self.blocks.memory()

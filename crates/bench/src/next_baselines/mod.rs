@@ -18,5 +18,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use cells::with_cell;
+pub use cells::{CELL, cell_of, with_cell};
+pub use stand_in::{AskedCells, StandIn, standing_in};
 pub use table::{Asked, Attribute, Contender, Kind, Setting, Table};

@@ -27,6 +27,8 @@ pub enum StandIn {
     Memo(Arc<UpdateMemo>),
     /// The same, of an index of cells, which is asked for several ranges at once.
     Cells(Arc<UpdateMemo>, Arc<AskedCells>),
+    /// An index of cells as it is, asked for several ranges at once: it says itself what it knows of its candidates.
+    Ranges(Arc<AskedCells>),
 }
 
 /// The window that the next question is about, and the grids that have records.
@@ -38,6 +40,11 @@ pub struct AskedCells {
 }
 
 impl AskedCells {
+    /// For records that are points, all in the finest grid.
+    pub fn of_points() -> Self {
+        Self { grids: 1.into(), ..Self::default() }
+    }
+
     /// The next question is about this window.
     pub fn ask(&self, window: [f64; 4]) {
         *self.window.lock().unwrap_or_else(PoisonError::into_inner) = window;
@@ -91,12 +98,20 @@ impl SecondaryIndex<ReadView> for Standing {
     fn derive(&self, record: &IndexedRecord<'_>, key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
         match &self.stand_in {
             StandIn::Eager(_) => Ok(()),
-            StandIn::Memo(_) => self.declared.derive(record, key, out),
+            StandIn::Memo(_) | StandIn::Ranges(_) => self.declared.derive(record, key, out),
             StandIn::Cells(_, cells) => {
                 cells.note(record);
                 self.declared.derive(record, key, out)
             }
         }
+    }
+
+    fn derive_delete(&self, primary_key: &[u8], key: &mut Vec<u8>, out: &mut dyn IndexWrites) -> Result<()> {
+        self.declared.derive_delete(primary_key, key, out)
+    }
+
+    fn knows_deletes(&self) -> bool {
+        self.declared.knows_deletes()
     }
 
     fn candidates<'v>(
@@ -125,7 +140,23 @@ impl SecondaryIndex<ReadView> for Standing {
                 let memo = memo.reader(view.sequence());
                 let mut found = ReadBefore::default();
                 for range in asked.ranges() {
-                    self.read_cells(range, view, &memo, &mut found)?;
+                    self.read_cells(range, view, &mut |candidate| match memo
+                        .verdict(candidate.primary_key, candidate.sequence)
+                    {
+                        Verdict::Obsolete => {}
+                        verdict => {
+                            found.add(candidate.primary_key, candidate.sequence, verdict == Verdict::Current)
+                        }
+                    })?;
+                }
+                Ok(Box::new(found))
+            }
+            StandIn::Ranges(asked) => {
+                let mut found = ReadBefore::default();
+                for range in asked.ranges() {
+                    self.read_cells(range, view, &mut |candidate| {
+                        found.add(candidate.primary_key, candidate.sequence, candidate.origin.validated);
+                    })?;
                 }
                 Ok(Box::new(found))
             }
@@ -157,23 +188,20 @@ impl SecondaryIndex<ReadView> for Standing {
 }
 
 impl Standing {
-    /// Adds the candidates of a range of cells.
+    /// Shows the candidates of a range of cells.
     fn read_cells(
         &self,
         range: RangeInclusive<u64>,
         view: &ReadView,
-        memo: &MemoReader<'_>,
-        found: &mut ReadBefore,
+        visit: &mut dyn FnMut(&Candidate<'_>),
     ) -> Result<()> {
         let query = Query::new().range(CELL, range);
         let access = self.declared.access(&CompiledQuery::new(&query)?);
         let access = access.ok_or_else(|| Error::internal("an index of cells is not asked for cells"))?;
-        let mut cursor = self.declared.candidates(&access, Order::Newest, view)?;
+        // In the order in which they lie; the driver sorts those of all ranges.
+        let mut cursor = self.declared.candidates(&access, Order::Value, view)?;
         while let Some(candidate) = cursor.next()? {
-            match memo.verdict(candidate.primary_key, candidate.sequence) {
-                Verdict::Obsolete => {}
-                verdict => found.add(candidate.primary_key, candidate.sequence, verdict == Verdict::Current),
-            }
+            visit(&candidate);
         }
         Ok(())
     }

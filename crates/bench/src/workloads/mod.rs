@@ -9,6 +9,7 @@ pub mod index;
 pub mod kinds;
 pub mod meter;
 pub mod next;
+pub mod next_windows;
 pub mod rows;
 pub mod sorted_view;
 pub mod store;

@@ -6,7 +6,7 @@
 //! of the table: more than a hundredth is an error.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::measure;
 use crate::report::RowFigures;
 
-const RECORD_BYTES: usize = 128;
+pub(super) const RECORD_BYTES: usize = 128;
 const RECORDS_PER_SECONDARY: u64 = 25;
 /// The memory of the global index, with the directories under it, in parts of the table.
 const MOST_INDEX_SHARE: f64 = 0.01;
@@ -47,6 +47,8 @@ pub struct NextPlan {
     pub tiered: bool,
     /// Seed of all random choices.
     pub seed: u64,
+    /// Where the data set of positions is, if not beside the repository.
+    pub data: Option<PathBuf>,
 }
 
 /// A row that asks: so many neighbouring secondary keys, so many answers.
@@ -117,19 +119,19 @@ impl Model {
 
 /// The seal of a record; 0 where it has another length.
 #[inline]
-fn seal_of(record: &[u8]) -> u64 {
+pub(super) fn seal_of(record: &[u8]) -> u64 {
     let bytes = (record.len() == RECORD_BYTES).then(|| record.get(24..32)).flatten();
     bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes)
 }
 
 #[inline]
-fn fold(checksum: u64, answer: u64) -> u64 {
+pub(super) fn fold(checksum: u64, answer: u64) -> u64 {
     (checksum.rotate_left(5) ^ answer).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The first eight bytes of a key.
 #[inline]
-fn word_of(key: &[u8]) -> u64 {
+pub(super) fn word_of(key: &[u8]) -> u64 {
     key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
@@ -171,7 +173,7 @@ pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
 }
 
 /// What an index of kind `next` takes of the memory, as a part of its table; `None` where there is none.
-fn index_share(db: &Db) -> Result<Option<f64>> {
+pub(super) fn index_share(db: &Db) -> Result<Option<f64>> {
     let stats = db.stats();
     let next = stats.collections.iter().flat_map(|of| &of.indexes).find_map(|index| index.next);
     let Some(next) = next else { return Ok(None) };
@@ -247,7 +249,7 @@ mod tests {
     use super::*;
 
     fn plan(engine: &str, tiered: bool) -> NextPlan {
-        NextPlan { engine: engine.to_owned(), records: 6_000, updates: 1_500, tiered, seed: 1 }
+        NextPlan { engine: engine.to_owned(), records: 6_000, updates: 1_500, tiered, seed: 1, data: None }
     }
 
     #[test]

@@ -3,14 +3,15 @@
 //! Entries say which data block a version is in and which of its entries it is, so nothing is searched for. A batch sorts them by place:
 //! each data block is taken from the cache, or read, once (NEXT §4, the read history of a question), and the loads of many
 //! places wait for memory together. What is newer than the place of a version tells whether it is current; it is asked for many at once, and what
-//! is not current is not proposed at all. The records stay in their blocks until their turn comes, so they are lent to the
-//! driver and never copied, as long as few enough blocks are held; those of larger batches are copied side by side.
+//! is not current is not proposed at all. The records of cached blocks stay there until their turn comes, so they are lent to the
+//! driver and never copied, as long as few enough blocks are held; those of larger batches, and of blocks that had to be read, are
+//! copied side by side.
 
 use std::ops::Range;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_lsm::TreeView;
-use bolide_lsm::store::{FoundInRun, VersionAt, VersionPlace, VersionRead};
+use bolide_lsm::store::{FoundInRun, VersionAt, VersionPlace, VersionRead, VersionReads, VersionValue};
 use bolide_table::ValueRef;
 
 use super::costs::NextCosts;
@@ -73,7 +74,7 @@ struct Held {
 #[derive(Debug)]
 enum Value {
     Pinned(ValueRef),
-    /// In [`Batch::copied`].
+    /// Among the copied values of [`Batch::taken`].
     Copied(Range<usize>),
     /// There was no room for it.
     Left,
@@ -88,9 +89,8 @@ pub(super) struct Batch {
     /// Of each item that is a version to be read, its place in `held`.
     held_at: Vec<u32>,
     held: Vec<Held>,
-    /// The keys of `held`.
-    keys: Vec<u8>,
-    copied: Vec<u8>,
+    /// The keys of `held`, and the values that are copied.
+    taken: VersionReads,
     /// Bytes of the blocks that `held` keeps in memory, and the block that it kept last.
     held_bytes: usize,
     held_block: Option<u64>,
@@ -108,8 +108,8 @@ impl Batch {
         self.next = 0;
         self.held_at.clear();
         self.held.clear();
-        self.keys.clear();
-        self.copied.clear();
+        self.taken.keys.clear();
+        self.taken.values.clear();
         (self.held_bytes, self.held_block) = (0, None);
     }
 
@@ -156,7 +156,7 @@ impl Batch {
         order.sort_unstable_by_key(|(place, ..)| *place);
         self.held_at.resize(self.items.len(), u32::MAX);
         self.held.reserve(order.len());
-        self.keys.reserve(order.len() * KEY_ROOM);
+        self.taken.keys.reserve(order.len() * KEY_ROOM);
         for some in order.chunks(READ_AT_ONCE) {
             self.read_some(some, versions, (global, table), told)?;
         }
@@ -180,9 +180,9 @@ impl Batch {
             told.costs.data_blocks_read += u64::from(!is_had);
             told.costs.data_blocks_spared += u64::from(is_had);
         }
-        let first_key = self.keys.len();
+        let first_key = self.taken.keys.len();
         self.reads.clear();
-        table.read_versions(&self.places, &mut self.keys, &mut self.reads)?;
+        table.read_versions(&self.places, &mut self.taken, &mut self.reads)?;
         self.validate(first_key, table, told)?;
         let (mut reads, currents) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.current));
         let mut current = currents.iter();
@@ -207,19 +207,24 @@ impl Batch {
     }
 
     /// Keeps a value of `block`, pinned or copied.
-    fn hold(&mut self, block: u64, value: ValueRef) -> Value {
+    fn hold(&mut self, block: u64, value: VersionValue) -> Value {
+        let value = match value {
+            VersionValue::Pinned(value) => value,
+            VersionValue::Copied(at) => return Value::Copied(at),
+        };
         let more = if self.held_block == Some(block) { 0 } else { value.held_bytes() };
         if self.held_bytes + more <= MOST_HELD_BYTES {
             self.held_bytes += more;
             self.held_block = Some(block);
             return Value::Pinned(value);
         }
-        let start = self.copied.len();
+        let copied = &mut self.taken.values;
+        let start = copied.len();
         if value.len() > MAX_IN_HAND_BYTES || start + value.len() > MOST_COPIED_BYTES {
             return Value::Left;
         }
-        self.copied.extend_from_slice(&value);
-        Value::Copied(start..self.copied.len())
+        copied.extend_from_slice(&value);
+        Value::Copied(start..copied.len())
     }
 
     /// Finds out which of the versions that were just read are current, but for those that a neighbour has replaced.
@@ -227,7 +232,7 @@ impl Batch {
         let mut start = first_key;
         let mut found = Vec::with_capacity(self.reads.len());
         for (read, place) in self.reads.iter().zip(&self.places) {
-            let key = self.keys.get(start..read.key_end).unwrap_or_default();
+            let key = self.taken.keys.get(start..read.key_end).unwrap_or_default();
             start = read.key_end;
             if read.at == VersionAt::Newest {
                 found.push(FoundInRun { key, sequence: place.sequence, newer_runs: read.newer_runs });
@@ -284,7 +289,7 @@ impl Batch {
             at.checked_sub(1).and_then(|before| self.held.get(before)).map_or(0, |before| before.key_end);
         let repeated = versions.get(number as usize)?.entry.repeated;
         Some(Candidate {
-            primary_key: self.keys.get(start..held.key_end)?,
+            primary_key: self.taken.keys.get(start..held.key_end)?,
             sequence,
             order_value: match question.access.near {
                 // To a question for the nearest the key is the distance.
@@ -298,7 +303,7 @@ impl Batch {
                 validated: true,
                 record: match &held.value {
                     Value::Pinned(value) => Some(value),
-                    Value::Copied(place) => self.copied.get(place.clone()),
+                    Value::Copied(place) => self.taken.values.get(place.clone()),
                     Value::Left => None,
                 },
                 checked: true,

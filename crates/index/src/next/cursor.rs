@@ -36,6 +36,7 @@ use crate::in_table::InTable;
 use crate::in_table::matches::{Found, Matches, Question};
 use crate::in_table::memtable_read::{MemtablePart, read_memtable};
 use crate::query::Order;
+use crate::space::rect_block_reader::WindowCodes;
 
 /// Questions for more answers do not go by a heap.
 const MOST_NEWEST: usize = 4096;
@@ -133,6 +134,8 @@ pub(super) struct NextCursor<'v> {
     /// Current versions that were proposed.
     proposed: usize,
     pub(super) versions: Vec<Version>,
+    /// What the question wants of index blocks of space.
+    pub(super) window: Option<WindowCodes>,
     matches: Matches,
     current: Current,
     /// Keys of versions, where the order goes by them.
@@ -172,6 +175,7 @@ impl<'v> NextCursor<'v> {
             batch: Batch::default(),
             proposed: 0,
             versions: Vec::new(),
+            window: access.window.map(WindowCodes::new),
             matches: Matches::default(),
             current: Current::Held(usize::MAX),
             keys: Vec::new(),

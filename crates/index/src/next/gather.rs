@@ -10,6 +10,7 @@ use super::opened_block::OpenedBlock;
 use crate::query::Order;
 use crate::space::nearness::Nearness;
 use crate::space::rect_block::{self, RectEntry};
+use crate::space::rect_block_reader::{Met, visit_places};
 
 impl NextCursor<'_> {
     /// Adds the entries of an index block that the question wants and that are older than `below` to the versions, at most
@@ -30,21 +31,28 @@ impl NextCursor<'_> {
         let start = self.versions.len();
         let (member, is_opaque) = (at.member, info.is_opaque);
         if bytes.first() == Some(&rect_block::FORMAT) {
-            let window = access.window.as_ref().filter(|_| !is_opaque);
-            let gathered = rect_block::visit(bytes, window, |found| {
-                if found.sequence < below {
-                    let RectEntry { sequence, block, entry, repeated, .. } = *found;
-                    let entry = Entry { sequence, block, entry, repeated };
-                    let mut key = NO_KEY;
-                    if let Some(near) = access.near.filter(|_| !is_opaque) {
-                        key = self.key_ends.len() as u32;
+            let gathered = match access.near.filter(|_| !is_opaque) {
+                Some(near) => rect_block::visit(bytes, access.window.as_ref(), |found| {
+                    if found.sequence < below {
+                        let RectEntry { sequence, block, entry, repeated, .. } = *found;
+                        let entry = Entry { sequence, block, entry, repeated };
+                        let key = self.key_ends.len() as u32;
                         let distance = Nearness::new(&found.rect, &near.from, sequence).bytes();
                         self.keys.extend_from_slice(&distance);
                         self.key_ends.push(self.keys.len());
+                        self.versions.push(Version { member, entry, is_opaque, key });
                     }
-                    self.versions.push(Version { member, entry, is_opaque, key });
+                }),
+                None => {
+                    let window = self.window.as_mut().filter(|_| !is_opaque);
+                    visit_places(bytes, window, |&Met { sequence, block, entry, repeated, .. }| {
+                        if sequence < below {
+                            let entry = Entry { sequence, block, entry, repeated };
+                            self.versions.push(Version { member, entry, is_opaque, key: NO_KEY });
+                        }
+                    })
                 }
-            });
+            };
             let is_empty = gathered.ok_or_else(damaged)? == 0;
             self.count_gathered(start, is_first, is_empty);
             return Ok(());

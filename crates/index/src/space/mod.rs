@@ -20,6 +20,7 @@ pub(crate) mod packed_tree;
 pub(crate) mod packer;
 mod rect;
 pub(crate) mod rect_block;
+pub(crate) mod rect_block_reader;
 pub(crate) mod rect_directory;
 
 pub use rect::{Point, Rect};

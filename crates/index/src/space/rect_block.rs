@@ -38,43 +38,45 @@
 //! Whoever reads a block has verified its checksum. Still, nothing is taken on trust: whatever contradicts itself reads as
 //! `None`.
 
-use bolide_base::coding::{Decoder, put_u16, put_u32, put_u64};
-use bolide_base::{MAX_SEQUENCE, SequenceNumber};
+use bolide_base::SequenceNumber;
+use bolide_base::coding::{put_u16, put_u32, put_u64};
 
 use super::Rect;
 use super::rect::{from_ordered_bits, ordered_bits};
+
+pub(crate) use super::rect_block_reader::{RectBlock, visit};
 
 pub(crate) const FORMAT: u8 = 3;
 /// Most entries of a block.
 pub(crate) const MAX_ENTRIES: usize = 1 << 14;
 /// Entries of a group.
-const GROUP: usize = 16;
-const POINTS: u8 = 1;
-const REPEATS: u8 = 2;
+pub(super) const GROUP: usize = 16;
+pub(super) const POINTS: u8 = 1;
+pub(super) const REPEATS: u8 = 2;
 /// Coordinates are the bits of an f64.
-const RAW: u8 = 255;
+pub(super) const RAW: u8 = 255;
 const MAX_DIGITS: u8 = 15;
 #[cfg(test)]
 const HEADER_BYTES: usize = 58;
 /// Whole numbers up to here, and their negatives, are exact as `f64`.
-const EXACT: f64 = (1_u64 << 53) as f64;
+pub(super) const EXACT: f64 = (1_u64 << 53) as f64;
 /// Added to a whole number, so that it orders without a sign.
-const SIGN: u64 = 1 << 63;
+pub(super) const SIGN: u64 = 1 << 63;
 
-const FIELDS: usize = 6;
-const MAX_BITS: [u8; FIELDS] = [64, 64, 64, 64, 47, 64];
+pub(super) const FIELDS: usize = 6;
+pub(super) const MAX_BITS: [u8; FIELDS] = [64, 64, 64, 64, 47, 64];
 /// Numbers of fields.
-const X: usize = 0;
-const Y: usize = 1;
-const WIDTH: usize = 2;
-const HEIGHT: usize = 3;
-const SEQUENCE: usize = 4;
-const PLACE: usize = 5;
+pub(super) const X: usize = 0;
+pub(super) const Y: usize = 1;
+pub(super) const WIDTH: usize = 2;
+pub(super) const HEIGHT: usize = 3;
+pub(super) const SEQUENCE: usize = 4;
+pub(super) const PLACE: usize = 5;
 /// Bits that tell a number of bits, at most.
-const MAX_SPREAD: u8 = 7;
+pub(super) const MAX_SPREAD: u8 = 7;
 
 /// The fields that have a base.
-const BASED: [usize; 4] = [X, Y, SEQUENCE, PLACE];
+pub(super) const BASED: [usize; 4] = [X, Y, SEQUENCE, PLACE];
 type Bases = [u64; BASED.len()];
 
 /// A rectangle, and the write that has it.
@@ -92,14 +94,14 @@ pub(crate) struct RectEntry {
 }
 
 /// How coordinates become codes.
-#[derive(Debug, Clone, Copy)]
-struct Coding {
-    digits: u8,
-    power: f64,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Coding {
+    pub(super) digits: u8,
+    pub(super) power: f64,
 }
 
 impl Coding {
-    fn new(digits: u8) -> Option<Self> {
+    pub(super) fn new(digits: u8) -> Option<Self> {
         (digits <= MAX_DIGITS || digits == RAW)
             .then(|| Self { digits, power: 10_f64.powi(i32::from(digits.min(MAX_DIGITS))) })
     }
@@ -135,7 +137,7 @@ impl Coding {
 
     /// The coordinate of a code; anything for what is none.
     #[inline]
-    fn coordinate(self, code: u64) -> f64 {
+    pub(super) fn coordinate(self, code: u64) -> f64 {
         match self.digits {
             RAW => from_ordered_bits(code),
             _ => code.wrapping_sub(SIGN) as i64 as f64 / self.power,
@@ -171,12 +173,6 @@ impl Group {
             *bits = bits_of(largest.unwrap_or(0));
         }
         Self { bits, bases }
-    }
-
-    /// Bits of so many entries.
-    fn entries_bits(&self, count: u32, repeats: bool) -> u64 {
-        let all = self.bits.iter().map(|bits| u64::from(*bits)).sum::<u64>() + u64::from(repeats);
-        (all * u64::from(count)).saturating_sub(self.bits[X].into())
     }
 }
 
@@ -258,177 +254,6 @@ fn write_entries(bits: &mut BitWriter, group: &Group, entries: &[([u64; FIELDS],
     }
 }
 
-/// A block that was read; see the [module](self).
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RectBlock<'b> {
-    coding: Coding,
-    points: bool,
-    repeats: bool,
-    least: [u8; FIELDS],
-    spread: [u8; FIELDS],
-    base_bits: [u8; BASED.len()],
-    entries: u16,
-    /// Places of a data block.
-    places: u64,
-    bases: Bases,
-    body: &'b [u8],
-}
-
-impl<'b> RectBlock<'b> {
-    /// Reads the header of what [`write`] wrote; `None` where the bytes are anything else.
-    pub(crate) fn parse(bytes: &'b [u8]) -> Option<Self> {
-        let mut input = Decoder::new(bytes);
-        let (format, flags, coding) = (input.u8()?, input.u8()?, Coding::new(input.u8()?)?);
-        let [mut least, mut spread] = [[0; FIELDS]; 2];
-        for (bits, most) in least.iter_mut().zip(MAX_BITS) {
-            *bits = input.u8().filter(|bits| *bits <= most)?;
-        }
-        for bits in &mut spread {
-            *bits = input.u8().filter(|bits| *bits <= MAX_SPREAD)?;
-        }
-        let mut base_bits = [0; BASED.len()];
-        for bits in &mut base_bits {
-            *bits = input.u8().filter(|bits| *bits <= 64)?;
-        }
-        let (unused, entries) = (input.u8()?, input.u16()?);
-        let places = u64::from(input.u32()?) + 1;
-        let mut bases = Bases::default();
-        for base in &mut bases {
-            *base = input.u64()?;
-        }
-        let (points, repeats) = (flags & POINTS != 0, flags & REPEATS != 0);
-        let has_extent = [least, spread].iter().any(|of| of[WIDTH] != 0 || of[HEIGHT] != 0);
-        let is_whole = format == FORMAT
-            && flags & !(POINTS | REPEATS) == 0
-            && unused == 0
-            && (1..=MAX_ENTRIES).contains(&entries.into())
-            && !(points && has_extent);
-        let body = input.rest();
-        is_whole.then_some(Self {
-            coding,
-            points,
-            repeats,
-            least,
-            spread,
-            base_bits,
-            entries,
-            places,
-            bases,
-            body,
-        })
-    }
-
-    /// How many entries it has.
-    pub(crate) fn entries(&self) -> u32 {
-        self.entries.into()
-    }
-
-    /// Reads the head of a group, and moves `at` behind it.
-    fn group(&self, at: &mut u64) -> Option<Group> {
-        let mut next = |bits: u8| {
-            let field = read_bits(self.body, *at, bits);
-            *at += u64::from(bits);
-            field
-        };
-        let mut group = Group { bits: self.least, bases: self.bases };
-        for ((bits, spread), most) in group.bits.iter_mut().zip(self.spread).zip(MAX_BITS) {
-            // At most seven bits tell of at most 127 more.
-            *bits = bits.checked_add(next(spread)? as u8).filter(|bits| *bits <= most)?;
-        }
-        for (base, bits) in group.bases.iter_mut().zip(self.base_bits) {
-            *base = base.checked_add(next(bits)?)?;
-        }
-        Some(group)
-    }
-
-    /// Whether an entry of a group may intersect `window`, by the head of the group.
-    fn may_meet(&self, group: &Group, window: &Rect) -> bool {
-        let [x, y, ..] = group.bases;
-        let most = |field: usize| match group.bits.get(field) {
-            None | Some(0) => 0,
-            Some(bits) => u64::MAX >> (64 - u32::from(*bits).min(64)),
-        };
-        let right = x.saturating_add(most(X).saturating_mul(GROUP as u64 - 1)).saturating_add(most(WIDTH));
-        let top = y.saturating_add(most(Y)).saturating_add(most(HEIGHT));
-        let apart = self.coding.coordinate(x) > window.max_x()
-            || self.coding.coordinate(y) > window.max_y()
-            || self.coding.coordinate(right) < window.min_x()
-            || self.coding.coordinate(top) < window.min_y();
-        !apart
-    }
-
-    /// Calls `visit` with those of the `count` entries of a group from bit `at` on that intersect `window`; without a window
-    /// with all. How many there are.
-    fn visit_group(
-        &self,
-        group: &Group,
-        at: u64,
-        count: u32,
-        window: Option<&Rect>,
-        visit: &mut impl FnMut(&RectEntry),
-    ) -> Option<u32> {
-        let bits = group.bits;
-        let all: u64 = bits.iter().map(|bits| u64::from(*bits)).sum::<u64>() + u64::from(self.repeats);
-        let [mut x, base_y, base_sequence, base_place] = group.bases;
-        // Where the next entry would begin if the first had a step too.
-        let mut start = at.wrapping_sub(bits[X].into());
-        let mut met = 0;
-        for number in 0..count {
-            let mut at = start.wrapping_add(bits[X].into());
-            if number > 0 {
-                x = x.checked_add(read_bits(self.body, start, bits[X])?)?;
-            }
-            start = start.wrapping_add(all);
-            let mut next = |field: usize| {
-                let bits = bits.get(field).copied()?;
-                let read = read_bits(self.body, at, bits);
-                at += u64::from(bits);
-                read
-            };
-            let y = base_y.checked_add(next(Y)?)?;
-            let (min_x, min_y) = (self.coding.coordinate(x), self.coding.coordinate(y));
-            let (max_x, max_y) = if self.points {
-                (min_x, min_y)
-            } else {
-                let (right, top) = (x.checked_add(next(WIDTH)?)?, y.checked_add(next(HEIGHT)?)?);
-                (self.coding.coordinate(right), self.coding.coordinate(top))
-            };
-            let rect = Rect::valid([min_x, min_y, max_x, max_y])?;
-            if window.is_some_and(|window| !rect.intersects(window)) {
-                continue;
-            }
-            let sequence = base_sequence.checked_add(next(SEQUENCE)?).filter(|one| *one <= MAX_SEQUENCE)?;
-            let place = base_place.checked_add(next(PLACE)?)?;
-            let (block, entry) = (u32::try_from(place / self.places).ok()?, (place % self.places) as u32);
-            let repeated = self.repeats && read_bits(self.body, at, 1)? == 1;
-            visit(&RectEntry { rect, sequence, block, entry, repeated });
-            met += 1;
-        }
-        Some(met)
-    }
-}
-
-/// Calls `visit` with the entries of a block whose rectangles intersect `window`; without a window with all. How many there
-/// are; `None` where the block contradicts itself, after some of them.
-pub(crate) fn visit(bytes: &[u8], window: Option<&Rect>, mut visit: impl FnMut(&RectEntry)) -> Option<u32> {
-    let block = RectBlock::parse(bytes)?;
-    let (mut at, mut left, mut met) = (0, block.entries(), 0);
-    let end = block.body.len() as u64 * 8;
-    while left > 0 {
-        let count = left.min(GROUP as u32);
-        let group = block.group(&mut at)?;
-        let behind = at + group.entries_bits(count, block.repeats);
-        if behind > end {
-            return None;
-        }
-        if window.is_none_or(|window| block.may_meet(&group, window)) {
-            met += block.visit_group(&group, at, count, window, &mut visit)?;
-        }
-        (at, left) = (behind, left - count);
-    }
-    (at.div_ceil(8) * 8 == end).then_some(met)
-}
-
 /// Writes fields of bits, the lowest bit of the first byte first.
 struct BitWriter {
     out: Vec<u8>,
@@ -453,28 +278,6 @@ impl BitWriter {
         }
         self.out
     }
-}
-
-/// The field of so many bits, at most 64, from bit `at` on.
-#[inline]
-fn read_bits(bytes: &[u8], at: u64, bits: u8) -> Option<u64> {
-    if bits == 0 {
-        return Some(0);
-    }
-    let start = usize::try_from(at / 8).ok()?;
-    let shift = (at % 8) as u32;
-    let mask = u64::MAX >> (64 - u32::from(bits));
-    if let (Some(word), true) =
-        (bytes.get(start..).and_then(<[u8]>::first_chunk), shift + u32::from(bits) <= 64)
-    {
-        return Some(u64::from_le_bytes(*word) >> shift & mask);
-    }
-    let end = usize::try_from((at + u64::from(bits)).div_ceil(8)).ok()?;
-    let mut word = 0_u128;
-    for (place, byte) in bytes.get(start..end)?.iter().enumerate() {
-        word |= u128::from(*byte) << (8 * place);
-    }
-    Some((word >> shift) as u64 & mask)
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use bolide_base::MAX_SEQUENCE;
 use proptest::prelude::*;
 
 use super::*;
@@ -113,25 +114,6 @@ fn a_window_takes_what_it_touches() {
     let mut met = Vec::new();
     assert_eq!(visit(&bytes, Some(&window), |entry| met.push(entry.sequence)), Some(7));
     assert_eq!(met, [13, 14, 15, 16, 17, 18, 19]);
-}
-
-/// Groups that a window cannot meet are passed over, whatever is in them.
-#[test]
-fn far_groups_are_not_looked_into() {
-    let entries: Vec<RectEntry> =
-        (0..64_u32).map(|at| entry([f64::from(at), 0.0, f64::from(at), 0.5], 1)).collect();
-    let bytes = write(&entries);
-    let block = RectBlock::parse(&bytes).unwrap();
-    let (mut at, mut met) = (0, Vec::new());
-    let window = Rect::new(25.0, 0.0, 26.0, 1.0).unwrap();
-    for _ in 0..4 {
-        let group = block.group(&mut at).unwrap();
-        met.push(block.may_meet(&group, &window));
-        at += group.entries_bits(16, false);
-    }
-    assert_eq!(met, [false, true, false, false]);
-    let above = Rect::new(0.0, 1.0, 64.0, 2.0).unwrap();
-    assert!(!block.may_meet(&block.group(&mut 0).unwrap(), &above));
 }
 
 proptest! {

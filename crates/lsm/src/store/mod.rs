@@ -82,7 +82,7 @@ pub use self::rewrite::Rewritten;
 pub use self::stats::{LevelStats, StoreStats, TreeStats, WriteCounters};
 pub use self::tree_reader::TreeReader;
 pub use self::verify::StoreVerification;
-pub use self::versions_at::{VersionPlace, VersionRead};
+pub use self::versions_at::{VersionPlace, VersionRead, VersionReads, VersionValue};
 
 use self::commit::CommitQueue;
 use self::log::LogState;

@@ -5,7 +5,13 @@
 //! chain of loads, the cache's slot of the block, the block's directory, the entry, and each waits for memory. The places of a chunk take each
 //! step together, as the point reads of a batch do.
 //!
+//! A block that is in the cache lends its values. One that had to be read is not kept for the few bytes of a small value: they are copied,
+//! and the next block is read into the same memory, which is still in the processor's caches. And a question that has read half as much as the
+//! cache holds puts nothing there any more: it would only push out what it read itself, and what others need.
+//!
 //! What is read so may be out of date: [`TreeView::are_current`] says.
+
+use std::ops::Range;
 
 use bolide_base::{EntryKind, Result, SequenceNumber};
 use bolide_table::{PinnedBlock, TableReader, ValueRef};
@@ -16,6 +22,12 @@ use crate::version::TableHandle;
 
 /// Places whose loads wait for memory together.
 const CHUNK: usize = 16;
+/// Longer values are not copied: their blocks are kept.
+const MAX_COPIED_VALUE_BYTES: usize = 1 << 10;
+/// Bytes of copied values at most.
+const MOST_COPIED_BYTES: usize = 16 << 20;
+/// A question fills the cache with one part in so many of what it holds.
+const CACHE_SHARE: u64 = 2;
 
 /// Where a version of a record is said to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,32 +50,52 @@ pub struct VersionRead {
     /// How many sorted runs may hold a newer version that the view sees, besides memtables: those newer than its own, and its own
     /// where versions of its key end the block before.
     pub newer_runs: u32,
-    /// The end of its key among those that were appended; it begins where the one before ends.
+    /// The end of its key among [those read](VersionReads::keys); it begins where the one before ends.
     pub key_end: usize,
-    /// The value, pinned. Empty where the version is not there.
-    pub value: ValueRef,
+    /// The value; empty where the version is not there.
+    pub value: VersionValue,
+}
+
+/// The value of a version that was read.
+#[derive(Debug)]
+pub enum VersionValue {
+    /// In its block.
+    Pinned(ValueRef),
+    /// Among the [copied values](VersionReads::values).
+    Copied(Range<usize>),
+}
+
+/// What a question reads by place, call after call.
+#[derive(Debug, Default)]
+pub struct VersionReads {
+    /// The keys of the versions, one behind the other. The caller may take them away between two calls.
+    pub keys: Vec<u8>,
+    /// The values that were copied, likewise.
+    pub values: Vec<u8>,
+    /// Bytes of blocks that were not in the cache.
+    read_bytes: u64,
 }
 
 impl TreeView {
-    /// Reads the versions at `places`: what each is, appended to `out` in their order, and the key of each, appended to `keys`.
-    /// Where places are in order, a data block is looked up in the cache once.
+    /// Reads the versions at `places`: what each is, appended to `out` in their order, and the key of each, appended to those of
+    /// `reads`. Where places are in order, a data block is looked up in the cache once.
     ///
     /// # Errors
     /// `Corruption` or `Io` from reading a block; `out` then has fewer answers than there are places.
     pub fn read_versions(
         &self,
         places: &[VersionPlace],
-        keys: &mut Vec<u8>,
+        reads: &mut VersionReads,
         out: &mut Vec<VersionRead>,
     ) -> Result<()> {
         out.reserve(places.len());
         for places in places.chunks(CHUNK) {
             let mut readers: [Option<&TableReader>; CHUNK] = [None; CHUNK];
             self.ask_for_blocks(places, &mut readers)?;
-            let mut pinned: [Option<PinnedBlock>; CHUNK] = Default::default();
-            pin_blocks(places, &readers, &mut pinned)?;
+            let mut pinned: [Option<(PinnedBlock, bool)>; CHUNK] = Default::default();
+            pin_blocks(places, &readers, &mut reads.read_bytes, &mut pinned)?;
             for ((place, reader), pinned) in places.iter().zip(readers).zip(pinned) {
-                out.push(self.read_version(place, reader, pinned, keys)?);
+                out.push(self.read_version(place, reader, pinned, reads)?);
             }
         }
         Ok(())
@@ -117,16 +149,17 @@ impl TreeView {
         &self,
         place: &VersionPlace,
         reader: Option<&TableReader>,
-        pinned: Option<PinnedBlock>,
-        keys: &mut Vec<u8>,
+        pinned: Option<(PinnedBlock, bool)>,
+        reads: &mut VersionReads,
     ) -> Result<VersionRead> {
+        let keys = &mut reads.keys;
         let absent = |keys: &Vec<u8>| VersionRead {
             at: VersionAt::Other,
             newer_runs: place.table.run,
             key_end: keys.len(),
-            value: ValueRef::from(Vec::new()),
+            value: VersionValue::Copied(0..0),
         };
-        let Some((reader, block)) = reader.zip(pinned) else { return Ok(absent(keys)) };
+        let Some((reader, (block, was_read))) = reader.zip(pinned) else { return Ok(absent(keys)) };
         if place.entry as usize >= block.entries() {
             return Ok(absent(keys));
         }
@@ -145,15 +178,24 @@ impl TreeView {
         let key = keys.get(start..).unwrap_or_default();
         let continues = place.entry == 0 && reader.continues_block_before(place.block, key)?;
         let newer_runs = place.table.run + u32::from(continues);
-        Ok(VersionRead { at, newer_runs, key_end: keys.len(), value: block.into_value(&entry) })
+        let (key_end, value) = (keys.len(), block.into_value(&entry));
+        let start = reads.values.len();
+        let value = if was_read && value.len() <= MAX_COPIED_VALUE_BYTES && start <= MOST_COPIED_BYTES {
+            reads.values.extend_from_slice(&value);
+            VersionValue::Copied(start..reads.values.len())
+        } else {
+            VersionValue::Pinned(value)
+        };
+        Ok(VersionRead { at, newer_runs, key_end, value })
     }
 }
 
-/// Takes the blocks out of the cache, or reads them, and asks the processor for the entries.
+/// Takes the blocks out of the cache, or reads them, which is told with each, and asks the processor for the entries.
 fn pin_blocks(
     places: &[VersionPlace],
     readers: &[Option<&TableReader>; CHUNK],
-    pinned: &mut [Option<PinnedBlock>; CHUNK],
+    read_bytes: &mut u64,
+    pinned: &mut [Option<(PinnedBlock, bool)>; CHUNK],
 ) -> Result<()> {
     for number in 0..places.len() {
         let before = number.checked_sub(1);
@@ -165,9 +207,16 @@ fn pin_blocks(
         };
         let block = match before.filter(|&before| is_same(before)) {
             Some(before) => pinned.get(before).cloned().flatten(),
-            None => reader.pinned_block(place.block, true)?,
+            None => {
+                let may_stay = *read_bytes <= reader.cache_bytes() / CACHE_SHARE;
+                let block = reader.pinned_or_read(place.block, may_stay)?;
+                if let Some((block, true)) = &block {
+                    *read_bytes += block.memory_bytes() as u64;
+                }
+                block
+            }
         };
-        if let Some(block) = &block {
+        if let Some((block, _)) = &block {
             block.prefetch_entry(place.entry as usize, true);
         }
         if let Some(slot) = pinned.get_mut(number) {
@@ -182,7 +231,7 @@ mod tests {
     use std::sync::Arc;
 
     use bolide_storage::{MemVfs, SimRng, SystemRuntime};
-    use bolide_table::{BlockCache, InternalCursor};
+    use bolide_table::{BlockCache, InternalCursor, ReadCounters};
 
     use super::super::{FoundInRun, Store, StoreComponents};
     use super::*;
@@ -245,6 +294,7 @@ mod tests {
         for (cache_bytes, seed) in [(1 << 20, 1), (0, 2), (600, 3)] {
             let (_store, views) = filled(cache_bytes, seed);
             let (mut replaced, mut continued, mut is_current) = (0, 0, 0);
+            let (mut copied, mut pinned) = (0, 0);
             for view in &views {
                 let mut all = entries(view);
                 all.retain(|(place, ..)| place.sequence <= view.sequence());
@@ -253,8 +303,9 @@ mod tests {
                     all.sort_by_key(|(place, ..)| place.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 }
                 let places: Vec<VersionPlace> = all.iter().map(|(place, ..)| *place).collect();
-                let (mut keys, mut found) = (b"before".to_vec(), Vec::new());
-                view.read_versions(&places, &mut keys, &mut found).unwrap();
+                let (mut reads, mut found) = (VersionReads::default(), Vec::new());
+                reads.keys.extend_from_slice(b"before");
+                view.read_versions(&places, &mut reads, &mut found).unwrap();
                 assert_eq!(found.len(), all.len());
                 let mut start = 6;
                 for ((place, key, value, is_put), read) in all.iter().zip(&found) {
@@ -262,8 +313,14 @@ mod tests {
                     let at = reader.enter_version(place.block, place.entry, place.sequence).unwrap();
                     assert_eq!((read.at, at == VersionAt::Other), (at, !is_put), "seed {seed}, {place:?}");
                     if *is_put {
-                        assert_eq!(&keys[start..read.key_end], &key[..], "seed {seed}, {place:?}");
-                        assert_eq!(&read.value[..], &value[..], "seed {seed}, {place:?}");
+                        assert_eq!(&reads.keys[start..read.key_end], &key[..], "seed {seed}, {place:?}");
+                        let read_value = match &read.value {
+                            VersionValue::Pinned(value) => &value[..],
+                            VersionValue::Copied(at) => &reads.values[at.clone()],
+                        };
+                        assert_eq!(read_value, &value[..], "seed {seed}, {place:?}");
+                        copied += u32::from(matches!(read.value, VersionValue::Copied(_)));
+                        pinned += u32::from(matches!(read.value, VersionValue::Pinned(_)));
                         // Behind another version of its key in the block, none in the block before matters.
                         let runs = if place.entry == 0 { reader.newer_runs() } else { place.table.run };
                         assert_eq!(read.newer_runs, runs, "seed {seed}, {place:?}");
@@ -283,6 +340,9 @@ mod tests {
             }
             let told = format!("seed {seed}: {replaced}, {continued}, {is_current}");
             assert!(replaced > 100 && continued > 10 && is_current > 100, "{told}");
+            // Without a cache nothing is lent; with a large one as good as everything, once it is there.
+            assert!(copied > 10 && (pinned > copied || cache_bytes < 1 << 20), "{copied}, {pinned}");
+            assert!(pinned == 0 || cache_bytes > 0, "{pinned}");
         }
     }
 
@@ -299,8 +359,28 @@ mod tests {
             VersionPlace { block: 1 << 40, ..*right },
             VersionPlace { table: nowhere, ..*right },
         ];
-        let (mut keys, mut found) = (Vec::new(), Vec::new());
-        view.read_versions(&wrong, &mut keys, &mut found).unwrap();
-        assert!(keys.is_empty() && found.iter().all(|read| read.at == VersionAt::Other), "{found:?}");
+        let (mut reads, mut found) = (VersionReads::default(), Vec::new());
+        view.read_versions(&wrong, &mut reads, &mut found).unwrap();
+        assert!(reads.keys.is_empty() && found.iter().all(|read| read.at == VersionAt::Other), "{found:?}");
+    }
+    #[test]
+    fn a_question_that_reads_more_than_the_cache_holds_leaves_it_alone() {
+        let cache_bytes = 1 << 13;
+        let (_store, views) = filled(cache_bytes, 5);
+        let view = views.last().unwrap();
+        let mut places: Vec<VersionPlace> = entries(view).into_iter().map(|(place, ..)| place).collect();
+        places.retain(|place| place.sequence <= view.sequence());
+        let read = |places: &[VersionPlace]| {
+            let before = ReadCounters::of_this_thread();
+            let (mut reads, mut found) = (VersionReads::default(), Vec::new());
+            view.read_versions(places, &mut reads, &mut found).unwrap();
+            ((ReadCounters::of_this_thread() - before).blocks_read, reads.read_bytes)
+        };
+        let few = &places[..20];
+        assert!(read(few).0 > 0);
+        assert_eq!(read(few).0, 0);
+        let (_, bytes) = read(&places);
+        assert!(bytes > 2 * cache_bytes, "{bytes} bytes of blocks");
+        assert_eq!(read(few).0, 0, "what was there was pushed out");
     }
 }

@@ -13,21 +13,19 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
+use crate::data::positions::{BESIDE, BUNDLED as VEHICLES, open};
 use crate::data::random::{Random, mix};
 use crate::error::Result;
 use crate::figures::Scale;
 use crate::next_baselines::{Attribute, with_cell};
 
 const AREAS: &[u8] = include_bytes!("../../../data/areas.ndjson.zst");
-const VEHICLES: &[u8] = include_bytes!("../../../data/vehicles.ndjson.zst");
 const POSTS: &[u8] = include_bytes!("../../../../cli/data/posts.ndjson.zst");
 
-/// Where whole data sets are looked for if nothing is said.
-const BESIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
 /// Users are numbered up to here.
 const USERS: u64 = 100_000_000;
 
@@ -197,11 +195,6 @@ impl Data {
         }
         data
     }
-}
-
-fn open(file: &Path) -> Result<impl Read + use<>> {
-    let plain = std::fs::File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    Ok(zstd::stream::read::Decoder::new(plain)?)
 }
 
 /// The primary key of record `number`.
