@@ -52,8 +52,8 @@ impl Collection {
     /// [`Db::write`](crate::Db::write).
     pub fn put(&self, key: &[u8], record: &[u8]) -> Result<()> {
         check_key(key)?;
-        if self.state.indexes_guard().is_blind()
-            && self.handle.engine.put_blind(&self.state, key, record)?.is_some()
+        if self.state.indexes_guard().may_take_alone()
+            && self.handle.engine.put_alone(&self.state, key, record)?.is_some()
         {
             return Ok(());
         }

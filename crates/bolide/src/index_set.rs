@@ -199,6 +199,9 @@ pub(crate) struct IndexSet {
     indexes: Vec<Arc<Index>>,
     /// Where in the plan the attributes of each index are.
     slots: Vec<Vec<Slot>>,
+    /// Whether there are indexes, none of which derives anything from a record that is put, nor combines its attributes to
+    /// ever more keys.
+    derives_nothing: bool,
     /// Whether some index works inside the commit.
     needs_stage: bool,
     /// Whether some index has to see the records that a batch replaces.
@@ -238,6 +241,11 @@ impl IndexSet {
     ) -> Result<Self> {
         let plan = AttributePlan::new(indexes.iter().flat_map(|index| index.spec().paths().cloned()));
         let slots = indexes.iter().map(|index| slots_of(index.spec(), &plan)).collect::<Result<_>>()?;
+        let is_lean = |index: &Arc<Index>| {
+            let derives = !index.is_in_sstables() && index.structure.derives();
+            !derives && index.spec().attributes().len() == 1
+        };
+        let derives_nothing = !indexes.is_empty() && indexes.iter().all(is_lean);
         let needs_stage = indexes.iter().any(|index| index.structure.needs_stage());
         let needs_old_records = indexes.iter().any(|index| index.structure.needs_old_records());
         let Owner { extractor, .. } = Owner::new(0, records, extractor);
@@ -248,6 +256,7 @@ impl IndexSet {
             plan,
             indexes,
             slots,
+            derives_nothing,
             needs_stage,
             needs_old_records,
             knows_deletes,
@@ -320,6 +329,25 @@ impl IndexSet {
         self.indexes.is_empty() && self.records == RecordKind::Bytes
     }
 
+    /// Whether a put may leave nothing but its record; [`takes_alone`](Self::takes_alone) says of which it is so.
+    #[inline]
+    pub(crate) fn may_take_alone(&self) -> bool {
+        self.is_blind() || self.derives_nothing
+    }
+
+    /// Whether a put of `record` leaves nothing but the record: nothing looks into it, or it is well-formed and what there is of
+    /// indexes is made of it later, when sstables are written.
+    ///
+    /// # Errors
+    /// As [`derive`](Self::derive).
+    #[inline]
+    pub(crate) fn takes_alone(&self, record: &[u8]) -> Result<bool> {
+        if !self.derives_nothing {
+            return Ok(self.is_blind());
+        }
+        Ok(!self.needs_stage && self.key_index.is_none() && self.extractor()?.accepts(record)?)
+    }
+
     /// Whether some index works inside the commit.
     pub(crate) fn needs_stage(&self) -> bool {
         self.needs_stage
@@ -357,15 +385,6 @@ impl IndexSet {
         })
     }
 
-    /// Whether no index derives anything from a record, nor combines its attributes to ever more keys.
-    fn needs_no_values(&self) -> bool {
-        let is_lean = |index: &Arc<Index>| {
-            let derives = !index.is_in_sstables() && index.structure.derives();
-            !derives && index.spec().attributes().len() == 1
-        };
-        !self.indexes.is_empty() && self.indexes.iter().all(is_lean)
-    }
-
     /// Checks a record that is about to be put, and adds the entries that the indexes derive from it to
     /// `batch`, behind the put itself.
     ///
@@ -376,7 +395,7 @@ impl IndexSet {
         if self.is_blind() {
             return Ok(());
         }
-        if self.needs_no_values() && self.extractor()?.accepts(record)? {
+        if self.derives_nothing && self.extractor()?.accepts(record)? {
             return Ok(());
         }
         self.with_indexed(key, record, None, |indexed, index, scratch| {

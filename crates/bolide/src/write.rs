@@ -52,9 +52,9 @@ impl Engine {
         self.store.commit(batch.store, stage, sync.unwrap_or(self.sync))
     }
 
-    /// Commits one put to a collection that nothing looks into; `None` where it is not such a
-    /// collection (any more), and the put has to go the other way.
-    pub(crate) fn put_blind(
+    /// Commits one put that leaves nothing but its record in the batch; `None` where it may leave more, and has to go the
+    /// other way.
+    pub(crate) fn put_alone(
         &self,
         collection: &CollectionState,
         key: &[u8],
@@ -62,7 +62,7 @@ impl Engine {
     ) -> Result<Option<SequenceNumber>> {
         let _schema = self.schema.read();
         collection.check_live()?;
-        if !collection.indexes_guard().is_blind() {
+        if !collection.indexes_guard().takes_alone(record)? {
             return Ok(None);
         }
         let mut batch = StoreBatch::with_capacity(key.len() + record.len() + 32);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bolide::storage::{CrashMode, Fault, FaultPlan, RecordImages, Runtime, SimRuntime, SimVfs, Vfs};
 use bolide::{
-    BuildOptions, Collection, Components, Compression, Db, IndexState, Layout, NextFigures, Options, Order,
-    Query,
+    BuildOptions, Collection, Components, Compression, Db, ErrorKind, IndexState, Layout, NextFigures,
+    Options, Order, Query,
 };
 use support::{tiny, tiny_collection};
 
@@ -298,4 +298,25 @@ fn filters_spare_index_blocks_of_sstables_that_lack_a_value() {
         let figures = db.stats().collections[0].indexes[0].next.unwrap();
         assert!(figures.resident_bytes() as u64 * 50 < figures.table_bytes, "{figures:?}");
     }
+}
+
+#[test]
+fn malformed_records_are_refused_though_nothing_is_made_of_them_yet() {
+    let vfs = SimVfs::new(7);
+    let db = open(&vfs, tiny());
+    let one = db.create_collection("one", tiny_collection().index("a:next".parse().unwrap())).unwrap();
+    let long = format!(r#"{{"a":5,"pad":"{:0>400}"#, 0);
+    for malformed in [r#"{"a":5"#, "[5]", "", r#"{"a":1e999}"#, &long] {
+        let error = one.put(b"k", malformed.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{malformed}: {error}");
+    }
+    assert_eq!(one.get(b"k").unwrap(), None);
+    // One way for each: short and plain, and not.
+    for (key, record) in [("plain", r#"{"a":5}"#.to_owned()), ("long", long + "\"}")] {
+        one.put(key.as_bytes(), record.as_bytes()).unwrap();
+        assert_eq!(one.get(key.as_bytes()).unwrap().as_deref(), Some(record.as_bytes()));
+    }
+    assert_eq!(keys_of(&one, 5), [b"long".to_vec(), b"plain".to_vec()]);
+    db.flush().unwrap();
+    assert_eq!(keys_of(&one, 5), [b"long".to_vec(), b"plain".to_vec()]);
 }

@@ -74,6 +74,11 @@ impl AttributeExtractor for SecondaryKey {
         }
         Ok(())
     }
+
+    /// A number is never too long.
+    fn accepts(&self, _record: &[u8]) -> bolide::Result<bool> {
+        Ok(true)
+    }
 }
 
 impl Engine for Store {

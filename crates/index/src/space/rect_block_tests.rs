@@ -136,6 +136,7 @@ proptest! {
         entries in any_entries(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in any::<prop::sample::Index>(),
+        window in any_entries().prop_map(|all| all[0].rect),
     ) {
         let mut bytes = write(&entries);
         let cut = visit(&bytes[..cut.index(bytes.len())], None, |_| {});
@@ -150,5 +151,8 @@ proptest! {
             count += 1;
         });
         prop_assert!(count <= MAX_ENTRIES);
+        for window in [window, Rect::new(f64::MIN, f64::MIN, f64::MAX, f64::MAX).unwrap()] {
+            visit(&bytes, Some(&window), |entry| assert!(entry.rect.intersects(&window), "{entry:?}"));
+        }
     }
 }
