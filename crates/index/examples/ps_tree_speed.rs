@@ -1,5 +1,5 @@
 //! How fast a PS-Tree is, and how large: no log, no table of records, keys only (Perseid §5.2). Inserts alone, without a version
-//! table and with one; then updates, which need one.
+//! table and with one; then updates, which need one, and what a sweep leaves of them.
 //!
 //! ```text
 //! cargo run --release -p bolide-index --example ps_tree_speed -- [primary keys] [secondary keys] [page bytes] [btree|trie]
@@ -78,9 +78,24 @@ impl Versions {
 
     /// Takes note of a write, and of what its insert removed.
     fn note(&self, writer: &RegionWriter<'_>, primary_key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        let removed = std::mem::take(&mut *self.removed.lock().expect("no panic"));
-        removed.iter().try_for_each(|key| self.table.note_flagged(writer, key))?;
+        self.settle(writer)?;
         self.table.note_entry(writer, primary_key, sequence)
+    }
+
+    /// Takes note of what was removed.
+    fn settle(&self, writer: &RegionWriter<'_>) -> Result<()> {
+        let removed = std::mem::take(&mut *self.removed.lock().expect("no panic"));
+        removed.iter().try_for_each(|key| self.table.note_flagged(writer, key))
+    }
+
+    fn print(&self, live: u64) {
+        let stats = self.table.stats();
+        println!(
+            "  version table: {} keys, {:.1} bytes a live record, its filter {:.1}",
+            stats.keys,
+            stats.table_bytes as f64 / live as f64,
+            stats.filter_bytes as f64 / live as f64
+        );
     }
 }
 
@@ -171,6 +186,19 @@ impl Run {
         });
     }
 
+    /// What an index does in a pause of the writes.
+    fn sweep(&self, versions: &Versions, newest: SequenceNumber) {
+        let mut position = Vec::new();
+        self.time("sweep in a pause, a write", newest, |index| {
+            if index == 0 || !position.is_empty() {
+                let writer = self.region.writer();
+                self.tree.sweep(&writer, &mut position, 64, versions, newest).expect("a sweep");
+                versions.settle(&writer).expect("a note");
+            }
+            0
+        });
+    }
+
     fn space(&self, live: u64) {
         let stats = self.tree.stats().expect("statistics");
         let region = self.region.stats();
@@ -250,13 +278,13 @@ fn main() {
         let live = is_live.iter().filter(|live| **live).count() as u64;
         run.space(live);
         if let Some(versions) = &versions {
-            let stats = versions.table.stats();
-            println!(
-                "  version table: {} keys, {:.1} bytes a live record, its filter {:.1}",
-                stats.keys,
-                stats.table_bytes as f64 / live as f64,
-                stats.filter_bytes as f64 / live as f64
-            );
+            versions.print(live);
+            if upserts {
+                run.sweep(versions, writes);
+                run.space(live);
+                versions.print(live);
+                run.lookups(draw);
+            }
         }
     }
 }

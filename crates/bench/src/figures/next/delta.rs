@@ -36,7 +36,9 @@ struct Effect {
     put: f64,
     /// CPU microseconds of a question.
     question: f64,
-    /// KiB in memory, and ranges of the global index.
+    /// Index blocks: how many there are depends on when compactions ran.
+    blocks: f64,
+    /// KiB in memory, and ranges of the global index for each index block.
     kib: f64,
     ranges: f64,
     /// Index blocks that a question read, and those among them that had nothing for it.
@@ -61,9 +63,9 @@ fn measure(scale: &Scale, source: Source, is_spatial: bool, of: &[Contender]) ->
     let micros = times(&answerers, &asked)?;
     let mut effects = Vec::new();
     for (((disk, took), contender), micros) in tables.iter().zip(of).zip(&micros) {
-        let (kib, ranges) = global_index(&disk.table);
-        let mut effect =
-            Effect { put: took.whole, question: mean(micros), kib, ranges, read: 0.0, vain: 0.0 };
+        let (kib, ranges, blocks) = global_index(&disk.table);
+        let (put, question, ranges) = (took.whole, mean(micros), ranges / blocks);
+        let mut effect = Effect { put, question, blocks, kib, ranges, read: 0.0, vain: 0.0 };
         for one in &asked {
             let costs =
                 disk.table.ask(*contender, 0, *one, &bolide::FindOptions::default(), |_, _| {})?.next_costs;
@@ -93,17 +95,15 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
         each.collect::<Vec<_>>().join("; ")
     };
     report.claim(
-        "§6.4: the smaller the threshold, the more ranges the global index has",
+        "§6.4: the smaller the threshold, the more ranges the global index has for an index block",
         places.iter().all(|(.., effects)| {
             effects[..4].is_sorted_by(|wide, narrow| 0.9 * wide.ranges <= narrow.ranges)
         }),
         told(|one| one.ranges),
     );
     report.claim(
-        "§6.4: found from the data, it splits, but into no more ranges than eight for each index block",
-        places.iter().all(|(.., effects)| {
-            effects[4].ranges > 0.9 * effects[0].ranges && effects[4].ranges < 9.0 * effects[0].ranges
-        }),
+        "§6.4: found from the data, it splits, but into no more than eight ranges for an index block",
+        places.iter().all(|(.., effects)| effects[4].ranges > effects[0].ranges && effects[4].ranges < 8.0),
         told(|one| one.ranges),
     );
     report.departs(
@@ -117,9 +117,13 @@ pub(super) fn figure_10(scale: &Scale) -> Result<FigureReport> {
         "there, the threshold has to be found for each data set, which the paper leaves open.",
     );
     report.claim(
-        "§4: found from the data, a question reads no more index blocks in vain than with one range for each (within a twentieth)",
-        places.iter().all(|(.., effects)| effects[4].vain <= 1.05 * effects[0].vain + 0.5),
-        told(|one| one.vain),
+        "§4: found from the data, a question reads no more of the index blocks in vain than with one range for each (within a \
+         twentieth)",
+        places.iter().all(|(.., effects)| {
+            let share = |effect: Effect| effect.vain / effect.blocks;
+            share(effects[4]) <= 1.05 * share(effects[0])
+        }),
+        told(|one| one.vain / one.blocks),
     );
     report.claim(
         "§6.4: a put costs the same with every threshold (within a half)",

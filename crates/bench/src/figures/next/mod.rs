@@ -26,8 +26,8 @@ mod windows;
 
 use std::sync::Arc;
 
-use bolide::Components;
 use bolide::storage::DiskVfs;
+use bolide::{Components, NextFigures};
 
 use super::perseid::load_average;
 use super::report::FigureReport;
@@ -171,13 +171,13 @@ struct Took {
     whole: f64,
 }
 
-/// What an index of kind `next` takes of the memory, in KiB, and how many ranges it has.
-fn global_index(table: &Table) -> (f64, f64) {
+/// What indexes of kind `next` take of the memory, in KiB, and how many ranges and index blocks they have.
+fn global_index(table: &Table) -> (f64, f64, f64) {
     let stats = table.db().stats();
     let figures = stats.collections.iter().flat_map(|of| &of.indexes).filter_map(|index| index.next);
-    figures.fold((0.0, 0.0), |(bytes, ranges), next| {
-        (bytes + next.resident_bytes() as f64 / 1024.0, ranges + next.ranges as f64)
-    })
+    let mut all = NextFigures::default();
+    figures.for_each(|next| all += next);
+    (all.resident_bytes() as f64 / 1024.0, all.ranges as f64, all.index_blocks.max(1) as f64)
 }
 
 /// Half the records, where many databases are made.
