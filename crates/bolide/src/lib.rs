@@ -78,6 +78,7 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod back_fill;
 mod catalog;
 mod check;
 mod collection;

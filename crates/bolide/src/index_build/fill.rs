@@ -9,9 +9,10 @@ use bolide_lsm::{Bounds, CommitStage, ReadView, StoreBatch, SyncMode};
 use super::options::BuildOptions;
 use super::pace::Pace;
 use super::{check_wanted, encode_life};
+use crate::back_fill::BackFill;
 use crate::catalog::{Done, Filled, IndexLife, IndexState};
 use crate::handle::Engine;
-use crate::index_set::{BackFill, Index, IndexSet};
+use crate::index_set::{Index, IndexSet};
 use crate::schema::CollectionState;
 
 /// Size at which a batch of blind entries is committed, in bytes. A writer may have to wait for one batch

@@ -1,0 +1,107 @@
+//! The entries of an index for records that were there before it.
+
+use std::sync::Arc;
+
+use bolide_base::{Error, Result, SequenceNumber, TreeId};
+use bolide_index::{
+    AttributeExtractor, AttributePlan, AttributeValues, IndexKind, IndexedRecord, Slot, StagedBatch,
+    StagedChange, slots_of,
+};
+use bolide_lsm::{ReadView, StoreBatch};
+
+use crate::index_set::{Index, IndexSet};
+use crate::index_writes::StagedWrites;
+
+/// Writes the entries of one index for records that are there already.
+pub(crate) struct BackFill {
+    index: Arc<Index>,
+    extractor: Arc<dyn AttributeExtractor>,
+    plan: AttributePlan,
+    slots: Vec<Slot>,
+    values: AttributeValues,
+    key: Vec<u8>,
+}
+
+impl BackFill {
+    /// For `index`, over the records of the collection that `set` is of.
+    ///
+    /// # Errors
+    /// As [`IndexSet::extractor`].
+    pub(crate) fn new(index: &Arc<Index>, set: &IndexSet) -> Result<Self> {
+        set.extractor()?;
+        let extractor = set.shared_extractor();
+        let plan = AttributePlan::new(index.spec().paths().cloned());
+        let slots = slots_of(index.spec(), &plan)?;
+        let (values, key) = (AttributeValues::new(), Vec::new());
+        Ok(Self { index: index.clone(), extractor, plan, slots, values, key })
+    }
+
+    /// Whether the index writes its lists at a number of the commit, of which a back-fill has none of its
+    /// own.
+    pub(crate) fn takes_a_number(&self) -> bool {
+        self.index.structure.needs_stage() && self.index.spec().kind() != IndexKind::Composite
+    }
+
+    /// Adds the entries of a record that was written at `sequence`, as a write of it would.
+    ///
+    /// # Errors
+    /// As [`IndexSet::derive`], naming the record.
+    pub(crate) fn add(
+        &mut self,
+        key: &[u8],
+        record: &[u8],
+        sequence: SequenceNumber,
+        batch: &mut StoreBatch,
+    ) -> Result<()> {
+        if !self.index.is_key_index {
+            self.extractor
+                .extract(record, &self.plan, &mut self.values)
+                .map_err(|error| named(error, key))?;
+        }
+        let record = IndexedRecord {
+            primary_key: key,
+            sequence: Some(sequence),
+            values: &self.values,
+            slots: &self.slots,
+        };
+        let mut out = StagedWrites { batch, sequence, key: Vec::new() };
+        self.index.structure.derive(&record, &mut self.key, &mut out).map_err(|error| named(error, key))
+    }
+
+    /// Adds, inside a commit, what the index itself has to read first, for records that `view` shows.
+    ///
+    /// # Errors
+    /// As [`IndexSet::stage`].
+    pub(crate) fn stage(
+        &mut self,
+        table: TreeId,
+        records: &[(&[u8], &[u8], SequenceNumber)],
+        view: &ReadView,
+        batch: &mut StoreBatch,
+    ) -> Result<()> {
+        if !self.index.structure.needs_stage() {
+            return Ok(());
+        }
+        let extract = |&(key, record, _): &(&[u8], &[u8], SequenceNumber)| {
+            let mut values = AttributeValues::new();
+            self.extractor.extract(record, &self.plan, &mut values).map_err(|error| named(error, key))?;
+            Ok(values)
+        };
+        let values: Vec<AttributeValues> = records.iter().map(extract).collect::<Result<_>>()?;
+        let first = batch.first_sequence();
+        let change = |(&(primary_key, _, sequence), values)| StagedChange {
+            sequence: first,
+            old: None,
+            new: Some(IndexedRecord { primary_key, sequence: Some(sequence), values, slots: &self.slots }),
+        };
+        let changes: Vec<StagedChange<'_>> = records.iter().zip(&values).map(change).collect();
+        let mut out = StagedWrites { batch, sequence: first, key: Vec::new() };
+        let staged = StagedBatch { table, changes: &changes, deleted: &[] };
+        self.index.structure.stage(&staged, view, &mut self.key, &mut out)
+    }
+}
+
+/// `error` with the record that it is about.
+fn named(error: Error, key: &[u8]) -> Error {
+    error.context(format_args!("the record under key {}", crate::key::KeyFormat::Bytes.show(key)))
+}
