@@ -117,8 +117,8 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Collects garbage beside readers, and writers if there are any, as long as `goes_on` says so. Asked at least every
-    /// few milliseconds.
+    /// Collects garbage beside readers, and writers if there are any, as long as `goes_on` says so, which is asked again and
+    /// again. What it ended is called for again.
     ///
     /// # Errors
     /// As [`apply`](Self::apply); `NoSpace` or `LimitExceeded`: garbage stays then.

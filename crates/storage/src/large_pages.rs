@@ -184,22 +184,29 @@ pub struct LargePageMaker {
 impl LargePageMaker {
     /// Makes pages whenever few are left, until it is told to stop. It sleeps while there are enough.
     pub fn run(&self) {
+        self.run_with(|| Mapping::touched(LARGE_PAGE_BYTES));
+    }
+
+    /// The same, with pages from `make`.
+    fn run_with(&self, mut make: impl FnMut() -> Option<Mapping>) {
         let mut pool = POOL.lock();
+        // Memory is short: nothing is made until somebody takes a page and asks again.
+        let mut has_failed = false;
         while !self.is_stopping.load(Ordering::Relaxed) {
-            if !pool.is_short() {
+            if has_failed || !pool.is_short() {
+                has_failed = false;
                 MAKER_WANTED.wait(&mut pool);
                 continue;
             }
             pool.being_made += 1;
             drop(pool);
             // Made without the lock: who asks meanwhile does not wait for it.
-            let made = Mapping::touched(LARGE_PAGE_BYTES);
+            let made = make();
             pool = POOL.lock();
             pool.being_made -= 1;
-            match made {
-                Some(page) => drop(pool.keep(page)),
-                // Memory is short. Whoever takes the next page asks again.
-                None => MAKER_WANTED.wait(&mut pool),
+            has_failed = made.is_none();
+            if let Some(page) = made {
+                drop(pool.keep(page));
             }
         }
     }

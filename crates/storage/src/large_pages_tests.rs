@@ -120,6 +120,31 @@ fn pages_are_made_ahead_of_a_writer_a_quarter_of_those_in_use() {
     pages.into_iter().for_each(|page| drop(page.released_when_dropped()));
 }
 
+/// Who is told to stop just while it finds that there is no memory does not wait for more.
+#[test]
+fn a_maker_that_gets_no_memory_can_be_stopped() {
+    let _alone = ALONE.lock();
+    while kept() > 0 {
+        drop(LargePages::new(1).unwrap().released_when_dropped());
+    }
+    let pages: Vec<_> = (0..USED_FOR_ONE).map(|_| LargePages::new(1).unwrap()).collect();
+    let maker = Arc::new(LargePageMaker::default());
+    let works = maker.clone();
+    let thread = thread::spawn(move || {
+        works.run_with(|| {
+            works.stop();
+            None
+        });
+    });
+    let started = Instant::now();
+    while !thread.is_finished() && started.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(thread.is_finished(), "it sleeps for good");
+    thread.join().unwrap();
+    pages.into_iter().for_each(|page| drop(page.released_when_dropped()));
+}
+
 /// Whether the system has memory for all of the page: bit 63 of each entry of `pagemap` says so.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn is_touched(page: &LargePages) -> bool {

@@ -59,7 +59,7 @@ pub struct Kept {
     opened_at: SequenceNumber,
     /// No entry at or below this number is covered by a deleted range at or below it.
     clear_through: AtomicU64,
-    /// What nobody needed at this number was collected, or should have been.
+    /// What nobody needed at this number was collected, or could not be.
     swept_through: AtomicU64,
     /// The newest number that was applied.
     applied: AtomicU64,
@@ -257,9 +257,16 @@ impl Kept {
         Ok(())
     }
 
-    /// Removes what everybody sees as obsolete, unless `goes_on` ends it.
+    /// Removes what everybody sees as obsolete, unless `goes_on` ends it: then it is to be done again.
     fn sweep(&self, oldest_in_use: SequenceNumber, goes_on: &dyn Fn() -> bool) -> Result<()> {
-        self.swept_through.fetch_max(oldest_in_use, Ordering::AcqRel);
+        let swept = self.sweep_while(oldest_in_use, goes_on);
+        if goes_on() {
+            self.swept_through.fetch_max(oldest_in_use, Ordering::AcqRel);
+        }
+        swept
+    }
+
+    fn sweep_while(&self, oldest_in_use: SequenceNumber, goes_on: &dyn Fn() -> bool) -> Result<()> {
         let adviser = Adviser::new(self);
         let mut position = Vec::new();
         loop {
