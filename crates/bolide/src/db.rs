@@ -314,7 +314,8 @@ impl Db {
         Ok(())
     }
 
-    /// Waits until all flushes and compactions that are due were done: after a large load, or a change of layout.
+    /// Waits until all flushes and compactions that are due were done: after a large load, or a change of layout. Garbage of
+    /// `ps-tree` indexes is collected, too, if there is enough of it.
     ///
     /// # Errors
     /// What the background work failed with; `Poisoned`, `ReadOnly`.

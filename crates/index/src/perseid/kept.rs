@@ -1,21 +1,21 @@
 //! What an index of kind `ps-tree` holds: its region, and the keeper of its tree.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::keeper::{KeeperCut, KeeperFiles, KeeperStats, KeptRoot, KeptWrite, TreeKeeper};
 use bolide_lsm::page_log::{PageLog, PendingCut};
 use bolide_storage::pmem::{Cut, PAGE_BYTES, Region};
-use parking_lot::Mutex;
 
 use super::deleted_ranges::DeletedRanges;
 use super::figures::KeptFigures;
 use super::home::{Durability, InPlace, KeptHome, Opened, in_place_bytes};
 use super::log_entry::marked_key;
+use super::sweep::{Adviser, Sweep, Swept};
 use crate::check::IndexCheck;
-use crate::ps_tree::{Obsolescence, PsBounds, PsEntry, PsFlag, PsInserted, PsTree, PsTreeOptions, SkeyKind};
+use crate::ps_tree::{PsBounds, PsEntry, PsInserted, PsTree, PsTreeOptions, SkeyKind};
 use crate::query::Order;
 use crate::spec::{IndexSpec, SkeyLayer};
 use crate::standalone::composite::EntryLayout;
@@ -26,14 +26,10 @@ use crate::version_table::{VersionTable, VersionTableOptions};
 const LEAST_LOG_BYTES: u64 = 16 << 20;
 /// Changed pages from which on a close writes them down; below, doing the log again takes no longer.
 const LEAST_LAST_CUT_PAGES: u64 = 16;
-/// Pages that a sweep looks at before it lets cuts in.
-const SWEPT_AT_ONCE: usize = 64;
 /// Keys in the version table, for each hundred entries, above which a sweep is worth its while: before a cut, and in a
 /// pause of the writes.
 const OBSOLETE_PERCENT: u64 = 20;
 const OBSOLETE_PERCENT_IN_PAUSE: u64 = 5;
-/// Entries that are looked at between two looks whether to go on.
-const FLAGGED_AT_ONCE: usize = 1024;
 
 /// Room that is kept for the pages that a batch splits, whatever its size.
 const LEAST_RESERVED_BYTES: usize = 256 << 10;
@@ -42,11 +38,9 @@ const RESERVED_BYTES_A_WRITE: usize = 1 << 10;
 
 /// The region of an index, what is in it, and the files that it is written to.
 ///
-/// # What a sweep does
-/// Splits of pages collect garbage where entries are added. [`tidy`](TreeKeeper::tidy), before a cut, goes over all pages
-/// when ranges of records were deleted since, or when many keys have obsolete entries: afterwards no entry is left unflagged
-/// that everybody sees as obsolete, so tombstones of ranges and keys of the version table may be forgotten. In a pause
-/// of the writes the same is done for fewer keys: then readers find the version table empty, and ask it nothing.
+/// Splits of pages collect garbage where entries are added. [`tidy`](TreeKeeper::tidy), before a cut, sweeps all pages when
+/// ranges of records were deleted since, or when many keys have obsolete entries; in a pause of the writes it is done
+/// for fewer keys.
 pub struct Kept {
     region: Arc<Region>,
     tree: PsTree,
@@ -259,69 +253,23 @@ impl Kept {
 
     /// Removes what everybody sees as obsolete, unless `goes_on` ends it: then it is to be done again.
     fn sweep(&self, oldest_in_use: SequenceNumber, goes_on: &dyn Fn() -> bool) -> Result<()> {
-        let swept = self.sweep_while(oldest_in_use, goes_on);
-        if goes_on() {
-            self.swept_through.fetch_max(oldest_in_use, Ordering::AcqRel);
-        }
-        swept
-    }
-
-    fn sweep_while(&self, oldest_in_use: SequenceNumber, goes_on: &dyn Fn() -> bool) -> Result<()> {
-        let adviser = Adviser::new(self);
-        let mut position = Vec::new();
-        loop {
-            if !goes_on() {
-                return Ok(());
-            }
-            let writer = self.region.writer();
-            self.tree.sweep(&writer, &mut position, SWEPT_AT_ONCE, &adviser, oldest_in_use)?;
-            adviser.settle(&writer)?;
-            if position.is_empty() {
-                self.tree.compact_keys(&writer)?;
-                break;
-            }
-        }
-        if self.flag_all(&adviser, oldest_in_use, goes_on)? {
-            self.versions.forget_through(&self.region.writer(), oldest_in_use)?;
+        let sweep = Sweep {
+            region: &self.region,
+            tree: &self.tree,
+            versions: &self.versions,
+            deleted: &*self.deleted,
+            oldest_in_use,
+            goes_on,
+        };
+        let swept = sweep.run();
+        if matches!(swept, Ok(Swept::Everything)) {
             self.clear_through.fetch_max(oldest_in_use, Ordering::AcqRel);
         }
-        Ok(())
-    }
-
-    /// Flags what is obsolete and was left where it is, because it takes too little room. False if something could not be
-    /// flagged just now, or `goes_on` ended it.
-    fn flag_all(
-        &self,
-        adviser: &Adviser<'_>,
-        oldest_in_use: SequenceNumber,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Result<bool> {
-        let all = PsBounds::Range { low: &[], end: None };
-        let mut cursor = self.tree.cursor(all, Order::Value, oldest_in_use)?;
-        let (mut complete, mut primary_key) = (true, Vec::new());
-        let mut looked_at = 0_usize;
-        while let Some(entry) = cursor.next_entry()? {
-            looked_at += 1;
-            if looked_at.is_multiple_of(FLAGGED_AT_ONCE) && !goes_on() {
-                return Ok(false);
-            }
-            if adviser.verdict(entry.primary_key, entry.sequence, oldest_in_use) != Verdict::Obsolete {
-                continue;
-            }
-            let place = entry.place;
-            primary_key.clear();
-            primary_key.extend_from_slice(entry.primary_key);
-            match cursor.flag_obsolete(place)? {
-                PsFlag::Won => {
-                    let writer = self.region.writer();
-                    writer.fence();
-                    self.versions.note_flagged(&writer, &primary_key)?;
-                }
-                PsFlag::Already => {}
-                PsFlag::Refused => complete = false,
-            }
+        // What failed would fail again.
+        if !matches!(swept, Ok(Swept::CutShort)) {
+            self.swept_through.fetch_max(oldest_in_use, Ordering::AcqRel);
         }
-        Ok(complete)
+        swept.map(drop)
     }
 
     /// Applies an entry, or a mark.
@@ -341,7 +289,7 @@ impl Kept {
         let malformed =
             || Error::new(ErrorKind::Corruption, format!("{}: a malformed entry", self.region.name()));
         let entry = self.layout.parse(write.key, sequence).ok_or_else(malformed)?;
-        let adviser = Adviser::new(self);
+        let adviser = Adviser::new(&self.versions, &*self.deleted);
         let (secondary_key, primary_key) = (entry.secondary_key, entry.primary_key);
         let added = self.tree.insert(
             &writer,
@@ -360,63 +308,6 @@ impl Kept {
         }
         writer.fence();
         Ok(())
-    }
-}
-
-/// Says which entries may be removed, and takes note of those that were.
-struct Adviser<'k> {
-    kept: &'k Kept,
-    /// Primary keys of removed entries that were not flagged.
-    removed: Mutex<Vec<Vec<u8>>>,
-    /// Whether ranges of records were deleted when it was first asked: entries of what is deleted later stay.
-    has_deleted_ranges: OnceLock<bool>,
-}
-
-impl<'k> Adviser<'k> {
-    fn new(kept: &'k Kept) -> Self {
-        Self { kept, removed: Mutex::default(), has_deleted_ranges: OnceLock::new() }
-    }
-
-    fn has_deleted_ranges(&self) -> bool {
-        *self.has_deleted_ranges.get_or_init(|| self.kept.deleted.are_there())
-    }
-
-    /// Tells the version table of what was removed.
-    fn settle(&self, writer: &bolide_storage::pmem::RegionWriter<'_>) -> Result<()> {
-        let removed = std::mem::take(&mut *self.removed.lock());
-        if !removed.is_empty() {
-            writer.fence();
-        }
-        removed.iter().try_for_each(|primary_key| self.kept.versions.note_flagged(writer, primary_key))
-    }
-}
-
-impl Obsolescence for Adviser<'_> {
-    fn verdict(
-        &self,
-        primary_key: &[u8],
-        sequence: SequenceNumber,
-        oldest_in_use: SequenceNumber,
-    ) -> Verdict {
-        if self.has_deleted_ranges() && self.kept.deleted.newest(primary_key, oldest_in_use) > sequence {
-            return Verdict::Obsolete;
-        }
-        // What cannot be read stays.
-        self.kept.versions.verdict(primary_key, sequence, oldest_in_use).unwrap_or(Verdict::Unknown)
-    }
-
-    fn expect(&self, primary_key: &[u8]) {
-        self.kept.versions.expect(primary_key);
-    }
-
-    fn expects_obsolete(&self) -> bool {
-        self.kept.versions.stats().keys > 0 || self.has_deleted_ranges()
-    }
-
-    fn removed(&self, primary_key: &[u8], _sequence: SequenceNumber, flagged: bool) {
-        if !flagged {
-            self.removed.lock().push(primary_key.to_vec());
-        }
     }
 }
 
@@ -605,3 +496,6 @@ impl KeeperCut for CopyCut {
 
     fn installed(self: Box<Self>) {}
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,7 @@ mod home;
 mod kept;
 mod log_entry;
 mod newest;
+mod sweep;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

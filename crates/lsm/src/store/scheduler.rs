@@ -510,7 +510,8 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until all flushes and compactions that are due were done.
+    /// Waits until all flushes and compactions that are due were done, and the garbage of keepers was collected as in a
+    /// pause of the writes.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
