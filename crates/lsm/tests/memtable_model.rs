@@ -54,8 +54,17 @@ fn contents_backward(memtable: &Arc<Memtable>, visibility: Visibility) -> Vec<(V
 
 /// Two writers over disjoint keys and a reader: the reader finds all that is published, in order.
 fn writers_and_reader(key: fn(u64) -> Vec<u8>) {
+    writers_and_reader_on(Memtable::new(), key);
+}
+
+/// The same, with single keys found by their hash from the first question on.
+fn writers_and_reader_by_hash(key: fn(u64) -> Vec<u8>) {
+    writers_and_reader_on(Memtable::with_budget(0), key);
+}
+
+fn writers_and_reader_on(memtable: Memtable, key: fn(u64) -> Vec<u8>) {
     const EACH: u64 = 10;
-    let memtable = Arc::new(Memtable::new());
+    let memtable = Arc::new(memtable);
     let done: Arc<[AtomicU64; 2]> = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let writers: Vec<_> = (0..2)
         .map(|writer| {
@@ -80,6 +89,11 @@ fn writers_and_reader(key: fn(u64) -> Vec<u8>) {
         for (key, sequence) in expected(published) {
             assert_eq!(memtable.newest(&key, published).unwrap().sequence(), sequence);
         }
+        for sequence in published + 1..=2 * EACH {
+            let newest = expected(published).into_iter().find(|found| found.0 == key(sequence));
+            let found = memtable.newest(&key(sequence), published).map(|trailer| trailer.sequence());
+            assert_eq!(found, newest.map(|(_, sequence)| sequence));
+        }
     }
     for writer in writers {
         writer.join().unwrap();
@@ -101,6 +115,16 @@ fn ascending_keys_with_a_common_beginning() {
 #[test]
 fn descending_keys() {
     check(|| writers_and_reader(|sequence| vec![b'k', 100 - sequence as u8]));
+}
+
+#[test]
+fn scattered_keys_by_hash() {
+    check(|| writers_and_reader_by_hash(|sequence| vec![(sequence * 7 % 20) as u8]));
+}
+
+#[test]
+fn hot_keys_by_hash() {
+    check(|| writers_and_reader_by_hash(|sequence| vec![(sequence % 3) as u8]));
 }
 
 #[test]

@@ -14,6 +14,8 @@ use bolide_table::InternalCursor;
 /// Small under Miri, which is some hundred times slower.
 const SCALE: usize = if cfg!(miri) { 1 } else { 40 };
 
+const NEWEST: SequenceNumber = u64::MAX >> 8;
+
 struct Random(u64);
 
 impl Random {
@@ -150,10 +152,18 @@ fn check_seeks(
     }
 }
 
-/// Inserts a random history over `keys` and compares everything that can be asked.
+/// Inserts a random history over `keys` and compares everything that can be asked: of a memtable that finds single keys by
+/// the tree until it is large, and of one that does so by their hash from the first question on.
 fn check(random: &mut Random, keys: &[Vec<u8>], versions: usize) {
-    let memtable = Arc::new(Memtable::new());
+    check_one(random, Memtable::new(), keys, versions);
+    check_one(random, Memtable::with_budget(0), keys, versions);
+}
+
+fn check_one(random: &mut Random, memtable: Memtable, keys: &[Vec<u8>], versions: usize) {
+    let memtable = Arc::new(memtable);
     let mut model = Model::default();
+    // Questions begin before the first write, among them, or behind the last.
+    let first_question = random.below(2 * versions);
     let mut sequences: Vec<u64> = (1..=versions as u64).collect();
     // Mostly in order; some come late, some come twice.
     for _ in 0..versions / 10 {
@@ -171,6 +181,10 @@ fn check(random: &mut Random, keys: &[Vec<u8>], versions: usize) {
             memtable.insert(key, Trailer::new(sequence, EntryKind::Put), b"again");
             model.insert(key, Trailer::new(sequence, EntryKind::Put), b"again");
         }
+        if index >= first_question {
+            let key = &keys[random.below(keys.len())];
+            assert_eq!(memtable.get(key, NEWEST), model.get(key, NEWEST), "{key:?} after {index} writes");
+        }
     }
     assert_eq!(memtable.entries(), model.0.len());
     for _ in 0..20 * SCALE {
@@ -180,11 +194,16 @@ fn check(random: &mut Random, keys: &[Vec<u8>], versions: usize) {
         assert_eq!(memtable.newest(key, at_most), model.get(key, at_most).map(|(trailer, _)| trailer));
         let absent = [key.as_slice(), b"\x01absent"].concat();
         assert_eq!(memtable.get(&absent, at_most), None);
+        let some: Vec<&[u8]> = (0..random.below(40))
+            .map(|_| keys[random.below(keys.len())].as_slice())
+            .chain([&*absent])
+            .collect();
+        let mut found = vec![None; some.len()];
+        memtable.get_many(&some, at_most, &mut found);
+        assert_eq!(found, some.iter().map(|key| model.get(key, at_most)).collect::<Vec<_>>());
     }
     let middle = versions as u64 / 2;
-    for visibility in
-        [Visibility::All, Visibility::At(0), Visibility::At(middle), Visibility::At(u64::MAX >> 8)]
-    {
+    for visibility in [Visibility::All, Visibility::At(0), Visibility::At(middle), Visibility::At(NEWEST)] {
         check_scans(&memtable, &model, visibility);
         check_seeks(&memtable, &model, visibility, random, keys);
     }

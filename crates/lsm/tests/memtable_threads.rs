@@ -118,9 +118,16 @@ impl History {
     }
 }
 
+/// Readers and writers of a memtable that finds single keys by the tree until it is large, and of one that does so by their
+/// hash from the first question on.
 fn run(key: impl Fn(u64) -> Vec<u8>) {
+    run_on(Memtable::new(), &key);
+    run_on(Memtable::with_budget(0), &key);
+}
+
+fn run_on(memtable: Memtable, key: impl Fn(u64) -> Vec<u8>) {
     let history = &History::new(key);
-    let memtable = &Arc::new(Memtable::new());
+    let memtable = &Arc::new(memtable);
     thread::scope(|scope| {
         for reader in 0..READERS {
             scope.spawn(move || history.read(reader, memtable));

@@ -34,10 +34,9 @@ impl Journal {
         fence(Ordering::SeqCst);
     }
 
-    /// Notes an insertion that is complete, if somebody wants to know.
+    /// Notes an insertion that is complete, if somebody wants to know. The caller has made a full fence since.
     #[inline]
     pub(super) fn note(&self, inserted: &Inserted<'_>) {
-        fence(Ordering::SeqCst);
         if self.wanted.load(Ordering::Relaxed) != 0 {
             self.push(inserted);
         }

@@ -90,6 +90,12 @@ impl Tree {
         self.nodes.reserved_bytes() + self.entries.iter().map(Arena::reserved_bytes).sum::<usize>()
     }
 
+    /// Bytes that nodes have taken from the allocator.
+    #[inline]
+    pub(super) fn node_bytes(&self) -> usize {
+        self.nodes.reserved_bytes()
+    }
+
     /// The entry of `key`.
     #[inline]
     pub(super) fn get(&self, key: &[u8]) -> Option<EntryRef<'_>> {
@@ -178,6 +184,18 @@ impl Tree {
             }
             wait(&mut turns);
         }
+    }
+
+    /// Adds a version to an entry, with memory of this lane.
+    pub(super) fn add_version<'a>(
+        &'a self,
+        lane: usize,
+        entry: EntryRef<'a>,
+        trailer: Trailer,
+        value: &[u8],
+    ) -> Inserted<'a> {
+        let version = VersionRef::create(&self.entries[lane % LANES], trailer, value);
+        Inserted { is_new: entry.add(version), entry, version }
     }
 
     /// About which share of all keys lies below `key`. It does not mind writers: what it reads of a node that

@@ -191,7 +191,7 @@ impl StoreInner {
                 .is_cut_due(tree)
                 .unwrap_or_else(|| first <= stale_before || active.memtable.memory_bytes() >= worth_a_run);
             if is_worth_it || which == Rotate::Everything || which == Rotate::Tree(tree.id) {
-                tree.replace_state(|state| state.rotated());
+                tree.replace_state(|state| state.rotated(self.options.memtable_bytes));
             }
         }
         self.reset_active_bytes();

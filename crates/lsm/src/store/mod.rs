@@ -296,7 +296,8 @@ impl Store {
         edit.create_tree(id, options.encode(), descriptor.to_vec());
         inner.apply_edit(&mut versions, edit)?;
         let version = versions.current(id).ok_or_else(|| Error::internal("a new tree has no version"))?;
-        let tree = Arc::new(Tree::new(id, options, descriptor.into(), version));
+        let budget_bytes = inner.options.memtable_bytes;
+        let tree = Arc::new(Tree::new(id, options, descriptor.into(), version, budget_bytes));
         inner.trees.rcu(|trees| {
             let mut trees = BTreeMap::clone(trees);
             trees.insert(id, tree.clone());

@@ -116,7 +116,7 @@ impl StoreInner {
             cache,
         })?;
         let table_files = versions.table_files().clone();
-        let trees = open_trees(&versions)?;
+        let trees = open_trees(&versions, options.memtable_bytes)?;
         let last_sequence = versions.last_sequence();
         Ok(Arc::new_cyclic(|itself: &Weak<Self>| Self {
             database_id: versions.database_id(),
@@ -145,7 +145,8 @@ impl StoreInner {
     }
 }
 
-fn open_trees(versions: &VersionSet) -> Result<BTreeMap<TreeId, Arc<Tree>>> {
+/// The trees that the manifest names. The memtable of each may take `budget_bytes`.
+fn open_trees(versions: &VersionSet, budget_bytes: usize) -> Result<BTreeMap<TreeId, Arc<Tree>>> {
     let mut trees = BTreeMap::new();
     for entry in versions.trees() {
         let options = TreeOptions::decode(&entry.options).ok_or_else(|| {
@@ -154,7 +155,8 @@ fn open_trees(versions: &VersionSet) -> Result<BTreeMap<TreeId, Arc<Tree>>> {
                 format!("the settings of tree {} are of a newer version", entry.id),
             )
         })?;
-        let tree = Tree::new(entry.id, options, entry.descriptor.clone(), entry.version.clone());
+        let tree =
+            Tree::new(entry.id, options, entry.descriptor.clone(), entry.version.clone(), budget_bytes);
         tree.written_bytes.store(entry.written_bytes, Ordering::Relaxed);
         trees.insert(entry.id, Arc::new(tree));
     }

@@ -93,7 +93,7 @@ impl StoreInner {
             let is_whole =
                 self.versions.lock().retained(tree.id).is_none_or(|retained| retained.segment < number);
             if is_whole && tree.state_guard().active.first_log().is_some() {
-                tree.replace_state(|state| state.rotated());
+                tree.replace_state(|state| state.rotated(self.options.memtable_bytes));
                 self.flush_tree(&tree)?;
             }
         }

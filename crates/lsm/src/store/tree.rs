@@ -66,14 +66,16 @@ pub(super) struct Tree {
 }
 
 impl Tree {
+    /// A tree without writes that are not in `version` yet. Its memtable may take `budget_bytes`.
     pub(super) fn new(
         id: TreeId,
         options: TreeOptions,
         descriptor: Arc<[u8]>,
         version: Arc<Version>,
+        budget_bytes: usize,
     ) -> Self {
-        let views = TreeViews::default();
-        let state = TreeState { active: Arc::default(), immutables: Vec::new(), version, views };
+        let (active, views) = (Arc::new(LoggedMemtable::with_budget(budget_bytes)), TreeViews::default());
+        let state = TreeState { active, immutables: Vec::new(), version, views };
         Self {
             id,
             options: ArcSwap::from_pointee(options),
@@ -147,6 +149,11 @@ pub(super) struct LoggedMemtable {
 }
 
 impl LoggedMemtable {
+    /// An empty one that may take `budget_bytes`.
+    pub(super) fn with_budget(budget_bytes: usize) -> Self {
+        Self { memtable: Arc::new(Memtable::with_budget(budget_bytes)), ..Self::default() }
+    }
+
     /// An empty one for entries that a flush keeps back.
     pub(super) fn retained() -> Self {
         Self { retained: Some(0), ..Self::default() }
@@ -208,12 +215,12 @@ impl TreeState {
         std::iter::once(&self.active).chain(&self.immutables)
     }
 
-    /// The same with the writable memtable moved to the full ones.
-    pub(super) fn rotated(&self) -> Self {
+    /// The same with the writable memtable moved to the full ones. The next one may take `budget_bytes`.
+    pub(super) fn rotated(&self, budget_bytes: usize) -> Self {
         let mut immutables = Vec::with_capacity(1 + self.immutables.len());
         immutables.push(self.active.clone());
         immutables.extend_from_slice(&self.immutables);
-        Self { active: Arc::default(), immutables, ..self.clone() }
+        Self { active: Arc::new(LoggedMemtable::with_budget(budget_bytes)), immutables, ..self.clone() }
     }
 
     /// The same after a keeper took everything: no entries, but the segments that they are in are still needed.
