@@ -117,21 +117,40 @@ impl Model {
     }
 }
 
+/// A checksum of all answers to a question, in their order.
+pub(super) fn checksum_of_answers(records: &Collection, query: &Query, options: &FindOptions) -> Result<u64> {
+    let mut checksum = 0;
+    records.visit(query, options, |answer| {
+        checksum = fold(checksum, word_of(answer.key) ^ seal_of(answer.record.unwrap_or_default()));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(checksum)
+}
+
+/// The checksum of the newest `limit` of these records, each with the number of its last write and its own.
+pub(super) fn checksum_expected(mut expected: Vec<(u32, u32)>, limit: usize) -> u64 {
+    expected.sort_unstable_by(|left, right| right.cmp(left));
+    expected.iter().take(limit).fold(0, |checksum, &(write, number)| {
+        let number = u64::from(number);
+        fold(checksum, word_of(&keys::key(number)) ^ seal(number, write))
+    })
+}
+
 /// The seal of a record; 0 where it has another length.
 #[inline]
-pub(super) fn seal_of(record: &[u8]) -> u64 {
+fn seal_of(record: &[u8]) -> u64 {
     let bytes = (record.len() == RECORD_BYTES).then(|| record.get(24..32)).flatten();
     bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes)
 }
 
 #[inline]
-pub(super) fn fold(checksum: u64, answer: u64) -> u64 {
+fn fold(checksum: u64, answer: u64) -> u64 {
     (checksum.rotate_left(5) ^ answer).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The first eight bytes of a key.
 #[inline]
-pub(super) fn word_of(key: &[u8]) -> u64 {
+fn word_of(key: &[u8]) -> u64 {
     key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
@@ -221,23 +240,12 @@ fn ask_row(
             width => Query::new().range("secondary", *first..=*first + width - 1),
         };
         let query = if ask.limit == usize::MAX { query } else { query.limit(ask.limit) };
-        let mut checksum = 0;
-        records.visit(&query, &options, |answer| {
-            checksum = fold(checksum, word_of(answer.key) ^ seal_of(answer.record.unwrap_or_default()));
-            Ok(ControlFlow::Continue(()))
-        })?;
-        answers.push(checksum);
+        answers.push(checksum_of_answers(records, &query, &options)?);
     }
     let stopped = meter.stop();
     for (first, answer) in firsts.iter().zip(answers) {
         let lists = by_secondary.iter().skip(*first as usize).take(ask.width as usize);
-        let mut expected: Vec<(u32, u32)> = lists.flatten().copied().collect();
-        expected.sort_unstable_by(|left, right| right.cmp(left));
-        let expected = expected.iter().take(ask.limit).fold(0, |checksum, &(write, number)| {
-            let number = u64::from(number);
-            fold(checksum, word_of(&keys::key(number)) ^ seal(number, write))
-        });
-        if expected != answer {
+        if checksum_expected(lists.flatten().copied().collect(), ask.limit) != answer {
             return Err(format!("{}: a wrong answer for secondary key {first}", ask.row).into());
         }
     }

@@ -11,7 +11,6 @@
 //!
 //! Every answer has its record, lent where it lies, and is compared, as there, with what a model says.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use bolide::{
 };
 
 use super::meter::Meter;
-use super::next::{NextPlan, RECORD_BYTES, SUBJECTS, fold, index_share, seal_of, word_of};
+use super::next::{NextPlan, RECORD_BYTES, SUBJECTS, checksum_expected, checksum_of_answers, index_share};
 use crate::data::indexed_record::seal;
 use crate::data::keys::{self, KEY_BYTES};
 use crate::data::positions::{Position, Positions};
@@ -68,20 +67,29 @@ impl AttributeExtractor for Placed {
         plan: &AttributePlan,
         out: &mut AttributeValues,
     ) -> bolide::Result<()> {
-        let word = |at: usize| {
-            let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-            bytes.map_or(0, u64::from_be_bytes)
-        };
         for (slot, path) in plan.paths().iter().enumerate() {
             if path.is_spatial() {
-                let [x, y] = [POSITION_AT, POSITION_AT + 8].map(|at| f64::from_bits(word(at)));
+                let [x, y] = position_of(record);
                 out.push(slot, &Value::Rect(Rect::new(x, y, x, y)?))?;
             } else {
-                out.push(slot, &Value::Uint(word(0)))?;
+                out.push(slot, &Value::Uint(word_at(record, 0)))?;
             }
         }
         Ok(())
     }
+
+    fn accepts(&self, record: &[u8]) -> bolide::Result<bool> {
+        Ok(position_of(record).iter().all(|coordinate| coordinate.is_finite()))
+    }
+}
+
+fn word_at(record: &[u8], at: usize) -> u64 {
+    let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u64::from_be_bytes)
+}
+
+fn position_of(record: &[u8]) -> Position {
+    [POSITION_AT, POSITION_AT + 8].map(|at| f64::from_bits(word_at(record, at)))
 }
 
 /// A write that is still to be made: of which record, with which position and cell.
@@ -285,23 +293,12 @@ fn ask_row(
             }
             Asking::Windows | Asking::Nothing => query,
         };
-        let mut checksum = 0;
-        records.visit(&query, &options, |answer| {
-            checksum = fold(checksum, word_of(answer.key) ^ seal_of(answer.record.unwrap_or_default()));
-            Ok(ControlFlow::Continue(()))
-        })?;
-        answers.push(checksum);
+        answers.push(checksum_of_answers(records, &query, &options)?);
     }
     let stopped = meter.stop();
     for (window, answer) in windows.iter().zip(answers) {
-        let mut expected: Vec<(u32, u32)> =
-            model.within(*window).map(|point| (point.write, point.number)).collect();
-        expected.sort_unstable_by(|left, right| right.cmp(left));
-        let expected = expected.iter().fold(0, |checksum, &(write, number)| {
-            let number = u64::from(number);
-            fold(checksum, word_of(&keys::key(number)) ^ seal(number, write))
-        });
-        if expected != answer {
+        let expected = model.within(*window).map(|point| (point.write, point.number)).collect();
+        if checksum_expected(expected, usize::MAX) != answer {
             return Err(format!("{}: a wrong answer for window {window:?}", ask.row).into());
         }
     }
