@@ -74,6 +74,8 @@ pub struct Memtable {
     points: PointIndex,
     /// What [`memory_bytes`](Self::memory_bytes) is to come to, where that is known.
     budget_bytes: Option<usize>,
+    /// How many entries it is to have in the end, where that is known.
+    expected_entries: Option<usize>,
     counts: [Counts; LANES],
 }
 
@@ -109,6 +111,13 @@ impl Memtable {
         Self::for_budget(Some(budget_bytes))
     }
 
+    /// The same memtable, which will have about as many entries in the end, as the one before it: then the hashes
+    /// get as much room as they need.
+    #[must_use]
+    pub fn expecting(self, entries: usize) -> Self {
+        Self { expected_entries: Some(entries), ..self }
+    }
+
     fn for_budget(budget_bytes: Option<usize>) -> Self {
         Self {
             tree: Tree::new(LARGEST_CHUNK_BYTES),
@@ -116,6 +125,7 @@ impl Memtable {
             journal: Journal::default(),
             points: PointIndex::new(LARGEST_CHUNK_BYTES),
             budget_bytes,
+            expected_entries: None,
             counts: std::array::from_fn(|_| Counts {
                 entries: AtomicUsize::new(0),
                 smallest: AtomicU64::new(u64::MAX),
@@ -135,7 +145,8 @@ impl Memtable {
         let lane = lane();
         let counts = &self.counts[lane % LANES];
         counts.note_sequence(trailer.sequence());
-        let inserted = match self.points.find(key) {
+        let known = self.points.find(key);
+        let inserted = match known {
             Known::Here(entry) => self.tree.add_version(lane, entry, trailer, value),
             Known::Absent | Known::Unknown => self.tree.insert(lane, key, trailer, value),
         };
@@ -145,7 +156,9 @@ impl Memtable {
         // Who wants to know of it said so before, or looks at the tree behind this.
         fence(Ordering::SeqCst);
         self.journal.note(&inserted);
-        self.points.note(inserted.entry);
+        if !matches!(known, Known::Here(_)) {
+            self.points.note(inserted.entry);
+        }
     }
 
     /// From now on, notes what is inserted, for [`take_journal`](Self::take_journal). Everything whose
@@ -207,8 +220,11 @@ impl Memtable {
                 return;
             }
             let (keys, bytes) = (self.entries(), self.memory_bytes().max(1));
-            let full = self.budget_bytes.unwrap_or(bytes) as f64 / bytes as f64;
-            self.points.begin(keys, (keys as f64 * full) as usize);
+            let when_full = || {
+                let full = self.budget_bytes.unwrap_or(bytes) as f64 / bytes as f64;
+                (keys as f64 * full) as usize
+            };
+            self.points.begin(keys, self.expected_entries.unwrap_or_else(when_full));
         }
         self.points.fill(&self.tree);
     }

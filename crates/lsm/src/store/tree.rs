@@ -220,7 +220,10 @@ impl TreeState {
         let mut immutables = Vec::with_capacity(1 + self.immutables.len());
         immutables.push(self.active.clone());
         immutables.extend_from_slice(&self.immutables);
-        Self { active: Arc::new(LoggedMemtable::with_budget(budget_bytes)), immutables, ..self.clone() }
+        let expected = self.active.memtable.entries();
+        let memtable = Arc::new(Memtable::with_budget(budget_bytes).expecting(expected));
+        let active = LoggedMemtable { memtable, ..LoggedMemtable::default() };
+        Self { active: Arc::new(active), immutables, ..self.clone() }
     }
 
     /// The same after a keeper took everything: no entries, but the segments that they are in are still needed.
