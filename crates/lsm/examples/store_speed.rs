@@ -1,12 +1,13 @@
-//! What a store costs without the layers above it: CPU time of the calling thread per operation.
+//! What a store costs without the layers above it: CPU time of the calling thread per operation, or instructions under
+//! `valgrind --tool=callgrind --toggle-collect='*scan_all*'`.
 //!
-//! `cargo run --release -p bolide-lsm --example store_speed -- [entries] [directory]`
+//! `cargo run --release -p bolide-lsm --example store_speed -- [entries] [directory] [layout] [MiB of a memtable] [scans]`
 #![expect(clippy::disallowed_methods, reason = "a measurement on the real disk")]
 
 use std::sync::Arc;
 
-use bolide_base::Result;
-use bolide_lsm::{Bounds, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
+use bolide_base::{Error, Result, TreeId};
+use bolide_lsm::{Bounds, Layout, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
 use bolide_storage::{DiskVfs, Runtime, SystemRuntime};
 use bolide_table::{BlockCache, Compression};
 
@@ -31,12 +32,25 @@ fn main() -> Result<()> {
     };
     let mut tree_options = TreeOptions::default();
     tree_options.compression = Compression::None;
+    tree_options.layout = match arguments.next().as_deref() {
+        None | Some("leveled") => Layout::Leveled,
+        Some("partitioned") => Layout::Partitioned,
+        Some("tiered") => Layout::Tiered,
+        Some(other) => return Err(Error::invalid_input(format!("no layout {other}"))),
+    };
+    tree_options.view_tags = tree_options.layout == Layout::Partitioned;
     let mut options = StoreOptions::new(&dir);
+    if let Some(megabytes) = arguments.next().and_then(|text| text.parse::<usize>().ok()) {
+        options.memtable_bytes = megabytes << 20;
+    }
+    let reads: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(500_000);
     options.sync = SyncMode::None;
     let store = Store::open(options, components)?;
     let tree = store.create_tree(tree_options, b"")?;
     let value = [7; 120];
-    let clock = || runtime.thread_cpu_micros();
+    // The clock is one that valgrind cannot show.
+    let counted = std::env::var_os("LD_PRELOAD").is_some();
+    let clock = || if counted { 0 } else { runtime.thread_cpu_micros() };
     let report = |name: &str, started: u64, count: u64| {
         println!("{name:12} {:7.0} ns", (clock() - started) as f64 * 1000.0 / count as f64);
     };
@@ -55,7 +69,6 @@ fn main() -> Result<()> {
     }
     println!("  write amplification {:.2}", stats.writes.write_amplification());
 
-    let reads = 500_000;
     let pick = |round: u64| scrambled(round.wrapping_mul(0x2545_f491_4f6c_dd1d) % entries);
     for name in ["get cold", "get"] {
         let started = clock();
@@ -70,27 +83,41 @@ fn main() -> Result<()> {
     }
     report("get missing", started, reads);
     let started = clock();
-    for round in 0..reads / 5 {
-        let view = store.read_view();
-        let mut cursor = view.cursor(tree, Bounds::all())?;
-        cursor.seek(&pick(round))?;
-        assert!(cursor.valid());
-    }
+    seek_all(&store, tree, (0..reads / 5).map(pick))?;
     report("seek", started, reads / 5);
     let started = clock();
-    for round in 0..reads / 5 {
-        let view = store.read_view();
-        let mut cursor = view.cursor(tree, Bounds::all())?;
-        cursor.seek(&pick(round))?;
-        for _ in 0..50 {
-            if cursor.valid() {
-                std::hint::black_box((cursor.key(), cursor.value()));
-                cursor.next()?;
-            }
-        }
-    }
+    scan_all(&store, tree, (0..reads / 5).map(pick))?;
     report("scan 50", started, reads / 5);
     store.close()?;
     let _ = std::fs::remove_dir_all(&dir);
+    Ok(())
+}
+
+#[inline(never)]
+fn seek_all(store: &Store, tree: TreeId, keys: impl Iterator<Item = [u8; 16]>) -> Result<()> {
+    for key in keys {
+        let mut cursor = store.read_view().cursor(tree, Bounds::all())?;
+        cursor.seek(&key)?;
+        assert_eq!(cursor.key(), key);
+        std::hint::black_box(cursor.value());
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn scan_all(store: &Store, tree: TreeId, keys: impl Iterator<Item = [u8; 16]>) -> Result<()> {
+    for key in keys {
+        let mut cursor = store.read_view().cursor(tree, Bounds::all())?;
+        cursor.seek(&key)?;
+        let mut bytes = 0;
+        for _ in 0..50 {
+            if cursor.valid() {
+                bytes += cursor.key().len()
+                    + cursor.value().iter().step_by(32).map(|&byte| usize::from(byte)).sum::<usize>();
+                cursor.next()?;
+            }
+        }
+        std::hint::black_box(bytes);
+    }
     Ok(())
 }

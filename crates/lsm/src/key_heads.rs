@@ -4,6 +4,8 @@
 //! by side: the search compares numbers, and looks at whole keys only where heads are equal. Every sixteenth of them
 //! stands in a second, denser array, which is searched first: of a long list little else is in the processor's cache.
 
+use bolide_table::prefetch;
+
 /// The heads of a sorted list of keys; the keys themselves stay elsewhere.
 #[derive(Debug)]
 pub(crate) struct KeyHeads {
@@ -12,6 +14,10 @@ pub(crate) struct KeyHeads {
     /// Every [`SAMPLED`]th of `heads`, from the first on.
     sample: Box<[u64]>,
 }
+
+/// Where a search goes on after that of the sample.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Near(usize);
 
 /// Heads for each one in the sample: two cache lines.
 const SAMPLED: usize = 16;
@@ -43,14 +49,39 @@ impl KeyHeads {
     /// How many of the keys come before `key`. `is_before` says it of the key at a position, by the same
     /// order (strictly or not, as the caller likes); it is asked only where the heads are equal.
     #[inline]
-    pub(crate) fn count_before(&self, key: &[u8], mut is_before: impl FnMut(usize) -> bool) -> usize {
+    pub(crate) fn count_before(&self, key: &[u8], is_before: impl FnMut(usize) -> bool) -> usize {
+        self.count_before_near(self.near(key), key, is_before)
+    }
+
+    /// The first half of [`count_before`](Self::count_before): where it goes on.
+    #[inline]
+    pub(crate) fn near(&self, key: &[u8]) -> Near {
+        let wanted = head(key, self.shared.len());
+        // The first head that is not smaller lies behind the last smaller one of the sample, and at the next at most.
+        Near(self.sample.partition_point(|&head| head < wanted))
+    }
+
+    /// Asks the processor for what [`count_before_near`](Self::count_before_near) reads.
+    #[inline]
+    pub(crate) fn prefetch(&self, Near(sampled): Near) {
+        if let Some(first) = self.heads.get(sampled.saturating_sub(1) * SAMPLED) {
+            prefetch(first, SAMPLED * size_of::<u64>());
+        }
+    }
+
+    /// The second half, with what [`near`](Self::near) answered for `key`.
+    #[inline]
+    pub(crate) fn count_before_near(
+        &self,
+        Near(sampled): Near,
+        key: &[u8],
+        mut is_before: impl FnMut(usize) -> bool,
+    ) -> usize {
         if !key.starts_with(&self.shared) {
             // Every key of the list starts with the prefix, so all of them lie on one side.
             return if key < &*self.shared { 0 } else { self.heads.len() };
         }
         let wanted = head(key, self.shared.len());
-        // The first head that is not smaller lies behind the last smaller one of the sample, and at the next at most.
-        let sampled = self.sample.partition_point(|&head| head < wanted);
         let start = sampled.saturating_sub(1) * SAMPLED;
         let end = (sampled * SAMPLED).min(self.heads.len());
         let window = self.heads.get(start..end).unwrap_or_default();

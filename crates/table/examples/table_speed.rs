@@ -184,7 +184,7 @@ fn main() -> Result<()> {
             let sources = || questions.clone().zip(0..many);
             if prepared {
                 sources().for_each(|(key, table)| cursors[table].prepare_seek(&key, MAX_SEQUENCE));
-                sources().for_each(|(_, table)| cursors[table].prepare_further());
+                sources().for_each(|(_, table)| while cursors[table].prepare_further() {});
             }
             for (key, table) in sources() {
                 cursors[table].seek(&key, MAX_SEQUENCE)?;

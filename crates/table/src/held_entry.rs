@@ -3,6 +3,7 @@
 use bolide_base::Trailer;
 
 use crate::block::{Block, Entry, SHORT_KEY};
+use crate::internal_cursor::key_head;
 use crate::pinned_block::PinnedBlock;
 use crate::value_ref::ValueRef;
 
@@ -63,6 +64,15 @@ impl HeldEntry {
     #[inline]
     pub fn key(&self) -> &[u8] {
         if self.is_long { &self.long } else { self.short.get(..self.key_len).unwrap_or_default() }
+    }
+
+    /// See [`key_head`].
+    #[inline]
+    pub fn key_head(&self) -> u128 {
+        match self.short.first_chunk() {
+            Some(head) if !self.is_long && self.key_len >= 16 => u128::from_be_bytes(*head),
+            _ => key_head(self.key()),
+        }
     }
 
     /// Its sequence number and kind.

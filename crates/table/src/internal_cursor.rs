@@ -2,6 +2,36 @@
 
 use bolide_base::{Result, SequenceNumber, Trailer};
 
+/// What a merge asks of an entry to find its place among those of other sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryHead {
+    /// See [`key_head`].
+    pub key_head: u128,
+    /// Its sequence number and kind.
+    pub trailer: Trailer,
+}
+
+impl EntryHead {
+    /// That of the entry that `cursor` stands on, if it stands on one.
+    #[inline]
+    pub fn of(cursor: &impl InternalCursor) -> Option<Self> {
+        cursor.valid().then(|| Self { key_head: key_head(cursor.key()), trailer: cursor.trailer() })
+    }
+}
+
+/// The first sixteen bytes of `key` as a number, padded with zeros. Heads that differ are ordered as their keys.
+#[inline]
+pub fn key_head(key: &[u8]) -> u128 {
+    if let Some(bytes) = key.first_chunk::<16>() {
+        return u128::from_be_bytes(*bytes);
+    }
+    let mut padded = [0; 16];
+    if let Some(start) = padded.get_mut(..key.len()) {
+        start.copy_from_slice(key);
+    }
+    u128::from_be_bytes(padded)
+}
+
 /// A position in a sequence of entries `(user key, trailer, value)` in tree order: user key bytewise
 /// ascending, then sequence number descending, so that the newest version of a key comes first.
 ///
@@ -49,17 +79,19 @@ pub trait InternalCursor {
 
     /// Asks the processor for memory that a [`seek`](Self::seek) of the same place, to be called next,
     /// will read; until then the position is unspecified. A merge does this for all its sources, then
-    /// [`prepare_further`](Self::prepare_further) for all, then seeks: so their waits overlap. The seek alone
-    /// finds the same place.
+    /// [`prepare_further`](Self::prepare_further) for all, as often as one of them says, then seeks: so their waits
+    /// overlap. The seek alone finds the same place, and so does one of another place.
     #[inline]
     fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
         let _ = (key, sequence);
     }
 
-    /// Goes on from [`prepare_seek`](Self::prepare_seek) with what can be asked for only after the
-    /// first answers are here.
+    /// Goes on from [`prepare_seek`](Self::prepare_seek), or from the last call, with what can be asked for only after
+    /// the answers to that are here. True where there will be more to ask for then: it is to be called again.
     #[inline]
-    fn prepare_further(&mut self) {}
+    fn prepare_further(&mut self) -> bool {
+        false
+    }
 
     /// Moves to the last entry whose user key is less than `key`.
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
@@ -67,6 +99,24 @@ pub trait InternalCursor {
     /// Moves to the next entry; after the last one the cursor is invalid. On an invalid cursor it does
     /// nothing.
     fn next(&mut self) -> Result<()>;
+
+    /// As [`next`](Self::next), and says what a merge asks of the entry there; `None` where there is none. One call
+    /// where a merge would need several.
+    #[inline]
+    fn next_entry(&mut self) -> Result<Option<EntryHead>>
+    where
+        Self: Sized,
+    {
+        self.next()?;
+        Ok(EntryHead::of(self))
+    }
+
+    /// True where the entries that [`next`](Self::next) goes to from here on have each another key than the one before:
+    /// of each key one version is shown.
+    #[inline]
+    fn shows_keys_once(&self) -> bool {
+        false
+    }
 
     /// Moves to the entry before; before the first one the cursor is invalid. On an invalid cursor it
     /// does nothing.

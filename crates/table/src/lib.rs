@@ -48,7 +48,7 @@ pub use describe::{ExplainEntry, TableDetail, TellMetaBlock};
 pub use file_pool::{FilePool, FileSource, table_file_name};
 pub use footer::{TABLE_FORMAT_VERSION, read_identity};
 pub use held_entry::HeldEntry;
-pub use internal_cursor::InternalCursor;
+pub use internal_cursor::{EntryHead, InternalCursor, key_head};
 pub use key_counts::KeyCounts;
 pub use meta_collector::MetaCollector;
 pub use options::{Compression, MAX_META_BLOCK_BYTES, TableOptions};

@@ -250,7 +250,7 @@ mod tests {
     use bolide_storage::{MemVfs, SimRng, Vfs};
 
     use super::*;
-    use crate::{BlockCache, FileSource, HeldEntry, TableBuilder, TableOptions};
+    use crate::{BlockCache, FileSource, HeldEntry, TableBuilder, TableOptions, key_head};
 
     #[test]
     fn differences_are_those_of_the_whole_keys() -> Result<()> {
@@ -288,6 +288,7 @@ mod tests {
                 assert!(held.go_to(&block, index), "the block is sound");
                 assert_eq!((held.key(), held.value(&block)), (key.as_slice(), &b"value"[..]), "seed {seed}");
                 assert_eq!(held.trailer().sequence(), index as u64 + 1, "seed {seed}");
+                assert_eq!(held.key_head(), key_head(key), "seed {seed}");
                 assert_eq!(&*held.value_ref(&block), b"value", "seed {seed}");
                 for probe in probes.iter().chain(&keys) {
                     let found = block.difference(index, probe).expect("the block is sound");

@@ -38,10 +38,10 @@ fn prefetch_long(address: *const u8, len: usize) {
     prefetch_from(address, len);
 }
 
-/// As [`prefetch`], for what has one to two lines' length as a rule: without a loop then.
+/// As [`prefetch`], for what has one to three lines' length as a rule: without a loop then.
 #[inline(always)]
 pub(crate) fn prefetch_short<T: ?Sized>(first: &T, len: usize) {
-    if len > 2 * LINE_BYTES {
+    if len > 3 * LINE_BYTES {
         return prefetch_long((&raw const *first).cast(), len);
     }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -51,6 +51,9 @@ pub(crate) fn prefetch_short<T: ?Sized>(first: &T, len: usize) {
         let address = (&raw const *first).cast::<i8>();
         _mm_prefetch::<_MM_HINT_T0>(address);
         _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(LINE_BYTES));
+        if len > 2 * LINE_BYTES {
+            _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(2 * LINE_BYTES));
+        }
         _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(len));
     }
 }

@@ -435,10 +435,11 @@ impl InternalCursor for TableCursor {
 
     /// Asks for the first lines of the block.
     #[inline]
-    fn prepare_further(&mut self) {
+    fn prepare_further(&mut self) -> bool {
         if let Some(leaf) = &self.leaf {
             self.table.prefetch_block(leaf.ordinal(self.guess));
         }
+        false
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {

@@ -131,7 +131,7 @@ fn check_target(
     let expected = lower_bound(oracle, key, sequence);
     if rng.below(2) == 0 {
         cursor.prepare_seek(key, sequence);
-        cursor.prepare_further();
+        while cursor.prepare_further() {}
     }
     cursor.seek(key, sequence)?;
     assert_eq!(current(cursor).as_ref(), oracle.get(expected), "seek {key:?} at {sequence}");

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 
 use bolide_base::internal_key::compare_entries;
 use bolide_base::{Error, Result, SequenceNumber, Trailer};
-use bolide_table::InternalCursor;
+use bolide_table::{EntryHead, InternalCursor, key_head};
 
 /// A cursor over all entries of its sources. With one source it costs next to nothing on top of it.
 #[derive(Debug)]
@@ -39,7 +39,8 @@ impl<S: InternalCursor> MergingCursor<S> {
         let count = sources.len();
         Self {
             sources,
-            heads: vec![0; count],
+            // Not zeros, for which the allocator would be asked on its slow way.
+            heads: vec![u128::MAX; count],
             heap: Vec::with_capacity(count),
             current: None,
             direction: Direction::Forward,
@@ -67,7 +68,10 @@ impl<S: InternalCursor> MergingCursor<S> {
                 break;
             }
             match source.seek(key, sequence) {
-                Ok(()) => self.stepped(current),
+                Ok(()) => {
+                    let entry = EntryHead::of(&self.sources[current]);
+                    self.stepped(current, entry);
+                }
                 Err(error) => return Err(self.fail(error)),
             }
         }
@@ -88,7 +92,7 @@ impl<S: InternalCursor> MergingCursor<S> {
                 return Err(self.fail(error));
             }
             if self.sources[index].valid() {
-                self.heads[index] = head(self.sources[index].key());
+                self.heads[index] = key_head(self.sources[index].key());
                 self.heap.push(index);
             }
         }
@@ -110,20 +114,47 @@ impl<S: InternalCursor> MergingCursor<S> {
         })
     }
 
-    /// Finds the current source after `source`, which was it, has moved.
+    /// One entry forward, given the number of the current source.
     #[inline]
-    fn stepped(&mut self, source: usize) {
-        if !self.sources[source].valid() {
+    fn step(&mut self, current: usize) -> Result<Option<EntryHead>> {
+        match self.sources[current].next_entry() {
+            Ok(stepped) => Ok(self.stepped(current, stepped)),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// Finds the current source after `source`, which was it, has moved to an entry with this head, or to none.
+    /// Answers the head of the current entry.
+    #[inline]
+    fn stepped(&mut self, source: usize, entry: Option<EntryHead>) -> Option<EntryHead> {
+        let Some(entry) = entry else {
             self.current = self.pop();
-            return;
+            return self.head_of_current();
+        };
+        self.heads[source] = entry.key_head;
+        match self.heap.first() {
+            Some(&second) if self.is_before(second, source) => {
+                self.heap[0] = source;
+                self.current = Some(second);
+                self.sift_down(0);
+                self.head_of_current()
+            }
+            _ => Some(entry),
         }
-        self.heads[source] = head(self.sources[source].key());
-        let Some(&second) = self.heap.first() else { return };
-        if self.is_before(second, source) {
-            self.heap[0] = source;
-            self.current = Some(second);
-            self.sift_down(0);
-        }
+    }
+
+    fn head_of_current(&self) -> Option<EntryHead> {
+        let current = self.current?;
+        Some(EntryHead { key_head: self.heads[current], trailer: self.sources[current].trailer() })
+    }
+
+    /// True where the next entry surely has another key than the current one.
+    #[inline]
+    pub fn leaves_key(&self) -> bool {
+        let Some(current) = self.current else { return true };
+        self.direction == Direction::Forward
+            && self.heap.first().is_none_or(|&second| self.heads[second] != self.heads[current])
+            && self.sources[current].shows_keys_once()
     }
 
     fn pop(&mut self) -> Option<usize> {
@@ -212,7 +243,8 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         if self.sources.len() > 1 {
             self.sources.iter_mut().for_each(|source| source.prepare_seek(key, sequence));
-            self.sources.iter_mut().for_each(InternalCursor::prepare_further);
+            // All go on by one stage before one goes on by the next.
+            while self.sources.iter_mut().fold(false, |more, source| source.prepare_further() | more) {}
         }
         self.position(Direction::Forward, |_, source| source.seek(key, sequence))
     }
@@ -227,11 +259,18 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
         if self.direction == Direction::Backward {
             return self.turn(current, Direction::Forward);
         }
-        match self.sources[current].next() {
-            Ok(()) => self.stepped(current),
-            Err(error) => return Err(self.fail(error)),
-        }
+        self.step(current)?;
         Ok(())
+    }
+
+    #[inline]
+    fn next_entry(&mut self) -> Result<Option<EntryHead>> {
+        let Some(current) = self.current else { return Ok(None) };
+        if self.direction == Direction::Backward {
+            self.turn(current, Direction::Forward)?;
+            return Ok(self.head_of_current());
+        }
+        self.step(current)
     }
 
     #[inline]
@@ -241,20 +280,12 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
             return self.turn(current, Direction::Backward);
         }
         match self.sources[current].prev() {
-            Ok(()) => self.stepped(current),
+            Ok(()) => {
+                let entry = EntryHead::of(&self.sources[current]);
+                self.stepped(current, entry);
+            }
             Err(error) => return Err(self.fail(error)),
         }
         Ok(())
     }
-}
-
-/// The first sixteen bytes of `key`, padded with zeros. Heads that differ are ordered as their keys.
-#[inline]
-fn head(key: &[u8]) -> u128 {
-    if let Some(bytes) = key.first_chunk::<16>() {
-        return u128::from_be_bytes(*bytes);
-    }
-    let mut padded = [0; 16];
-    padded[..key.len()].copy_from_slice(key);
-    u128::from_be_bytes(padded)
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber, Trailer};
-use bolide_table::{InternalCursor, TableCursor};
+use bolide_table::{EntryHead, InternalCursor, TableCursor};
 
 use crate::version::SortedRun;
 
@@ -145,10 +145,8 @@ impl<R: Run> InternalCursor for RunCursor<R> {
     }
 
     #[inline]
-    fn prepare_further(&mut self) {
-        if let Some(table) = self.cursor.as_mut() {
-            table.prepare_further();
-        }
+    fn prepare_further(&mut self) -> bool {
+        self.cursor.as_mut().is_some_and(InternalCursor::prepare_further)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
@@ -175,6 +173,22 @@ impl<R: Run> InternalCursor for RunCursor<R> {
             }
         }
         Ok(())
+    }
+
+    #[inline]
+    fn next_entry(&mut self) -> Result<Option<EntryHead>> {
+        let Some(cursor) = self.cursor.as_mut().filter(|cursor| cursor.valid()) else { return Ok(None) };
+        if let Some(entry) = cursor.next_entry()? {
+            return Ok(Some(entry));
+        }
+        self.cross_forward()?;
+        Ok(EntryHead::of(self))
+    }
+
+    /// So do the cursors over all tables where one does: no two tables have a key in common.
+    #[inline]
+    fn shows_keys_once(&self) -> bool {
+        self.cursor.as_ref().is_some_and(InternalCursor::shows_keys_once)
     }
 
     fn prev(&mut self) -> Result<()> {

@@ -1,30 +1,30 @@
 //! One of the components of a tree.
 
 use bolide_base::{Result, SequenceNumber, Trailer};
-use bolide_table::{InternalCursor, TableCursor};
+use bolide_table::{EntryHead, InternalCursor, TableCursor};
 
 use super::RunCursor;
 use crate::memtable::MemtableCursor;
 use crate::remix::{PartitionRun, PartitionSource, SortedViewCursor};
 
-/// A cursor over one component of a tree.
+/// A cursor over one component of a tree. Large ones are in boxes, so that a list of several is allocated quickly.
 #[derive(Debug)]
 pub enum Source {
     /// A memtable.
     Memtable(MemtableCursor),
     /// One sstable.
-    Table(TableCursor),
+    Table(Box<TableCursor>),
     /// The sstables of a sorted run.
-    Run(RunCursor),
+    Run(Box<RunCursor>),
     /// Several runs, through their sorted view.
-    View(SortedViewCursor),
+    View(Box<SortedViewCursor>),
     /// The runs of a level, through the sorted views of its partitions.
-    Level(RunCursor<PartitionRun>),
+    Level(Box<RunCursor<PartitionRun>>),
 }
 
 impl From<RunCursor<PartitionRun>> for Source {
     fn from(cursor: RunCursor<PartitionRun>) -> Self {
-        Self::Level(cursor)
+        Self::Level(Box::new(cursor))
     }
 }
 
@@ -45,19 +45,19 @@ impl From<MemtableCursor> for Source {
 
 impl From<TableCursor> for Source {
     fn from(cursor: TableCursor) -> Self {
-        Self::Table(cursor)
+        Self::Table(Box::new(cursor))
     }
 }
 
 impl From<SortedViewCursor> for Source {
     fn from(cursor: SortedViewCursor) -> Self {
-        Self::View(cursor)
+        Self::View(Box::new(cursor))
     }
 }
 
 impl From<RunCursor> for Source {
     fn from(cursor: RunCursor) -> Self {
-        Self::Run(cursor)
+        Self::Run(Box::new(cursor))
     }
 }
 
@@ -113,8 +113,8 @@ impl InternalCursor for Source {
     }
 
     #[inline]
-    fn prepare_further(&mut self) {
-        each!(self, cursor => cursor.prepare_further());
+    fn prepare_further(&mut self) -> bool {
+        each!(self, cursor => cursor.prepare_further())
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
@@ -124,6 +124,16 @@ impl InternalCursor for Source {
     #[inline]
     fn next(&mut self) -> Result<()> {
         each!(self, cursor => cursor.next())
+    }
+
+    #[inline]
+    fn next_entry(&mut self) -> Result<Option<EntryHead>> {
+        each!(self, cursor => cursor.next_entry())
+    }
+
+    #[inline]
+    fn shows_keys_once(&self) -> bool {
+        each!(self, cursor => cursor.shows_keys_once())
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bolide_base::{EntryKind, Error, Result, SequenceNumber, Trailer};
-use bolide_table::InternalCursor;
+use bolide_table::{EntryHead, InternalCursor};
 
 use super::{Bounds, MergingCursor, Run, RunCursor, VisibleCursor};
 use crate::memtable::{Memtable, MemtableCursor, Visibility};
@@ -181,8 +181,20 @@ impl InternalCursor for TestSource {
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         each!(self, cursor => cursor.seek_before(key))
     }
+    fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
+        each!(self, cursor => cursor.prepare_seek(key, sequence));
+    }
+    fn prepare_further(&mut self) -> bool {
+        each!(self, cursor => cursor.prepare_further())
+    }
     fn next(&mut self) -> Result<()> {
         each!(self, cursor => cursor.next())
+    }
+    fn next_entry(&mut self) -> Result<Option<EntryHead>> {
+        each!(self, cursor => cursor.next_entry())
+    }
+    fn shows_keys_once(&self) -> bool {
+        each!(self, cursor => cursor.shows_keys_once())
     }
     fn prev(&mut self) -> Result<()> {
         each!(self, cursor => cursor.prev())

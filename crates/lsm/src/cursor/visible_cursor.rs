@@ -36,6 +36,8 @@ pub struct VisibleCursor<S = Source> {
     sequence: SequenceNumber,
     ranges: Arc<RangeTombstones>,
     bounds: Bounds,
+    /// Neither a range tombstone nor an upper bound can hide an entry.
+    shows_all: bool,
     state: State,
     /// `Copied`: the key that is seen. Else scratch: the key whose other versions are passed over.
     key: Vec<u8>,
@@ -66,6 +68,7 @@ impl<S: InternalCursor> VisibleCursor<S> {
         Self {
             inner: MergingCursor::new(sources),
             sequence,
+            shows_all: ranges.is_empty() && bounds.upper().is_none(),
             ranges,
             bounds,
             state: State::Invalid,
@@ -178,6 +181,14 @@ impl<S: InternalCursor> VisibleCursor<S> {
     pub fn next(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.state, State::Invalid) {
             State::Invalid => Ok(()),
+            State::At if self.inner.leaves_key() => {
+                let entry = self.inner.next_entry()?;
+                if self.shows_all && entry.is_some_and(|entry| self.is_plain(entry.trailer)) {
+                    self.state = State::At;
+                    return Ok(());
+                }
+                self.settle_forward(false)
+            }
             State::At => {
                 self.note_key();
                 self.inner.next()?;
@@ -306,6 +317,13 @@ impl<S: InternalCursor> VisibleCursor<S> {
             }
         }
         self.inner.seek_before(&self.key)
+    }
+
+    /// True for a value that is seen where nothing but its trailer counts.
+    #[inline]
+    fn is_plain(&self, trailer: Trailer) -> bool {
+        trailer.sequence() <= self.sequence
+            && matches!(trailer.kind(), Some(EntryKind::Put | EntryKind::Merge))
     }
 
     #[inline]

@@ -12,10 +12,12 @@ use bolide_base::{Result, SequenceNumber, Trailer};
 use bolide_table::InternalCursor;
 
 use super::Memtable;
+use super::descent::Descent;
 use super::entry::{EntryRef, VersionRef};
-use super::node::{LeafCopy, NodeRef};
+use super::node::LeafCopy;
 use super::sync::prefetch;
 use super::tree::Tree;
+use crate::cursor::PreparedKey;
 
 /// How many entries ahead of a scan are asked for.
 const AHEAD: usize = 6;
@@ -44,9 +46,9 @@ pub struct MemtableCursor {
     /// Slot of the current entry.
     slot: usize,
     current: Option<Current>,
-    /// The leaf for `prepared_key`, with the version at which it covers that key.
-    prepared: Option<(NodeRef<'static>, u64)>,
-    prepared_key: Vec<u8>,
+    /// The way down to `prepared_key`.
+    prepared: Descent<'static>,
+    prepared_key: PreparedKey,
 }
 
 #[derive(Clone, Copy)]
@@ -63,8 +65,8 @@ impl MemtableCursor {
             leaf: Box::default(),
             slot: 0,
             current: None,
-            prepared: None,
-            prepared_key: Vec::new(),
+            prepared: Descent::Lost,
+            prepared_key: PreparedKey::default(),
         }
     }
 
@@ -191,10 +193,15 @@ impl InternalCursor for MemtableCursor {
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         let tree = self.tree();
-        let prepared = self.prepared.take().filter(|_| self.prepared_key == key);
-        let slot = prepared
-            .and_then(|prepared| tree.copy_if_unchanged(prepared, key, &mut self.leaf))
-            .unwrap_or_else(|| tree.copy_at(key, &mut self.leaf));
+        let prepared = match std::mem::replace(&mut self.prepared, Descent::Lost) {
+            Descent::Leaf { leaf, version } | Descent::Entry { leaf, version }
+                if self.prepared_key.is(key, sequence) =>
+            {
+                tree.copy_if_unchanged((leaf, version), key, &mut self.leaf)
+            }
+            _ => None,
+        };
+        let slot = prepared.unwrap_or_else(|| tree.copy_at(key, &mut self.leaf));
         self.prefetch_from(slot);
         if let Some(entry) = self.leaf.entry(slot)
             && entry.key() == key
@@ -215,16 +222,14 @@ impl InternalCursor for MemtableCursor {
         Ok(())
     }
 
-    fn prepare_seek(&mut self, key: &[u8], _sequence: SequenceNumber) {
-        self.prepared_key.clear();
-        self.prepared_key.extend_from_slice(key);
-        self.prepared = Some(self.tree().leaf_at(key));
+    fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
+        self.prepared_key.set(key, sequence);
+        self.prepared = self.tree().begin_descent(key);
     }
 
-    fn prepare_further(&mut self) {
-        if let Some((leaf, _)) = self.prepared {
-            leaf.prefetch_entry_of(&self.prepared_key);
-        }
+    fn prepare_further(&mut self) -> bool {
+        self.prepared = self.prepared.step(self.prepared_key.key());
+        matches!(self.prepared, Descent::Below { .. } | Descent::Leaf { .. })
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
@@ -244,6 +249,11 @@ impl InternalCursor for MemtableCursor {
         }
         self.forward_from(self.slot + 1);
         Ok(())
+    }
+
+    #[inline]
+    fn shows_keys_once(&self) -> bool {
+        self.visibility != Visibility::All
     }
 
     fn prev(&mut self) -> Result<()> {

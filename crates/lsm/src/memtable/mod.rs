@@ -24,6 +24,7 @@
 
 mod arena;
 mod cursor;
+mod descent;
 mod entry;
 mod journal;
 mod node;

@@ -94,7 +94,9 @@ impl<'a> LeafCopy<'a> {
 
 impl Default for LeafCopy<'_> {
     fn default() -> Self {
-        Self { entries: [None; FANOUT], count: 0, low: None, right: None }
+        // One slot without an entry, which is the same as none: memory that is to be all zeros comes on the allocator's slow
+        // way.
+        Self { entries: [None; FANOUT], count: 1, low: None, right: None }
     }
 }
 

@@ -229,14 +229,8 @@ impl Tree {
         self.copy_reached(key, Side::Before, copy)
     }
 
-    /// The leaf for `key`, and the version at which it covers the key. Its first lines are asked for.
-    pub(super) fn leaf_at(&self, key: &[u8]) -> (NodeRef<'_>, u64) {
-        let Reached { leaf, version, .. } = self.reach::<false>(key, Side::At);
-        (leaf, version)
-    }
-
-    /// As [`copy_at`](Self::copy_at) with what [`leaf_at`](Self::leaf_at) answered for `key`; `None` where
-    /// the leaf has changed since.
+    /// As [`copy_at`](Self::copy_at) where the leaf for `key` is known, with a version at which it covers the key; `None`
+    /// where it has changed since.
     pub(super) fn copy_if_unchanged<'a>(
         &'a self,
         (leaf, version): (NodeRef<'a>, u64),
@@ -291,7 +285,7 @@ impl Tree {
         }
     }
 
-    fn root(&self) -> (NodeRef<'_>, u64) {
+    pub(super) fn root(&self) -> (NodeRef<'_>, u64) {
         loop {
             let Some(node) = self.root.load() else { unreachable!("a tree is created with a root") };
             let version = node.begin();

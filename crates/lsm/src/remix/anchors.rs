@@ -15,7 +15,7 @@ use bolide_base::SequenceNumber;
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::limits::MAX_TREE_KEY_BYTES;
 
-use crate::key_heads::KeyHeads;
+use crate::key_heads::{KeyHeads, Near};
 
 /// The anchors of a REMIX in memory: eight bytes of each key side by side, and the rests of the keys one after the other.
 #[derive(Debug)]
@@ -154,7 +154,21 @@ impl Anchors {
     /// number: the anchor of a segment that starts with the second is not before their place.)
     #[inline]
     pub(crate) fn count_through(&self, key: &[u8], sequence: SequenceNumber) -> usize {
-        self.heads.count_before(key, |index| match self.compare(index, key) {
+        self.count_through_near(self.near(key), key, sequence)
+    }
+
+    /// The first half of [`count_through`](Self::count_through): where it goes on. That is asked for.
+    #[inline]
+    pub(crate) fn near(&self, key: &[u8]) -> Near {
+        let near = self.heads.near(key);
+        self.heads.prefetch(near);
+        near
+    }
+
+    /// The second half, with what [`near`](Self::near) answered for `key`.
+    #[inline]
+    pub(crate) fn count_through_near(&self, near: Near, key: &[u8], sequence: SequenceNumber) -> usize {
+        self.heads.count_before_near(near, key, |index| match self.compare(index, key) {
             Ordering::Equal => self.sequence(index).is_none_or(|anchor| anchor > sequence),
             order => order == Ordering::Less,
         })

@@ -9,12 +9,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
-use bolide_table::{Difference, HeldEntry, InternalCursor, PinnedBlock, ValueRef};
+use bolide_table::{EntryHead, HeldEntry, InternalCursor, PinnedBlock, ValueRef};
 
 use super::contradiction;
-use super::run::Position;
-use super::run_place::RunPlace;
-use super::search::{Place, Probe};
+use super::prepare::Preparation;
+use super::run_place::{CursorProbe, RunPlace};
+use super::search::Place;
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 use super::view::SortedView;
 
@@ -47,6 +47,8 @@ pub struct SortedViewCursor {
     /// Runs whose next entries are asked for, and what was asked for last.
     asked: u64,
     stage: Stage,
+    /// How far a seek is prepared.
+    prepared: Preparation,
 }
 
 /// Most selectors of a segment.
@@ -93,49 +95,6 @@ impl Iterator for Ones {
     }
 }
 
-/// Compares through the blocks that a cursor has in hand.
-struct CursorProbe<'a> {
-    view: &'a SortedView,
-    runs: &'a mut [RunPlace],
-    fill_cache: bool,
-}
-
-impl CursorProbe<'_> {
-    /// What `ask` answers of the block of the entry at `at`.
-    #[inline]
-    fn of_block<T>(
-        &mut self,
-        run: usize,
-        at: Position,
-        ask: impl FnOnce(&PinnedBlock) -> Option<T>,
-    ) -> Result<T> {
-        let (Some(source), Some(place)) = (self.view.runs().get(run), self.runs.get_mut(run)) else {
-            return Err(contradiction());
-        };
-        ask(place.enter(source, at, self.fill_cache)?).ok_or_else(|| source.damaged(at.block))
-    }
-}
-
-impl Probe for CursorProbe<'_> {
-    #[inline]
-    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference> {
-        self.of_block(run, at, |block| block.difference(at.entry as usize, key))
-    }
-
-    #[inline]
-    fn lower_bound(
-        &mut self,
-        run: usize,
-        block: u32,
-        range: std::ops::Range<usize>,
-        key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<usize> {
-        let at = Position { block, entry: range.start as u32 };
-        self.of_block(run, at, |block| block.lower_bound_between(range.start, range.end, key, sequence))
-    }
-}
-
 impl SortedView {
     /// A cursor over all entries, not positioned yet. With `fill_cache`, blocks that it reads stay in the cache.
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> SortedViewCursor {
@@ -167,6 +126,7 @@ impl SortedView {
             met: 0,
             asked: 0,
             stage: Stage::Content,
+            prepared: Preparation::default(),
         }
     }
 }
@@ -478,8 +438,13 @@ impl SortedViewCursor {
 
     fn locate(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.current = None;
+        let leaf = self.prepared.take_leaf(key, sequence);
         let mut probe = CursorProbe { view: &self.view, runs: &mut self.runs, fill_cache: self.fill_cache };
-        let located = self.view.remix().locate(self.view.runs(), key, sequence, &mut probe);
+        let (remix, runs) = (self.view.remix(), self.view.runs());
+        let located = match leaf {
+            Some(leaf) => remix.locate_from(leaf, runs, key, sequence, &mut probe),
+            None => remix.locate(runs, key, sequence, &mut probe),
+        };
         match located {
             Ok(place) => {
                 self.set_place(place);
@@ -543,6 +508,15 @@ impl InternalCursor for SortedViewCursor {
         self.shown()
     }
 
+    fn prepare_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
+        self.prepared.begin(&self.view, key, sequence);
+    }
+
+    #[inline]
+    fn prepare_further(&mut self) -> bool {
+        self.prepared.go_on(&self.view, &mut self.runs, self.fill_cache)
+    }
+
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         self.locate(key, MAX_SEQUENCE)?;
         self.step_back();
@@ -556,6 +530,18 @@ impl InternalCursor for SortedViewCursor {
         }
         self.step(self.hidden);
         self.shown()
+    }
+
+    #[inline]
+    fn next_entry(&mut self) -> Result<Option<EntryHead>> {
+        self.next()?;
+        let head = || EntryHead { key_head: self.held.key_head(), trailer: self.held.trailer() };
+        Ok(self.current.is_some().then(head))
+    }
+
+    #[inline]
+    fn shows_keys_once(&self) -> bool {
+        self.hidden == OLD
     }
 
     #[inline]

@@ -48,7 +48,6 @@ pub(crate) fn absolute(forks: &[u8], base: u16, index: usize) -> Option<u32> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     bytes: [u8; 32],
-    base: u16,
 }
 
 impl Window {
@@ -62,7 +61,7 @@ impl Window {
         } else if let Some(start) = bytes.get_mut(..rest.len()) {
             start.copy_from_slice(rest);
         }
-        Self { bytes, base }
+        Self { bytes }
     }
 
     /// Whether bit number `fork` is set.
@@ -88,16 +87,17 @@ impl Window {
         }
         leaf
     }
+}
 
-    /// What a difference in bit number `bit` of the whole keys says; `None` for no difference.
-    #[inline]
-    pub(crate) fn side(&self, bit: Option<u32>) -> Side {
-        let Some(bit) = bit else { return Side::Far };
-        match bit.checked_sub(8 * u32::from(self.base)) {
-            None => Side::At(0),
-            // One more, so that all forks up to this one are smaller.
-            Some(bit) => u8::try_from(bit + 1).map_or(Side::Far, Side::At),
-        }
+/// What a difference in bit number `bit` of the whole keys says to forks that are counted from byte `base`; `None` for no
+/// difference.
+#[inline]
+pub(crate) fn side(base: u16, bit: Option<u32>) -> Side {
+    let Some(bit) = bit else { return Side::Far };
+    match bit.checked_sub(8 * u32::from(base)) {
+        None => Side::At(0),
+        // One more, so that all forks up to this one are smaller.
+        Some(bit) => u8::try_from(bit + 1).map_or(Side::Far, Side::At),
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
                 let window = Window::new(probe, base);
                 let leaf = window.candidate(&forks, entries.len());
                 let order = entries[leaf].cmp(probe);
-                match window.side(first_difference(&entries[leaf], probe)) {
+                match side(base, first_difference(&entries[leaf], probe)) {
                     Side::At(side) if order.is_lt() => {
                         assert_eq!(behind(&forks, entries.len(), leaf, side), wanted, "seed {seed}");
                     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber, Trailer};
-use bolide_table::InternalCursor;
+use bolide_table::{EntryHead, InternalCursor};
 
 use super::cursor::SortedViewCursor;
 use super::level::{ViewedLevel, ViewedPartition};
@@ -15,9 +15,9 @@ use crate::version::SortedRun;
 #[derive(Debug)]
 pub enum PartitionSource {
     /// A run that the view does not have.
-    Run(RunCursor),
+    Run(Box<RunCursor>),
     /// The view.
-    View(SortedViewCursor),
+    View(Box<SortedViewCursor>),
 }
 
 /// A cursor over a partition.
@@ -32,27 +32,33 @@ pub enum PartitionCursor {
 impl ViewedPartition {
     /// Cursors over the loose runs, newest first, then over the view; over all runs where there is none. Where a reader
     /// sees what was written up to `seen_at` alone, old versions that the view knows as such may be left out.
-    pub fn sources(&self, seen_at: Option<SequenceNumber>, fill_cache: bool) -> Vec<PartitionSource> {
+    pub fn sources(
+        &self,
+        seen_at: Option<SequenceNumber>,
+        fill_cache: bool,
+    ) -> impl Iterator<Item = PartitionSource> {
         let view = self.view();
         let runs = if view.is_some() { self.loose() } else { self.runs() };
-        let of_run = |run: &Arc<SortedRun>| PartitionSource::Run(RunCursor::new(Arc::clone(run), fill_cache));
-        let mut sources: Vec<_> = runs.iter().map(of_run).collect();
-        let of_view = |view: &Arc<SortedView>| match seen_at {
-            Some(sequence) => view.cursor_at(sequence, fill_cache),
-            None => view.cursor(fill_cache),
+        let of_run = move |run: &Arc<SortedRun>| {
+            PartitionSource::Run(Box::new(RunCursor::new(Arc::clone(run), fill_cache)))
         };
-        sources.extend(view.map(|view| PartitionSource::View(of_view(view))));
-        sources
+        let of_view = move |view: &Arc<SortedView>| {
+            PartitionSource::View(Box::new(match seen_at {
+                Some(sequence) => view.cursor_at(sequence, fill_cache),
+                None => view.cursor(fill_cache),
+            }))
+        };
+        runs.iter().map(of_run).chain(view.map(of_view))
     }
 
     /// A cursor over what [`sources`](Self::sources) say, not positioned yet.
     pub fn cursor(&self, seen_at: Option<SequenceNumber>, fill_cache: bool) -> PartitionCursor {
         let mut sources = self.sources(seen_at, fill_cache);
-        match (sources.len(), sources.pop()) {
-            (1, Some(source)) => PartitionCursor::One(source),
-            (_, last) => {
-                sources.extend(last);
-                PartitionCursor::Merge(MergingCursor::new(sources))
+        match (sources.next(), sources.next()) {
+            (Some(only), None) => PartitionCursor::One(only),
+            (first, second) => {
+                let all = first.into_iter().chain(second).chain(sources);
+                PartitionCursor::Merge(MergingCursor::new(all.collect()))
             }
         }
     }
@@ -135,8 +141,8 @@ macro_rules! delegate {
             }
 
             #[inline]
-            fn prepare_further(&mut self) {
-                each!(self, $one, $other, cursor => cursor.prepare_further());
+            fn prepare_further(&mut self) -> bool {
+                each!(self, $one, $other, cursor => cursor.prepare_further())
             }
 
             fn seek_before(&mut self, key: &[u8]) -> Result<()> {
@@ -146,6 +152,16 @@ macro_rules! delegate {
             #[inline]
             fn next(&mut self) -> Result<()> {
                 each!(self, $one, $other, cursor => cursor.next())
+            }
+
+            #[inline]
+            fn next_entry(&mut self) -> Result<Option<EntryHead>> {
+                each!(self, $one, $other, cursor => cursor.next_entry())
+            }
+
+            #[inline]
+            fn shows_keys_once(&self) -> bool {
+                each!(self, $one, $other, cursor => cursor.shows_keys_once())
             }
 
             #[inline]

@@ -28,6 +28,7 @@
 //! | `search` | the binary search in a segment |
 //! | `cursor` | all versions in both directions |
 //! | `run_place` | where a cursor is in one run |
+//! | `prepare` | seeks that wait for memory together with others |
 //! | `by_steps` | seeks without a search in the segment |
 //! | `visible` | what a reader sees at one sequence number |
 //! | `level` | a level of a tree, a view for each partition |
@@ -44,6 +45,7 @@ mod format;
 pub mod fuzzing;
 mod level;
 mod level_cursor;
+mod prepare;
 mod rebuild;
 mod run;
 mod run_place;

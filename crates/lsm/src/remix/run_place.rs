@@ -2,10 +2,13 @@
 //!
 //! The block in hand is that of the next entry as soon as a scan has come near, so that a step finds all it needs here.
 
-use bolide_base::Result;
-use bolide_table::{PinnedBlock, TableCursor};
+use bolide_base::{Result, SequenceNumber};
+use bolide_table::{Difference, PinnedBlock, TableCursor};
 
+use super::contradiction;
 use super::run::{Position, ViewRun};
+use super::search::Probe;
+use super::view::SortedView;
 
 /// Where the cursor stands in one run. One line of the processor's cache.
 #[derive(Default)]
@@ -48,15 +51,22 @@ impl RunPlace {
     /// The block of the entry at `at`, which becomes the one in hand.
     #[inline]
     pub(super) fn enter(&mut self, run: &ViewRun, at: Position, fill_cache: bool) -> Result<&PinnedBlock> {
-        if self.number != at.block || self.block.is_none() {
-            let block = match run.block_in_cache(at, fill_cache) {
-                Some(block) => block,
-                None => self.read(run, at.block, fill_cache)?.ok_or_else(|| run.damaged(at.block))?,
-            };
+        if self.enter_cached(run, at, fill_cache).is_none() {
+            let block = self.read(run, at.block, fill_cache)?.ok_or_else(|| run.damaged(at.block))?;
             (self.number, self.entries) = (at.block, 0);
             self.block = Some(block);
         }
         self.block.as_ref().ok_or_else(|| run.damaged(at.block))
+    }
+
+    /// Takes the block of the entry at `at` in hand, if it is in the cache, and asks for what it says of the entry. No I/O.
+    #[inline]
+    pub(super) fn enter_cached(&mut self, run: &ViewRun, at: Position, fill_cache: bool) -> Option<()> {
+        if self.number != at.block || self.block.is_none() {
+            self.block = Some(run.block_in_cache(at, fill_cache)?);
+            (self.number, self.entries) = (at.block, 0);
+        }
+        Some(())
     }
 
     /// Takes the block of the next entry in hand, if it is in the cache, and asks the processor for the entry.
@@ -87,5 +97,48 @@ impl RunPlace {
             }
         };
         Ok(if reader.cursor.enter_numbered_block(number)? { reader.cursor.pinned_block() } else { None })
+    }
+}
+
+/// Compares through the blocks that a cursor has in hand.
+pub(super) struct CursorProbe<'a> {
+    pub(super) view: &'a SortedView,
+    pub(super) runs: &'a mut [RunPlace],
+    pub(super) fill_cache: bool,
+}
+
+impl CursorProbe<'_> {
+    /// What `ask` answers of the block of the entry at `at`.
+    #[inline]
+    fn of_block<T>(
+        &mut self,
+        run: usize,
+        at: Position,
+        ask: impl FnOnce(&PinnedBlock) -> Option<T>,
+    ) -> Result<T> {
+        let (Some(source), Some(place)) = (self.view.runs().get(run), self.runs.get_mut(run)) else {
+            return Err(contradiction());
+        };
+        ask(place.enter(source, at, self.fill_cache)?).ok_or_else(|| source.damaged(at.block))
+    }
+}
+
+impl Probe for CursorProbe<'_> {
+    #[inline]
+    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference> {
+        self.of_block(run, at, |block| block.difference(at.entry as usize, key))
+    }
+
+    #[inline]
+    fn lower_bound(
+        &mut self,
+        run: usize,
+        block: u32,
+        range: std::ops::Range<usize>,
+        key: &[u8],
+        sequence: SequenceNumber,
+    ) -> Result<usize> {
+        let at = Position { block, entry: range.start as u32 };
+        self.of_block(run, at, |block| block.lower_bound_between(range.start, range.end, key, sequence))
     }
 }

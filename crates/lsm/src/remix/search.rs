@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bolide_base::{Error, Result, SequenceNumber};
 use bolide_table::{Difference, PinnedBlock};
 
-use super::forks::{FAR, Side, Window, behind, front};
+use super::forks::{FAR, Side, Window, behind, front, side};
 use super::run::{Position, ViewRun};
 use super::segments::Segment;
 use super::selectors::{RUN_BITS, below, mask_of_run, nth_bit};
@@ -24,6 +24,14 @@ use super::{Remix, contradiction};
 pub(super) struct Place {
     pub(super) segment: usize,
     pub(super) index: usize,
+}
+
+/// The entry that the forks of a segment lead to, and where it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leaf {
+    pub(super) place: Place,
+    pub(super) run: usize,
+    pub(super) at: Position,
 }
 
 /// Compares with entries of a block.
@@ -73,45 +81,67 @@ impl Remix {
         let Some(number) = through.checked_sub(1) else { return Ok(Place { segment: 0, index: 0 }) };
         self.segments.prefetch(number);
         let segment = self.segments.get(number);
-        let entries = segment.entries();
-        let index = match segment.forks() {
+        match segment.forks() {
             Some((forks, base)) => {
-                let forks = Forks { forks, window: Window::new(key, base) };
-                segment.search_forks(runs, entries, &forks, key, sequence, probe)?
+                let index = Window::new(key, base).candidate(forks, segment.entries());
+                let run = segment.run(index);
+                let source = runs.get(run).ok_or_else(contradiction)?;
+                // Both are read soon, the second for what the first says.
+                let near = segment.offset(run).0.block;
+                source.prefetch_count(near);
+                source.prefetch_hint(near);
+                let at = segment.position(source, run, index);
+                let leaf = Leaf { place: Place { segment: number, index }, run, at };
+                self.locate_from(leaf, runs, key, sequence, probe)
             }
-            None => segment.search(runs, 0..entries, key, sequence, probe)?,
-        };
-        Ok(if index < entries {
-            Place { segment: number, index }
+            None => {
+                let index = segment.search(runs, 0..segment.entries(), key, sequence, probe)?;
+                Ok(self.place(number, index))
+            }
+        }
+    }
+
+    /// The second half of [`locate`](Self::locate), where the forks of a segment have led to `leaf`.
+    #[inline]
+    pub(super) fn locate_from(
+        &self,
+        leaf: Leaf,
+        runs: &[Arc<ViewRun>],
+        key: &[u8],
+        sequence: SequenceNumber,
+        probe: &mut impl Probe,
+    ) -> Result<Place> {
+        let number = leaf.place.segment;
+        let index = self.segments.get(number).search_forks(runs, leaf, key, sequence, probe)?;
+        Ok(self.place(number, index))
+    }
+
+    /// Entry number `index` of a segment; the first of the next one where that is behind its last.
+    #[inline]
+    fn place(&self, segment: usize, index: usize) -> Place {
+        if index < self.segments.get(segment).entries() {
+            Place { segment, index }
         } else {
-            Place { segment: through, index: 0 }
-        })
+            Place { segment: segment + 1, index: 0 }
+        }
     }
 }
 
-/// The forks of a segment, and the bits of a key that they ask for.
-struct Forks<'a> {
-    forks: &'a [u8],
-    window: Window,
-}
-
 impl Segment<'_> {
-    /// As [`search`](Self::search) among all `entries`, by their forks.
+    /// As [`search`](Self::search) among all entries, by their forks, which have led to `leaf`.
     #[inline]
     fn search_forks(
         self,
         runs: &[Arc<ViewRun>],
-        entries: usize,
-        Forks { forks, window }: &Forks<'_>,
+        Leaf { place, run, at }: Leaf,
         key: &[u8],
         sequence: SequenceNumber,
         probe: &mut impl Probe,
     ) -> Result<usize> {
-        let leaf = window.candidate(forks, entries);
-        let number = self.run(leaf);
-        let run = runs.get(number).ok_or_else(contradiction)?;
-        let difference = probe.difference(number, self.position(run, number, leaf), key)?;
-        match window.side(difference.bit) {
+        let (forks, base) = self.forks().ok_or_else(contradiction)?;
+        let (entries, leaf) = (self.entries(), place.index);
+        let difference = probe.difference(run, at, key)?;
+        match side(base, difference.bit) {
             Side::At(side) if difference.order.is_lt() => Ok(behind(forks, entries, leaf, side)),
             Side::At(side) => Ok(front(forks, leaf, side)),
             Side::Far => {

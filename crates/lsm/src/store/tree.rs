@@ -132,6 +132,9 @@ impl Tree {
     }
 }
 
+/// Room for as many sources besides full memtables, as a rule enough.
+const MOST_SOURCES_BELOW: usize = 4;
+
 /// A memtable and the log segments that its entries are in.
 #[derive(Debug, Default)]
 pub(super) struct LoggedMemtable {
@@ -325,8 +328,8 @@ impl TreeState {
     pub(super) fn sources(&self, visibility: Visibility, bounds: &Bounds) -> Vec<Source> {
         self.views.note_reader();
         let memtables = self.memtables().filter(|logged| !logged.memtable.is_empty());
-        let mut sources: Vec<Source> =
-            memtables.map(|logged| Source::from(logged.memtable.cursor(visibility))).collect();
+        let mut sources = Vec::with_capacity(self.immutables.len() + MOST_SOURCES_BELOW);
+        sources.extend(memtables.map(|logged| Source::from(logged.memtable.cursor(visibility))));
         let touches = |run: &&Arc<SortedRun>| {
             bounds.lower().is_none_or(|lower| run.largest_key() >= lower)
                 && bounds.upper().is_none_or(|upper| run.smallest_key() < upper)
@@ -508,7 +511,7 @@ fn level_sources(
     let last = bounds.upper().map_or(usize::MAX, |upper| level.position(upper));
     match level.partitions().get(first) {
         Some(partition) if first == last || level.partitions().len() == 1 => {
-            sources.extend(partition.sources(seen_at, true).into_iter().map(Source::from));
+            sources.extend(partition.sources(seen_at, true).map(Source::from));
         }
         _ => {
             let run = PartitionRun { level: level.clone(), seen_at };

@@ -6,9 +6,10 @@ use bolide_base::MAX_SEQUENCE;
 use bolide_base::internal_key::compare_entries;
 
 use super::*;
-use crate::cursor::{Bounds, VisibleCursor};
+use crate::cursor::{Bounds, Source, VisibleCursor};
+use crate::memtable::{Memtable, Visibility};
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
-use crate::remix::VisibleViewCursor;
+use crate::remix::{SortedViewCursor, VisibleViewCursor};
 
 /// Calls `test` with the view of random runs and their entries.
 fn with_random_views(
@@ -54,6 +55,28 @@ fn all_entries_come_in_order_both_ways() {
     });
 }
 
+/// Prepares a seek, of this place or of another one, to its end or not so far: that changes no answer.
+fn prepare_sometimes(
+    cursor: &mut SortedViewCursor,
+    rng: &mut SimRng,
+    model: &Model,
+    key: &[u8],
+    sequence: u64,
+) {
+    match rng.below(4) {
+        0 => return,
+        1 => {
+            let other = &model.keys[rng.below(model.keys.len() as u64) as usize];
+            cursor.prepare_seek(other, rng.below(model.largest_sequence + 2));
+        }
+        _ => cursor.prepare_seek(key, sequence),
+    }
+    let mut stages = rng.below(9);
+    while stages > 0 && cursor.prepare_further() {
+        stages -= 1;
+    }
+}
+
 #[test]
 fn a_view_walks_as_a_merge_does() {
     with_random_views(120, |seed, rng, model, view| {
@@ -65,7 +88,10 @@ fn a_view_walks_as_a_merge_does() {
             match rng.below(12) {
                 0 => (cursor.seek_to_first()?, merge.seek_to_first()?),
                 1 => (cursor.seek_to_last()?, merge.seek_to_last()?),
-                2 => (cursor.seek(key, sequence)?, merge.seek(key, sequence)?),
+                2 => {
+                    prepare_sometimes(&mut cursor, rng, model, key, sequence);
+                    (cursor.seek(key, sequence)?, merge.seek(key, sequence)?)
+                }
                 3 => (cursor.seek_by_steps(key, sequence)?, merge.seek(key, sequence)?),
                 4 => (cursor.seek_before(key)?, merge.seek_before(key)?),
                 5..=8 => (cursor.next()?, merge.next()?),
@@ -98,6 +124,7 @@ fn one_who_sees_all_is_shown_the_newest_versions_alone() {
                     let is_before = |entry: &&Entry| {
                         compare_entries(&entry.0, entry.1.sequence(), key, from) == Ordering::Less
                     };
+                    prepare_sometimes(&mut cursor, rng, model, key, from);
                     (cursor.seek(key, from)?, at = Some(wanted.partition_point(is_before)))
                 }
                 4 => {
@@ -166,6 +193,63 @@ fn a_reader_sees_what_it_sees_through_a_merge() {
             let merged =
                 merge.valid().then(|| (merge.key().to_vec(), merge.sequence(), merge.value().to_vec()));
             assert_eq!(seen(&cursor), merged, "seed {seed}, step {step}, reader at {sequence}");
+        }
+        Ok(())
+    });
+}
+
+/// Newer entries than those of `model`: new versions of some of its keys and keys of their own.
+fn newer_entries(rng: &mut SimRng, model: &Model) -> Vec<Entry> {
+    let count = rng.below(60);
+    (0..count)
+        .map(|number| {
+            let mut key = model.keys[rng.below(model.keys.len() as u64) as usize].clone();
+            if rng.one_in(3) {
+                key.push(rng.below(3) as u8);
+            }
+            let kind = if rng.one_in(4) { EntryKind::Delete } else { EntryKind::Put };
+            (key, Trailer::new(model.largest_sequence + 1 + number, kind), usize::MAX, vec![number as u8; 9])
+        })
+        .collect()
+}
+
+#[test]
+fn a_view_and_a_memtable_are_seen_as_one() {
+    with_random_views(200, |seed, rng, model, view| {
+        let newer = newer_entries(rng, model);
+        let memtable = Arc::new(Memtable::new());
+        newer.iter().for_each(|(key, trailer, _, value)| memtable.insert(key, *trailer, value));
+        let mut all: Vec<&Entry> = model.entries.iter().chain(&newer).collect();
+        all.sort_by(|left, right| compare_entries(&left.0, left.1.sequence(), &right.0, right.1.sequence()));
+        let sequence = model.largest_sequence + rng.below(newer.len() as u64 + 2);
+        let sequence = if rng.one_in(4) { rng.below(sequence + 1) } else { sequence };
+        let bounds = random_bounds(rng, model);
+        all.retain(|entry| entry.1.sequence() <= sequence);
+        all.dedup_by(|older, newer| older.0 == newer.0);
+        all.retain(|entry| !entry.1.is_delete() && bounds.contains(&entry.0));
+        let of_memtable = memtable.cursor(Visibility::At(sequence));
+        let sources = vec![Source::from(of_memtable), Source::from(view.cursor_at(sequence, rng.one_in(2)))];
+        let mut cursor = VisibleCursor::new(sources, sequence, Arc::default(), bounds);
+        let mut at = None;
+        for step in 0..300 {
+            let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
+            match rng.below(12) {
+                0 => (cursor.seek_to_first()?, at = Some(0)),
+                1 => (cursor.seek_to_last()?, at = all.len().checked_sub(1)),
+                2 => (cursor.seek(key)?, at = Some(all.partition_point(|entry| entry.0 < *key))),
+                3 => {
+                    let through = all.partition_point(|entry| entry.0 <= *key);
+                    (cursor.seek_for_prev(key)?, at = through.checked_sub(1))
+                }
+                4..=9 => (cursor.next()?, at = at.map(|at| at + 1)),
+                _ => (cursor.prev()?, at = at.and_then(|at| at.checked_sub(1))),
+            };
+            at = at.filter(|&at| at < all.len());
+            let found =
+                cursor.valid().then(|| (cursor.key().to_vec(), cursor.sequence(), cursor.value().to_vec()));
+            let wanted =
+                at.map(|at| all[at]).map(|entry| (entry.0.clone(), entry.1.sequence(), entry.3.clone()));
+            assert_eq!(found, wanted, "seed {seed}, step {step}, reader at {sequence}");
         }
         Ok(())
     });

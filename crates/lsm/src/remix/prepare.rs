@@ -1,0 +1,115 @@
+//! A seek one stage at a time, each of which asks for what the next one reads, so that it waits for memory together with
+//! the seeks of the sources that the view is merged with.
+//!
+//! Only views with forks go all the way: without, what a search reads depends on what it has read.
+
+use bolide_base::SequenceNumber;
+
+use super::forks::Window;
+use super::run_place::RunPlace;
+use super::search::{Leaf, Place};
+use super::view::SortedView;
+use crate::cursor::PreparedKey;
+use crate::key_heads::Near;
+
+/// What was asked for last.
+#[derive(Debug, Clone, Copy, Default)]
+enum Asked {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The anchors around the key.
+    Anchors(Near),
+    /// A segment.
+    Segment(usize),
+    /// How many entries the block has that the forks lead to, and what says where the cache has it.
+    Block(Place),
+    /// Where the cache has the block.
+    Slot(Leaf),
+    /// What the block says of the entry.
+    Listed(Leaf),
+    /// The entry; nothing is left to ask for.
+    Entry(Leaf),
+}
+
+/// A seek that is prepared: which, and how far.
+#[derive(Debug, Default)]
+pub(super) struct Preparation {
+    asked: Asked,
+    place: PreparedKey,
+}
+
+impl Preparation {
+    /// The first stage of a seek of `(key, sequence)`.
+    #[inline]
+    pub(super) fn begin(&mut self, view: &SortedView, key: &[u8], sequence: SequenceNumber) {
+        self.place.set(key, sequence);
+        self.asked = Asked::Anchors(view.remix().anchors.near(key));
+    }
+
+    /// The next stage; true if another one follows. Takes the block that the forks lead to in hand, if it is in the cache.
+    pub(super) fn go_on(&mut self, view: &SortedView, runs: &mut [RunPlace], fill_cache: bool) -> bool {
+        let next = match self.asked {
+            Asked::Nothing | Asked::Entry(_) => return false,
+            Asked::Anchors(near) => ask_for_segment(view, near, &self.place),
+            Asked::Segment(number) => ask_for_block(view, number, self.place.key()),
+            Asked::Block(place) => ask_for_slot(view, place),
+            Asked::Slot(leaf) => take_in_hand(view, runs, leaf, fill_cache),
+            Asked::Listed(leaf) => ask_for_entry(runs, leaf),
+        };
+        self.asked = next.unwrap_or_default();
+        !matches!(self.asked, Asked::Nothing | Asked::Entry(_))
+    }
+
+    /// Ends it with a seek of `(key, sequence)`: the entry that the forks lead to, if that is the seek that was prepared
+    /// and it is known.
+    #[inline]
+    pub(super) fn take_leaf(&mut self, key: &[u8], sequence: SequenceNumber) -> Option<Leaf> {
+        match std::mem::take(&mut self.asked) {
+            Asked::Slot(leaf) | Asked::Listed(leaf) | Asked::Entry(leaf) => {
+                self.place.is(key, sequence).then_some(leaf)
+            }
+            Asked::Nothing | Asked::Anchors(_) | Asked::Segment(_) | Asked::Block(_) => None,
+        }
+    }
+}
+
+fn ask_for_segment(view: &SortedView, near: Near, place: &PreparedKey) -> Option<Asked> {
+    let remix = view.remix();
+    let number = remix.anchors.count_through_near(near, place.key(), place.sequence()).checked_sub(1)?;
+    remix.segments.prefetch(number);
+    Some(Asked::Segment(number))
+}
+
+fn ask_for_block(view: &SortedView, number: usize, key: &[u8]) -> Option<Asked> {
+    let segment = view.remix().segments.get(number);
+    let (forks, base) = segment.forks()?;
+    let index = Window::new(key, base).candidate(forks, segment.entries());
+    let run = segment.run(index);
+    let near = segment.offset(run).0.block;
+    let source = view.runs().get(run)?;
+    source.prefetch_count(near);
+    source.prefetch_hint(near);
+    Some(Asked::Block(Place { segment: number, index }))
+}
+
+fn ask_for_slot(view: &SortedView, place: Place) -> Option<Asked> {
+    let segment = view.remix().segments.get(place.segment);
+    let run = segment.run(place.index);
+    let source = view.runs().get(run)?;
+    let at = segment.position(source, run, place.index);
+    source.prefetch_slot(at.block);
+    Some(Asked::Slot(Leaf { place, run, at }))
+}
+
+fn take_in_hand(view: &SortedView, runs: &mut [RunPlace], leaf: Leaf, fill_cache: bool) -> Option<Asked> {
+    let (run, source) = (runs.get_mut(leaf.run)?, view.runs().get(leaf.run)?);
+    run.enter_cached(source, leaf.at, fill_cache)?;
+    Some(Asked::Listed(leaf))
+}
+
+fn ask_for_entry(runs: &[RunPlace], leaf: Leaf) -> Option<Asked> {
+    let block = runs.get(leaf.run)?.block.as_ref()?;
+    block.prefetch_entry(leaf.at.entry as usize, true);
+    Some(Asked::Entry(leaf))
+}
