@@ -2,9 +2,11 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use bolide::storage::{CrashMode, Fault, FaultPlan, RecordImages, Runtime, SimRuntime, SimVfs, Vfs};
+use bolide::storage::{CrashMode, Fault, FaultPlan, RecordImages, Runtime, SimRng, SimRuntime, SimVfs, Vfs};
 use bolide::{
     BuildOptions, Collection, Components, Compression, Db, ErrorKind, IndexState, Layout, NextFigures,
     Options, Order, Query,
@@ -172,6 +174,63 @@ fn questions_read_the_blocks_they_need_and_each_once() {
     assert!(newest.data_blocks_read == 2 && newest.index_blocks_read <= 4, "{newest:?}");
     let nothing = cost(&Query::new().eq("a", 10.5).using_index("a"), 0);
     assert_eq!((nothing.data_blocks_read, nothing.entries), (0, 0), "{nothing:?}");
+}
+
+/// Answers that are each in a data block of their own are read as their turns come, some hundreds at once; those that share blocks all at
+/// once, by block. Either way they are those of a model, in its order.
+#[test]
+fn many_answers_come_in_order_whether_they_share_blocks_or_not() {
+    const MANY: u64 = 12_000;
+    let vfs = SimVfs::new(1);
+    let options = tiny().cache_bytes(64 << 20).memtable_bytes(2 << 20);
+    let db = open(&vfs, options);
+    let collection = tiny_collection().target_file_bytes(1 << 20).index("a:next".parse().unwrap());
+    let one = db.create_collection("one", collection).unwrap();
+    let mut rng = SimRng::new(3);
+    // Of each key the number of its write, its value and its record.
+    let mut model = BTreeMap::new();
+    for write in 0..MANY + MANY / 4 {
+        // Short ones are copied when they are read, long ones lent.
+        let (width, value) = ([10, 400, 900][write as usize % 3], rng.below(100));
+        let record = format!(r#"{{"a":{value},"pad":"{write:0>width$}"}}"#);
+        let key = format!("{:08}", write * 7_919 % MANY);
+        one.put(key.as_bytes(), record.as_bytes()).unwrap();
+        model.insert(key, (write, value, record));
+        if write + 1 == MANY {
+            db.compact().unwrap();
+        }
+    }
+    for number in (0..MANY).step_by(9) {
+        let key = format!("{number:08}");
+        one.delete(key.as_bytes()).unwrap();
+        model.remove(&key);
+    }
+    let cost = |values: Range<u64>, order: Order, limit: usize| {
+        let query = Query::new().range("a", values.clone()).order(order).limit(limit).using_index("a");
+        let found = one.find(&query).unwrap();
+        let mut expected: Vec<_> = model.iter().filter(|(_, (_, value, _))| values.contains(value)).collect();
+        expected.sort_by_key(|(_, (write, ..))| *write);
+        if order == Order::Newest {
+            expected.reverse();
+        }
+        expected.truncate(limit);
+        assert_eq!(found.len(), expected.len(), "{values:?}, {order:?}");
+        for (answer, (key, (.., record))) in found.iter().zip(expected) {
+            assert_eq!(answer.key, key.as_bytes(), "{values:?}, {order:?}");
+            assert_eq!(answer.record.as_deref(), Some(record.as_bytes()), "{values:?}, {order:?}");
+        }
+        let costs = found.explain().next_costs;
+        (found.len(), costs.data_blocks_spared as f64 / costs.entries as f64)
+    };
+    for order in [Order::Newest, Order::Oldest] {
+        let (answers, spared) = cost(10..17, order, usize::MAX);
+        assert!(answers > 600 && spared < 0.01, "{order:?}: {answers}, {spared}");
+        let (answers, spared) = cost(3..97, order, usize::MAX);
+        assert!(answers > 8_000 && spared > 0.1, "{order:?}: {answers}, {spared}");
+        for limit in [1, 255, 256, 257, 300, 5_000] {
+            cost(10..90, order, limit);
+        }
+    }
 }
 
 /// Builds at a pace, and whether it is one of records.

@@ -39,7 +39,7 @@ use parking_lot::Mutex;
 
 use crate::block::Block;
 use crate::block_memory::BlockMemory;
-use crate::cache_stats::BlockCacheStats;
+use crate::cache_stats::{BlockCacheStats, HIT_COUNTERS, HitCounter};
 use crate::index_block::IndexBlock;
 use crate::prefetch::prefetch;
 use crate::read_counters::ReadCounters;
@@ -333,22 +333,6 @@ pub struct BlockCache {
     inserts: AtomicU64,
 }
 
-/// Hits are counted apart by block, so that threads seldom write the same cache line.
-const HIT_COUNTERS: usize = 16;
-
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct HitCounter(AtomicU64);
-
-impl HitCounter {
-    /// Not one atomic step, which would cost as much as the rest of a hit: two threads at the same
-    /// counter may count one hit for two.
-    #[inline]
-    fn count(&self) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    }
-}
-
 impl BlockCache {
     /// A cache of at most `bytes` bytes. Zero caches nothing.
     ///
@@ -370,7 +354,7 @@ impl BlockCache {
     pub fn stats(&self) -> BlockCacheStats {
         let queues = self.queues.lock();
         BlockCacheStats {
-            hits: self.hits.iter().map(|counter| counter.0.load(Ordering::Relaxed)).sum(),
+            hits: self.hits.iter().map(|counter| counter.count_so_far()).sum(),
             misses: self.misses.load(Ordering::Relaxed),
             inserts: self.inserts.load(Ordering::Relaxed),
             blocks: (queues.small.len() + queues.main.len()).saturating_sub(queues.dead) as u64,
@@ -492,6 +476,24 @@ impl TableBlocks {
             self.count_hit(slot, number);
         }
         Some(block)
+    }
+
+    /// As [`get`](Self::get), of a data block, which `work` sees where it lies. False if it is not there.
+    #[inline]
+    pub(crate) fn use_data_block(&self, number: u64, work: impl FnOnce(&Block)) -> bool {
+        if let Some(slot) = self.slot(number) {
+            let held = slot.block.lock();
+            if slot.key.load(Ordering::Relaxed) == self.key | number
+                && let Some(CachedBlock::Data(block)) = &*held
+            {
+                work(block);
+                drop(held);
+                self.count_hit(slot, number);
+                return true;
+            }
+        }
+        self.cache.misses.fetch_add(1, Ordering::Relaxed);
+        false
     }
 
     /// Asks the processor for the hint of block `number`, which [`prefetch_slot`](Self::prefetch_slot) reads.

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use bolide_base::{Error, Result, SequenceNumber, Trailer};
 
-use crate::block::{Block, Difference, Entry, Malformed};
+use crate::block::{Block, Difference, Entry, Malformed, SHORT_KEY};
 use crate::footer::IndexLevelCount;
 use crate::table_reader::TableReader;
 use crate::value_ref::ValueRef;
@@ -55,7 +55,7 @@ impl PinnedBlock {
     /// Entry number `index`. `None` where there is no such entry or the block contradicts itself.
     #[inline]
     pub fn entry(&self, index: usize) -> Option<PinnedEntry> {
-        let entry = self.0.entry(index).ok()?;
+        let entry = self.0.decode_inline(index)?;
         let newer = self.0.newer_version(index, &entry).ok()?;
         Some(PinnedEntry { entry, newer })
     }
@@ -63,13 +63,26 @@ impl PinnedBlock {
     /// Appends the key of `entry`, one of this block, to `out`.
     #[inline]
     pub fn write_key(&self, entry: &PinnedEntry, out: &mut Vec<u8>) {
-        self.0.append_key(&entry.entry, out);
+        // As a rule it is short: a copy of a fixed length takes no call.
+        let start = out.len();
+        out.extend_from_slice(&[0; SHORT_KEY]);
+        let written = out.last_chunk_mut().and_then(|room| self.0.put_short_key(&entry.entry, room));
+        out.truncate(start + written.unwrap_or(0));
+        if written.is_none() {
+            self.0.append_key(&entry.entry, out);
+        }
     }
 
-    /// The value of `entry`, one of this block, which then keeps the block in memory. Copies nothing.
+    /// The value of `entry`, one of this block.
     #[inline]
-    pub fn into_value(self, entry: &PinnedEntry) -> ValueRef {
-        ValueRef::pinned(self.0.into_bytes(), entry.entry.value())
+    pub fn value(&self, entry: &PinnedEntry) -> &[u8] {
+        self.0.bytes().get(entry.entry.value()).unwrap_or_default()
+    }
+
+    /// The same, with a hold on the block. Copies nothing.
+    #[inline]
+    pub fn value_ref(&self, entry: &PinnedEntry) -> ValueRef {
+        ValueRef::pinned(self.0.bytes().clone(), entry.entry.value())
     }
 
     /// How many entries the block has; at least one.
@@ -143,17 +156,18 @@ impl TableReader {
         }
     }
 
-    /// Data block number `block`, through the cache, and whether it was not there and had to be read; only with `may_stay` it is
-    /// put there then. `None` behind the last block. Costs at most two reads.
+    /// Puts data block number `block` into `pinned`, through the cache, and tells whether it was not there and had to be read; only
+    /// with `may_stay` it is put there then. `None` behind the last block. Costs at most two reads.
     ///
     /// # Errors
     /// As [`pinned_block`](Self::pinned_block).
     #[inline]
-    pub fn pinned_or_read(&self, block: u64, may_stay: bool) -> Result<Option<(PinnedBlock, bool)>> {
-        match self.cached_data_block(block) {
-            Some(cached) => Ok(Some((PinnedBlock(cached), false))),
-            None => Ok(self.read_numbered_block(block, may_stay)?.map(|read| (PinnedBlock(read), true))),
+    pub fn pin_or_read(&self, block: u64, may_stay: bool, pinned: &mut Option<PinnedBlock>) -> Result<bool> {
+        if self.use_data_block(block, |cached| *pinned = Some(PinnedBlock(cached.clone()))) {
+            return Ok(false);
         }
+        *pinned = self.read_numbered_block(block, may_stay)?.map(PinnedBlock);
+        Ok(pinned.is_some())
     }
 
     /// Data block number `block` if it is in the cache, whose entry number `index` will be looked at; the rest of its

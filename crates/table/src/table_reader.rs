@@ -351,6 +351,12 @@ impl TableReader {
         }
     }
 
+    /// Lets `work` see data block number `ordinal` if it is cached, which counts as a use. False if it is not.
+    #[inline]
+    pub(crate) fn use_data_block(&self, ordinal: u64, work: impl FnOnce(&Block)) -> bool {
+        self.blocks.use_data_block(ordinal, work)
+    }
+
     /// As [`cached_data_block`](Self::cached_data_block), and asks the processor for what a comparison with entry
     /// number `index` reads. What is not there is not counted.
     #[inline]

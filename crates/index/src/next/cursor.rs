@@ -12,8 +12,8 @@
 //!   data block is read.
 //! * **By place**, for the others, and where there are too many entries to sort: memtables first, then sstable by sstable.
 //!
-//! All of them read [batches](super::batch) of versions, as many as answers are wanted: each data block once, and what is not
-//! current is left out. Sstables without index blocks are read whole, by place.
+//! All of them read [batches](super::batch) of versions, as many as answers are wanted: of each batch each data block once, where
+//! versions share blocks, and what is not current is left out. Sstables without index blocks are read whole, by place.
 //!
 //! An entry was made from the very version of the record that it names, in the same file; so its record is not looked into again.
 
@@ -24,10 +24,11 @@ use bolide_base::{Result, SequenceNumber};
 use bolide_lsm::TreeView;
 use bolide_lsm::store::{BlockReader, MemtableComponent, TablePlace, VersionAt};
 
-use super::batch::{Batch, Item, NO_KEY, Told, Turn, Version, lost, misplaced};
+use super::batch::{Batch, Item, NO_KEY, Told, Turn, Version, is_sparse, lost, misplaced};
 use super::costs::NextCosts;
 use super::global_index::{BlockPlace, GlobalIndex};
 use super::opened_block::sstable_of;
+use super::ranked::{MOST_SORTED, Ranked};
 use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor};
 use crate::explain::Explain;
@@ -38,10 +39,11 @@ use crate::in_table::memtable_read::{MemtablePart, read_memtable};
 use crate::query::Order;
 use crate::space::rect_block_reader::WindowCodes;
 
+/// Versions of a batch where each is in a data block of its own: what was read of them is still in the nearer caches when they
+/// are proposed.
+const SPARSE_BATCH: usize = 256;
 /// Questions for more answers do not go by a heap.
 const MOST_NEWEST: usize = 4096;
-/// More entries are not sorted.
-const MOST_SORTED: usize = 1 << 16;
 /// Versions of a batch that goes by place, and at most of one that goes by a heap.
 const BATCH: usize = 512;
 /// Versions of a batch when as many were proposed as are wanted.
@@ -121,7 +123,9 @@ pub(super) struct NextCursor<'v> {
     given: Option<SequenceNumber>,
 
     /// Sorted: what is left, the next one last.
-    sorted: Vec<(SequenceNumber, Item)>,
+    sorted: Vec<Ranked>,
+    /// Hardly two of them are in one data block.
+    is_sparse: bool,
 
     /// By place: steps with the newest write that each can have, the next one last.
     steps: Vec<(SequenceNumber, Step)>,
@@ -169,6 +173,7 @@ impl<'v> NextCursor<'v> {
             parts: Vec::new(),
             given: None,
             sorted: Vec::new(),
+            is_sparse: false,
             steps: Vec::new(),
             batched: 0,
             present: 0,
@@ -269,14 +274,15 @@ impl<'v> NextCursor<'v> {
                 }
             }
         }
-        let versions = (0..).zip(&self.versions).map(|(at, it)| (it.entry.sequence, Item::Version(at)));
-        let found = (0..).zip(&self.matches.found).map(|(at, it)| (it.sequence, Item::Found(at)));
         self.sorted.reserve(self.versions.len() + self.matches.found.len());
-        self.sorted.extend(versions);
-        self.sorted.extend(found);
-        self.sorted.sort_unstable_by_key(|(sequence, _)| *sequence);
+        let versions = (0..).zip(&self.versions);
+        self.sorted.extend(versions.map(|(at, it)| Ranked::new(it.entry.sequence, Item::Version(at))));
+        let found = (0..).zip(&self.matches.found);
+        self.sorted.extend(found.map(|(at, it)| Ranked::new(it.sequence, Item::Found(at))));
+        self.sorted.sort_unstable();
         // An array may have several keys in the range.
-        self.sorted.dedup_by_key(|(sequence, _)| *sequence);
+        self.sorted.dedup_by_key(|ranked| ranked.sequence());
+        self.is_sparse = is_sparse(&self.versions);
         if self.question.order == Order::Oldest {
             self.sorted.reverse();
         }
@@ -310,12 +316,15 @@ impl<'v> NextCursor<'v> {
     /// Reads the next batch. False where there is nothing left.
     fn fill(&mut self) -> Result<bool> {
         self.batch.clear();
+        let mut by_place = true;
         match self.way {
             Way::Newest => self.fill_newest()?,
             Way::Sorted => {
-                let rest = self.sorted.len().saturating_sub(self.wanted(usize::MAX));
-                for (rank, item) in self.sorted.drain(rest..).rev() {
-                    self.batch.push(rank, item);
+                by_place = !self.is_sparse;
+                let wanted = self.wanted(if by_place { usize::MAX } else { SPARSE_BATCH });
+                let rest = self.sorted.len().saturating_sub(wanted);
+                for ranked in self.sorted.drain(rest..).rev() {
+                    self.batch.push(ranked.sequence(), ranked.item());
                 }
             }
             Way::ByPlace => self.fill_by_place()?,
@@ -323,7 +332,7 @@ impl<'v> NextCursor<'v> {
         if self.batch.len() == 0 {
             return Ok(false);
         }
-        self.batch.read(&self.versions, &self.global, &self.table, &mut self.told)?;
+        self.batch.read(&self.versions, by_place, &self.global, &self.table, &mut self.told)?;
         Ok(true)
     }
 
@@ -505,7 +514,7 @@ impl<'v> NextCursor<'v> {
     /// Goes to the next candidate. False behind the last one.
     fn advance(&mut self) -> Result<bool> {
         loop {
-            match self.batch.advance(&self.versions) {
+            match self.batch.advance() {
                 Some(Turn::Held(turn)) => {
                     self.current = Current::Held(turn);
                     self.proposed += 1;
@@ -539,7 +548,7 @@ impl CandidateCursor for NextCursor<'_> {
             Current::Held(turn) => {
                 let number = self.batch.version_at(*turn).filter(|_| !self.key_ends.is_empty());
                 let key = number.map_or(&[][..], |number| self.key_of(number));
-                let held = self.batch.candidate(*turn, &self.question, &self.versions, key);
+                let held = self.batch.candidate(*turn, &self.question, key);
                 held.map(Some).ok_or_else(|| lost("a version"))
             }
         }
@@ -550,7 +559,7 @@ impl CandidateCursor for NextCursor<'_> {
         match (self.way, self.question.order) {
             (Way::Newest, _) => of_batch.unwrap_or_else(|| self.units.peek().map_or(0, |unit| unit.rank)),
             (Way::Sorted, Order::Newest) => {
-                of_batch.unwrap_or_else(|| self.sorted.last().map_or(0, |(sequence, _)| *sequence))
+                of_batch.unwrap_or_else(|| self.sorted.last().map_or(0, Ranked::sequence))
             }
             (Way::ByPlace, Order::Newest) => {
                 let later = self.steps.last().map_or(0, |(rank, _)| *rank);

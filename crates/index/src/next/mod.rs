@@ -49,6 +49,7 @@ mod nearest;
 mod notes;
 mod opened_block;
 mod packing;
+mod ranked;
 mod split;
 
 use std::fmt;

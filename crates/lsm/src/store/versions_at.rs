@@ -2,10 +2,17 @@
 //!
 //! Whoever keeps places in sstables (a secondary index that points to data blocks, as that of NEXT §3.2) knows for each version its sstable, its data
 //! block and its number among the entries there. So nothing is searched: not the levels, no filter, no key. What is left is a
-//! chain of loads, the cache's slot of the block, the block's directory, the entry, and each waits for memory. The places of a chunk take each
-//! step together, as the point reads of a batch do.
+//! chain of loads, the cache's slot of the block, the block's directory, the entry, and each waits for memory. So the places go through a
+//! pipeline: what a step loads was asked for some places before.
 //!
-//! A block that is in the cache lends its values. One that had to be read is not kept for the few bytes of a small value: they are copied,
+//! ```text
+//! place  n + 24   ask for the slot
+//! place  n + 16   ask for the block's directory
+//! place  n + 8    take the block, ask for the entry
+//! place  n        read the entry
+//! ```
+//!
+//! A block that is in the cache lends its values, but for small ones, which are copied. One that had to be read is not kept for the few bytes of a small value: they are copied,
 //! and the next block is read into the same memory, which is still in the processor's caches. And a question that has read half as much as the
 //! cache holds puts nothing there any more: it would only push out what it read itself, and what others need.
 //!
@@ -20,10 +27,15 @@ use super::components::{TablePlace, VersionAt};
 use super::read_view::TreeView;
 use crate::version::TableHandle;
 
-/// Places whose loads wait for memory together.
-const CHUNK: usize = 16;
-/// Longer values are not copied: their blocks are kept.
+/// So many places on, the next step is taken for a place.
+const AHEAD: usize = 8;
+/// Readers of sstables that are kept at hand.
+const KNOWN: usize = 8;
+/// Longer values of blocks that had to be read are not copied: their blocks are kept.
 const MAX_COPIED_VALUE_BYTES: usize = 1 << 10;
+/// The same of blocks in the cache. To hold a block takes two steps at a counter in it, of which the second meets lines that have
+/// left the nearer caches; copying so few bytes takes less, and they are then read one behind the other.
+const MAX_COPIED_OF_CACHED: usize = 256;
 /// Bytes of copied values at most.
 const MOST_COPIED_BYTES: usize = 16 << 20;
 /// A question fills the cache with one part in so many of what it holds.
@@ -89,46 +101,48 @@ impl TreeView {
         out: &mut Vec<VersionRead>,
     ) -> Result<()> {
         out.reserve(places.len());
-        for places in places.chunks(CHUNK) {
-            let mut readers: [Option<&TableReader>; CHUNK] = [None; CHUNK];
-            self.ask_for_blocks(places, &mut readers)?;
-            let mut pinned: [Option<(PinnedBlock, bool)>; CHUNK] = Default::default();
-            pin_blocks(places, &readers, &mut reads.read_bytes, &mut pinned)?;
-            for ((place, reader), pinned) in places.iter().zip(readers).zip(pinned) {
-                out.push(self.read_version(place, reader, pinned, reads)?);
+        let mut pipeline = Pipeline::default();
+        for step in 0..places.len() + 3 * AHEAD {
+            let at = |behind: usize| {
+                let number = step.checked_sub(behind)?;
+                Some((number, places.get(number)?))
+            };
+            if let Some((number, place)) = at(0) {
+                let reader = self.reader_at(place.table, &mut pipeline.known)?;
+                pipeline.ask_for_slot(number, place, reader);
+            }
+            if let Some((number, place)) = at(AHEAD) {
+                pipeline.ask_for_block(number, place);
+            }
+            if let Some((number, place)) = at(2 * AHEAD) {
+                pipeline.pin(number, place, &mut reads.read_bytes)?;
+            }
+            if let Some((number, place)) = at(3 * AHEAD) {
+                self.read_version(place, pipeline.take(number, place), reads, out)?;
             }
         }
         Ok(())
     }
 
-    /// Finds the readers of the sstables, and asks the processor for what is read of each block first.
-    fn ask_for_blocks<'v>(
+    /// The reader of an sstable; `known` are some of those asked for before.
+    #[inline]
+    fn reader_at<'v>(
         &'v self,
-        places: &[VersionPlace],
-        readers: &mut [Option<&'v TableReader>; CHUNK],
-    ) -> Result<()> {
-        let mut last: Option<(TablePlace, &TableReader)> = None;
-        for (place, slot) in places.iter().zip(readers.iter_mut()) {
-            let reader = match last {
-                Some((table, reader)) if table == place.table => Some(reader),
-                _ => self
-                    .handle_at(place.table)
-                    .map(|handle| handle.reader())
-                    .transpose()?
-                    .map(|reader| &**reader),
-            };
-            if let Some(reader) = reader {
-                reader.prefetch_block_slot(place.block);
-                last = Some((place.table, reader));
-            }
-            *slot = reader;
+        table: TablePlace,
+        known: &mut [Option<(TablePlace, &'v TableReader)>; KNOWN],
+    ) -> Result<Option<&'v TableReader>> {
+        let slot = known.get_mut(table.position as usize % KNOWN);
+        if let Some(Some((of, reader))) = slot
+            && *of == table
+        {
+            return Ok(Some(reader));
         }
-        for (place, reader) in places.iter().zip(readers) {
-            if let Some(reader) = reader {
-                reader.prefetch_block_entry(place.block, place.entry as usize);
-            }
+        let Some(handle) = self.handle_at(table) else { return Ok(None) };
+        let reader = &**handle.reader()?;
+        if let Some(slot) = slot {
+            *slot = Some((table, reader));
         }
-        Ok(())
+        Ok(Some(reader))
     }
 
     /// Asks the processor for the first `len` bytes of meta blocks, each of an sstable of this view and by its number there, as
@@ -145,85 +159,139 @@ impl TreeView {
         run.tables().get(place.position as usize).map(|handle| &**handle)
     }
 
+    /// Reads a version out of its block, and appends it to `out`.
+    #[inline]
     fn read_version(
         &self,
         place: &VersionPlace,
-        reader: Option<&TableReader>,
-        pinned: Option<(PinnedBlock, bool)>,
+        found: Option<(&TableReader, &PinnedBlock, bool)>,
         reads: &mut VersionReads,
-    ) -> Result<VersionRead> {
-        let keys = &mut reads.keys;
-        let absent = |keys: &Vec<u8>| VersionRead {
+        out: &mut Vec<VersionRead>,
+    ) -> Result<()> {
+        let VersionReads { keys, values, .. } = reads;
+        let start = keys.len();
+        let absent = || VersionRead {
             at: VersionAt::Other,
             newer_runs: place.table.run,
-            key_end: keys.len(),
+            key_end: start,
             value: VersionValue::Copied(0..0),
         };
-        let Some((reader, (block, was_read))) = reader.zip(pinned) else { return Ok(absent(keys)) };
-        if place.entry as usize >= block.entries() {
-            return Ok(absent(keys));
-        }
+        let found = found.filter(|(_, block, _)| (place.entry as usize) < block.entries());
+        let Some((reader, block, was_read)) = found else {
+            out.push(absent());
+            return Ok(());
+        };
         let entry = block.entry(place.entry as usize).ok_or_else(|| reader.block_damaged(place.block))?;
         let trailer = entry.trailer();
         if trailer.sequence() != place.sequence || trailer.kind() != Some(EntryKind::Put) {
-            return Ok(absent(keys));
+            out.push(absent());
+            return Ok(());
         }
-        let start = keys.len();
         block.write_key(&entry, keys);
         // The versions of a key stand newest first: all before the one before are newer still.
         let at = match entry.newer_in_block() {
             Some(newer) if newer <= self.sequence() => VersionAt::Replaced,
             _ => VersionAt::Newest,
         };
-        let key = keys.get(start..).unwrap_or_default();
-        let continues = place.entry == 0 && reader.continues_block_before(place.block, key)?;
+        let continues = place.entry == 0
+            && reader.continues_block_before(place.block, keys.get(start..).unwrap_or_default())?;
         let newer_runs = place.table.run + u32::from(continues);
-        let (key_end, value) = (keys.len(), block.into_value(&entry));
-        let start = reads.values.len();
-        let value = if was_read && value.len() <= MAX_COPIED_VALUE_BYTES && start <= MOST_COPIED_BYTES {
-            reads.values.extend_from_slice(&value);
-            VersionValue::Copied(start..reads.values.len())
+        let key_end = keys.len();
+        let value = block.value(&entry);
+        let most = if was_read { MAX_COPIED_VALUE_BYTES } else { MAX_COPIED_OF_CACHED };
+        let start = values.len();
+        if value.len() <= most && start <= MOST_COPIED_BYTES {
+            values.extend_from_slice(value);
+            let value = VersionValue::Copied(start..start + value.len());
+            out.push(VersionRead { at, newer_runs, key_end, value });
         } else {
-            VersionValue::Pinned(value)
-        };
-        Ok(VersionRead { at, newer_runs, key_end, value })
+            let value = VersionValue::Pinned(block.value_ref(&entry));
+            out.push(VersionRead { at, newer_runs, key_end, value });
+        }
+        Ok(())
     }
 }
 
-/// Takes the blocks out of the cache, or reads them, which is told with each, and asks the processor for the entries.
-fn pin_blocks(
-    places: &[VersionPlace],
-    readers: &[Option<&TableReader>; CHUNK],
-    read_bytes: &mut u64,
-    pinned: &mut [Option<(PinnedBlock, bool)>; CHUNK],
-) -> Result<()> {
-    for number in 0..places.len() {
-        let before = number.checked_sub(1);
-        let (Some(place), Some(Some(reader))) = (places.get(number), readers.get(number)) else { continue };
-        let is_same = |before: usize| {
-            places
-                .get(before)
-                .is_some_and(|before| (before.table, before.block) == (place.table, place.block))
-        };
-        let block = match before.filter(|&before| is_same(before)) {
-            Some(before) => pinned.get(before).cloned().flatten(),
-            None => {
-                let may_stay = *read_bytes <= reader.cache_bytes() / CACHE_SHARE;
-                let block = reader.pinned_or_read(place.block, may_stay)?;
-                if let Some((block, true)) = &block {
-                    *read_bytes += block.memory_bytes() as u64;
-                }
-                block
-            }
-        };
-        if let Some((block, _)) = &block {
-            block.prefetch_entry(place.entry as usize, true);
+/// The places that were begun, each [`AHEAD`] of what comes next for it.
+#[derive(Default)]
+struct Pipeline<'v> {
+    known: [Option<(TablePlace, &'v TableReader)>; KNOWN],
+    /// By the place's number.
+    readers: [Option<&'v TableReader>; 4 * AHEAD],
+    /// By the place's number; none for one that shares that of the place before.
+    blocks: [Option<PinnedBlock>; 2 * AHEAD],
+    were_read: [bool; 2 * AHEAD],
+    /// The places that were last pinned and last taken.
+    pinned: Option<(TablePlace, u64)>,
+    taken: Option<(TablePlace, u64)>,
+    /// Where in `blocks` the block of the first of these was put.
+    pinned_at: usize,
+    /// The block of that, and whether it was not in the cache.
+    block: Option<PinnedBlock>,
+    was_read: bool,
+}
+
+impl<'v> Pipeline<'v> {
+    #[inline]
+    fn reader(&self, number: usize) -> Option<&'v TableReader> {
+        *self.readers.get(number % (4 * AHEAD))?
+    }
+
+    /// Begins with a place: asks the processor for where the cache has its block.
+    #[inline]
+    fn ask_for_slot(&mut self, number: usize, place: &VersionPlace, reader: Option<&'v TableReader>) {
+        if let Some(reader) = reader {
+            reader.prefetch_block_slot(place.block);
         }
-        if let Some(slot) = pinned.get_mut(number) {
-            *slot = block;
+        if let Some(slot) = self.readers.get_mut(number % (4 * AHEAD)) {
+            *slot = reader;
         }
     }
-    Ok(())
+
+    /// Asks the processor for what is read of the block first.
+    #[inline]
+    fn ask_for_block(&self, number: usize, place: &VersionPlace) {
+        if let Some(reader) = self.reader(number) {
+            reader.prefetch_block_entry(place.block, place.entry as usize);
+        }
+    }
+
+    /// Takes the block out of the cache, or reads it, and asks the processor for the entry.
+    #[inline]
+    fn pin(&mut self, number: usize, place: &VersionPlace, read_bytes: &mut u64) -> Result<()> {
+        let block = (place.table, place.block);
+        let Some(reader) = self.reader(number) else { return Ok(()) };
+        if self.pinned.replace(block) != Some(block) {
+            self.pinned_at = number % (2 * AHEAD);
+            let may_stay = *read_bytes <= reader.cache_bytes() / CACHE_SHARE;
+            if let (Some(slot), Some(was_read)) =
+                (self.blocks.get_mut(self.pinned_at), self.were_read.get_mut(self.pinned_at))
+            {
+                *was_read = reader.pin_or_read(place.block, may_stay, slot)?;
+                *read_bytes +=
+                    slot.as_ref().filter(|_| *was_read).map_or(0, PinnedBlock::memory_bytes) as u64;
+            }
+        }
+        // One that many places share has been taken before the last of them are here.
+        let pinned = self.blocks.get(self.pinned_at).and_then(Option::as_ref).or(self.block.as_ref());
+        if let Some(block) = pinned {
+            block.prefetch_entry(place.entry as usize, true);
+        }
+        Ok(())
+    }
+
+    /// Ends with a place: its reader, its block, and whether that was not in the cache.
+    #[inline]
+    fn take(&mut self, number: usize, place: &VersionPlace) -> Option<(&'v TableReader, &PinnedBlock, bool)> {
+        let block = (place.table, place.block);
+        let reader = self.reader(number)?;
+        if self.taken.replace(block) != Some(block) {
+            let at = number % (2 * AHEAD);
+            self.block = self.blocks.get_mut(at)?.take();
+            self.was_read = *self.were_read.get(at)?;
+        }
+        Some((reader, self.block.as_ref()?, self.was_read))
+    }
 }
 
 #[cfg(test)]
@@ -239,8 +307,8 @@ mod tests {
     use crate::options::{StoreOptions, SyncMode, TreeOptions};
 
     /// Many versions of few keys, tombstones among them, in several runs of small blocks: a key begins in one block and
-    /// goes on in the next ones. Returns views of different ages.
-    fn filled(cache_bytes: u64, seed: u64) -> (Store, Vec<TreeView>) {
+    /// goes on in the next ones. Values have these widths. Returns views of different ages.
+    fn filled(cache_bytes: u64, widths: &[usize], seed: u64) -> (Store, Vec<TreeView>) {
         let mut options = StoreOptions::new("/db");
         options.background_threads = 0;
         let (vfs, runtime) = (Arc::new(MemVfs::new()), Arc::new(SystemRuntime::default()));
@@ -257,7 +325,10 @@ mod tests {
                 let key = format!("key{:02}", rng.below(20));
                 match rng.below(6) {
                     0 => batch.delete(tree, key.as_bytes()).unwrap(),
-                    _ => batch.put(tree, key.as_bytes(), format!("{number:0>20}").as_bytes()).unwrap(),
+                    _ => {
+                        let width = widths[rng.below(widths.len() as u64) as usize];
+                        batch.put(tree, key.as_bytes(), format!("{number:0>width$}").as_bytes()).unwrap();
+                    }
                 }
                 store.commit(batch, None, SyncMode::None).unwrap();
                 if number % 5 == 0 {
@@ -292,9 +363,10 @@ mod tests {
     #[test]
     fn many_at_once_are_what_a_reader_of_single_blocks_finds() {
         for (cache_bytes, seed) in [(1 << 20, 1), (0, 2), (600, 3)] {
-            let (_store, views) = filled(cache_bytes, seed);
+            // Short ones are copied, longer ones lent where that is possible, the longest never copied.
+            let (_store, views) = filled(cache_bytes, &[20, 20, 20, 300, 1_100], seed);
             let (mut replaced, mut continued, mut is_current) = (0, 0, 0);
-            let (mut copied, mut pinned) = (0, 0);
+            let (mut copied, mut pinned, mut longest) = (0, 0, 0);
             for view in &views {
                 let mut all = entries(view);
                 all.retain(|(place, ..)| place.sequence <= view.sequence());
@@ -321,6 +393,7 @@ mod tests {
                         assert_eq!(read_value, &value[..], "seed {seed}, {place:?}");
                         copied += u32::from(matches!(read.value, VersionValue::Copied(_)));
                         pinned += u32::from(matches!(read.value, VersionValue::Pinned(_)));
+                        longest += u32::from(value.len() > MAX_COPIED_VALUE_BYTES);
                         // Behind another version of its key in the block, none in the block before matters.
                         let runs = if place.entry == 0 { reader.newer_runs() } else { place.table.run };
                         assert_eq!(read.newer_runs, runs, "seed {seed}, {place:?}");
@@ -340,15 +413,16 @@ mod tests {
             }
             let told = format!("seed {seed}: {replaced}, {continued}, {is_current}");
             assert!(replaced > 100 && continued > 10 && is_current > 100, "{told}");
-            // Without a cache nothing is lent; with a large one as good as everything, once it is there.
-            assert!(copied > 10 && (pinned > copied || cache_bytes < 1 << 20), "{copied}, {pinned}");
-            assert!(pinned == 0 || cache_bytes > 0, "{pinned}");
+            // Of what is in the cache longer values are lent, of what was read only the longest.
+            assert!(copied > 100 && longest > 100, "{copied}, {longest}");
+            assert_eq!(pinned > longest, cache_bytes >= 1 << 20, "{pinned}, {longest}");
+            assert!(pinned + copied > 2 * longest, "{pinned}, {copied}, {longest}");
         }
     }
 
     #[test]
     fn what_is_not_at_its_place_is_told() {
-        let (_store, views) = filled(1 << 20, 4);
+        let (_store, views) = filled(1 << 20, &[20], 4);
         let view = views.last().unwrap();
         let all = entries(view);
         let (right, ..) = all.iter().find(|(.., is_put)| *is_put).unwrap();
@@ -366,7 +440,7 @@ mod tests {
     #[test]
     fn a_question_that_reads_more_than_the_cache_holds_leaves_it_alone() {
         let cache_bytes = 1 << 13;
-        let (_store, views) = filled(cache_bytes, 5);
+        let (_store, views) = filled(cache_bytes, &[20], 5);
         let view = views.last().unwrap();
         let mut places: Vec<VersionPlace> = entries(view).into_iter().map(|(place, ..)| place).collect();
         places.retain(|place| place.sequence <= view.sequence());
