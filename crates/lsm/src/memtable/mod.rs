@@ -36,6 +36,7 @@ mod tree;
 use std::fmt;
 use std::sync::Arc;
 
+use bolide_base::checksum::hash_key;
 use bolide_base::{SequenceNumber, Trailer};
 use bolide_storage::LARGE_PAGE_BYTES;
 
@@ -146,7 +147,7 @@ impl Memtable {
         let lane = lane();
         let counts = &self.counts[lane % LANES];
         counts.note_sequence(trailer.sequence());
-        let known = self.points.find(key);
+        let known = self.points.find(key, || hash_key(key));
         let inserted = match known {
             Known::Here(entry) => self.tree.add_version(lane, entry, trailer, value),
             Known::Absent | Known::Unknown => self.tree.insert(lane, key, trailer, value),
@@ -194,13 +195,25 @@ impl Memtable {
     /// four or five, and a leaf's hashes are added. For a key with n newer versions O(log n) more.
     #[inline]
     pub fn get(&self, key: &[u8], at_most: SequenceNumber) -> Option<(Trailer, &[u8])> {
-        let version = self.entry(key)?.newest(at_most)?;
+        self.get_hashed(key, hash_key(key), at_most)
+    }
+
+    /// As [`get`](Self::get) for a key whose [`hash_key`] is `hash`.
+    #[inline]
+    pub fn get_hashed(&self, key: &[u8], hash: u64, at_most: SequenceNumber) -> Option<(Trailer, &[u8])> {
+        let version = self.entry(key, hash)?.newest(at_most)?;
         Some((version.trailer(), version.value()))
     }
 
+    /// Asks the processor for the memory that [`get_hashed`](Self::get_hashed) begins with. Purely a hint.
     #[inline]
-    fn entry(&self, key: &[u8]) -> Option<EntryRef<'_>> {
-        match self.points.find(key) {
+    pub fn prefetch_hashed(&self, hash: u64) {
+        self.points.prefetch(hash);
+    }
+
+    #[inline]
+    fn entry(&self, key: &[u8], hash: u64) -> Option<EntryRef<'_>> {
+        match self.points.find(key, || hash) {
             Known::Here(entry) => Some(entry),
             Known::Absent => None,
             Known::Unknown => self.entry_in_tree(key),
@@ -280,16 +293,20 @@ impl Memtable {
             self.tree.get_many(keys, found);
             return self.fill_points();
         }
-        keys.iter().for_each(|key| self.points.prefetch(key));
-        for (key, found) in keys.iter().zip(found) {
-            *found = self.entry(key);
+        let mut hashes = [0; TOGETHER];
+        for (key, hash) in keys.iter().zip(&mut hashes) {
+            *hash = hash_key(key);
+            self.points.prefetch(*hash);
+        }
+        for ((key, hash), found) in keys.iter().zip(hashes).zip(found) {
+            *found = self.entry(key, hash);
         }
     }
 
     /// The trailer that [`get`](Self::get) would answer. It touches no value.
     #[inline]
     pub fn newest(&self, key: &[u8], at_most: SequenceNumber) -> Option<Trailer> {
-        Some(self.entry(key)?.newest(at_most)?.trailer())
+        self.get(key, at_most).map(|(trailer, _)| trailer)
     }
 
     /// A cursor over the entries. It keeps the memtable alive.

@@ -108,7 +108,11 @@ struct PlaceOf {
 impl PlaceOf {
     #[inline]
     fn key(key: &[u8]) -> Self {
-        let hash = hash_key(key);
+        Self::hash(hash_key(key))
+    }
+
+    #[inline]
+    fn hash(hash: u64) -> Self {
         let tag = hash >> (u64::BITS - SHARD_BITS - TAG_BITS);
         Self { shard: (hash >> (u64::BITS - SHARD_BITS)) as usize, tag: tag as usize & ((1 << TAG_BITS) - 1) }
     }
@@ -213,14 +217,14 @@ impl PointIndex {
         self.tables.reserved_bytes()
     }
 
-    /// What is known of `key`.
+    /// What is known of `key`, with the hash that `hash` tells.
     #[inline]
-    pub(super) fn find(&self, key: &[u8]) -> Known<'_> {
+    pub(super) fn find(&self, key: &[u8], hash: impl FnOnce() -> u64) -> Known<'_> {
         let state = self.state.load(Ordering::Acquire);
         if state != COMPLETE && state != FILLING {
             return Known::Unknown;
         }
-        let PlaceOf { shard, tag } = PlaceOf::key(key);
+        let PlaceOf { shard, tag } = PlaceOf::hash(hash());
         match self.table(shard).and_then(|table| table.find(tag, key)) {
             Some(entry) => Known::Here(entry),
             None if state == COMPLETE => Known::Absent,
@@ -234,10 +238,10 @@ impl PointIndex {
         self.state.load(Ordering::Acquire) == COMPLETE
     }
 
-    /// Asks for the slots where `key` is looked for. Purely a hint.
+    /// Asks for the slots where a key with this hash is looked for. Purely a hint.
     #[inline]
-    pub(super) fn prefetch(&self, key: &[u8]) {
-        let PlaceOf { shard, tag } = PlaceOf::key(key);
+    pub(super) fn prefetch(&self, hash: u64) {
+        let PlaceOf { shard, tag } = PlaceOf::hash(hash);
         if let Some(table) = self.table(shard)
             && let Some(slot) = table.slots.get(table.home(tag))
         {
@@ -383,7 +387,7 @@ mod tests {
     }
 
     fn is_known(index: &PointIndex, key: &[u8]) -> Option<bool> {
-        match index.find(key) {
+        match index.find(key, || hash_key(key)) {
             Known::Here(entry) => Some(entry.key() == key),
             Known::Absent => Some(false),
             Known::Unknown => None,

@@ -418,16 +418,15 @@ impl TreeState {
     }
 
     fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
-        for logged in self.memtables() {
-            if let Some((trailer, value)) = logged.memtable.get(key, sequence) {
-                return Ok(Some((trailer, ValueRef::from(value.to_vec()))));
-            }
+        let hash = hash_key(key);
+        if let Some((trailer, value)) = self.newest_in_memtables(key, hash, sequence) {
+            return Ok(Some((trailer, ValueRef::from(value.to_vec()))));
         }
         self.views.note_reader();
         if self.views.serve_reads() {
             return self.find_through_views(key, sequence);
         }
-        let hash = self.prepare_tables(key);
+        self.prepare_tables(key, hash);
         for run in self.version.runs() {
             if let Some(table) = run.find(key)
                 && let Some(found) = table.reader()?.get_hashed(key, hash, sequence)?
@@ -439,16 +438,15 @@ impl TreeState {
     }
 
     fn find_trailer(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<Trailer>> {
-        for logged in self.memtables() {
-            if let Some(trailer) = logged.memtable.newest(key, sequence) {
-                return Ok(Some(trailer));
-            }
+        let hash = hash_key(key);
+        if let Some((trailer, _)) = self.newest_in_memtables(key, hash, sequence) {
+            return Ok(Some(trailer));
         }
         self.views.note_reader();
         if self.views.serve_reads() {
             return Ok(self.find_through_views(key, sequence)?.map(|(trailer, _)| trailer));
         }
-        let hash = self.prepare_tables(key);
+        self.prepare_tables(key, hash);
         for run in self.version.runs() {
             if let Some(table) = run.find(key)
                 && let Some(trailer) = table.reader()?.newest_hashed(key, hash, sequence)?
@@ -486,17 +484,30 @@ impl TreeState {
         Ok(None)
     }
 
-    /// The hash of `key`, for all filters. Asks the processor for the place of the key in each of them,
-    /// so that the runs, which are looked at one by one, wait for memory together.
+    /// The newest version of `key`, with this hash, in memtables.
     #[inline]
-    fn prepare_tables(&self, key: &[u8]) -> u64 {
-        let hash = hash_key(key);
+    fn newest_in_memtables(
+        &self,
+        key: &[u8],
+        hash: u64,
+        sequence: SequenceNumber,
+    ) -> Option<(Trailer, &[u8])> {
+        // So that several wait for memory together.
+        if !self.immutables.is_empty() {
+            self.memtables().for_each(|logged| logged.memtable.prefetch_hashed(hash));
+        }
+        self.memtables().find_map(|logged| logged.memtable.get_hashed(key, hash, sequence))
+    }
+
+    /// Asks the processor for the place of the key in each filter, so that the runs, which are looked at one by one,
+    /// wait for memory together.
+    #[inline]
+    fn prepare_tables(&self, key: &[u8], hash: u64) {
         for run in self.version.runs() {
             if let Some(reader) = run.find(key).and_then(|table| table.opened_reader()) {
                 reader.prefetch_filter(hash);
             }
         }
-        hash
     }
 }
 
