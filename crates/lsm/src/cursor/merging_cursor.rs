@@ -67,13 +67,8 @@ impl<S: InternalCursor> MergingCursor<S> {
             if compare_entries(source.key(), source.trailer().sequence(), key, sequence).is_ge() {
                 break;
             }
-            match source.seek(key, sequence) {
-                Ok(()) => {
-                    let entry = EntryHead::of(&self.sources[current]);
-                    self.stepped(current, entry);
-                }
-                Err(error) => return Err(self.fail(error)),
-            }
+            let step = source.seek(key, sequence);
+            self.stepped(current, step)?;
         }
         Ok(())
     }
@@ -114,32 +109,34 @@ impl<S: InternalCursor> MergingCursor<S> {
         })
     }
 
-    /// One entry forward, given the number of the current source.
+    /// Finds the current source after `source`, which was it, has moved by `step`. True if it still is.
     #[inline]
-    fn step(&mut self, current: usize) -> Result<Option<EntryHead>> {
-        match self.sources[current].next_entry() {
-            Ok(stepped) => Ok(self.stepped(current, stepped)),
-            Err(error) => Err(self.fail(error)),
+    fn stepped(&mut self, source: usize, step: Result<()>) -> Result<bool> {
+        if let Err(error) = step {
+            return Err(self.fail(error));
         }
+        let moved = &self.sources[source];
+        let head = moved.valid().then(|| key_head(moved.key()));
+        Ok(self.settle(source, head))
     }
 
-    /// Finds the current source after `source`, which was it, has moved to an entry with this head, or to none.
-    /// Answers the head of the current entry.
+    /// As [`stepped`](Self::stepped), where the head of the key that the source has moved to is known; `None` where it
+    /// is behind its last entry.
     #[inline]
-    fn stepped(&mut self, source: usize, entry: Option<EntryHead>) -> Option<EntryHead> {
-        let Some(entry) = entry else {
+    fn settle(&mut self, source: usize, head: Option<u128>) -> bool {
+        let Some(head) = head else {
             self.current = self.pop();
-            return self.head_of_current();
+            return false;
         };
-        self.heads[source] = entry.key_head;
+        self.heads[source] = head;
         match self.heap.first() {
             Some(&second) if self.is_before(second, source) => {
                 self.heap[0] = source;
                 self.current = Some(second);
                 self.sift_down(0);
-                self.head_of_current()
+                false
             }
-            _ => Some(entry),
+            _ => true,
         }
     }
 
@@ -152,9 +149,9 @@ impl<S: InternalCursor> MergingCursor<S> {
     #[inline]
     pub fn leaves_key(&self) -> bool {
         let Some(current) = self.current else { return true };
-        self.direction == Direction::Forward
+        self.sources[current].shows_keys_once()
+            && self.direction == Direction::Forward
             && self.heap.first().is_none_or(|&second| self.heads[second] != self.heads[current])
-            && self.sources[current].shows_keys_once()
     }
 
     fn pop(&mut self) -> Option<usize> {
@@ -259,8 +256,8 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
         if self.direction == Direction::Backward {
             return self.turn(current, Direction::Forward);
         }
-        self.step(current)?;
-        Ok(())
+        let step = self.sources[current].next();
+        self.stepped(current, step).map(drop)
     }
 
     #[inline]
@@ -270,7 +267,11 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
             self.turn(current, Direction::Forward)?;
             return Ok(self.head_of_current());
         }
-        self.step(current)
+        match self.sources[current].next_entry() {
+            Ok(entry) if self.settle(current, entry.map(|entry| entry.key_head)) => Ok(entry),
+            Ok(_) => Ok(self.head_of_current()),
+            Err(error) => Err(self.fail(error)),
+        }
     }
 
     #[inline]
@@ -279,13 +280,7 @@ impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
         if self.direction == Direction::Forward {
             return self.turn(current, Direction::Backward);
         }
-        match self.sources[current].prev() {
-            Ok(()) => {
-                let entry = EntryHead::of(&self.sources[current]);
-                self.stepped(current, entry);
-            }
-            Err(error) => return Err(self.fail(error)),
-        }
-        Ok(())
+        let step = self.sources[current].prev();
+        self.stepped(current, step).map(drop)
     }
 }
