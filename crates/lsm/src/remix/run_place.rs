@@ -2,8 +2,8 @@
 //!
 //! The block in hand is that of the next entry as soon as a scan has come near, so that a step finds all it needs here.
 
-use bolide_base::{Result, SequenceNumber};
-use bolide_table::{Difference, PinnedBlock, TableCursor};
+use bolide_base::Result;
+use bolide_table::{PinnedBlock, TableCursor};
 
 use super::contradiction;
 use super::run::{Position, ViewRun};
@@ -107,8 +107,7 @@ pub(super) struct CursorProbe<'a> {
     pub(super) fill_cache: bool,
 }
 
-impl CursorProbe<'_> {
-    /// What `ask` answers of the block of the entry at `at`.
+impl Probe for CursorProbe<'_> {
     #[inline]
     fn of_block<T>(
         &mut self,
@@ -120,25 +119,5 @@ impl CursorProbe<'_> {
             return Err(contradiction());
         };
         ask(place.enter(source, at, self.fill_cache)?).ok_or_else(|| source.damaged(at.block))
-    }
-}
-
-impl Probe for CursorProbe<'_> {
-    #[inline]
-    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference> {
-        self.of_block(run, at, |block| block.difference(at.entry as usize, key))
-    }
-
-    #[inline]
-    fn lower_bound(
-        &mut self,
-        run: usize,
-        block: u32,
-        range: std::ops::Range<usize>,
-        key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<usize> {
-        let at = Position { block, entry: range.start as u32 };
-        self.of_block(run, at, |block| block.lower_bound_between(range.start, range.end, key, sequence))
     }
 }

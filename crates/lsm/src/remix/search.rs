@@ -36,11 +36,23 @@ pub(super) struct Leaf {
 
 /// Compares with entries of a block.
 pub(super) trait Probe {
+    /// What `ask` answers of the block of the entry at `at` of run number `run`; `Corruption` where it answers nothing.
+    fn of_block<T>(
+        &mut self,
+        run: usize,
+        at: Position,
+        ask: impl FnOnce(&PinnedBlock) -> Option<T>,
+    ) -> Result<T>;
+
     /// How the key of the entry at `at` of run number `run` compares with `key`.
-    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference>;
+    #[inline]
+    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference> {
+        self.of_block(run, at, |block| block.difference(at.entry as usize, key))
+    }
 
     /// Of the entries from number `low` to before `high` of block number `block` of run number `run`, the first at
     /// or after `(key, sequence)`; `high` if there is none.
+    #[inline]
     fn lower_bound(
         &mut self,
         run: usize,
@@ -48,7 +60,10 @@ pub(super) trait Probe {
         range: std::ops::Range<usize>,
         key: &[u8],
         sequence: SequenceNumber,
-    ) -> Result<usize>;
+    ) -> Result<usize> {
+        let at = Position { block, entry: range.start as u32 };
+        self.of_block(run, at, |block| block.lower_bound_between(range.start, range.end, key, sequence))
+    }
 }
 
 impl Segment<'_> {
@@ -279,23 +294,14 @@ impl<'v> LastBlock<'v> {
 
 impl Probe for LastBlock<'_> {
     #[inline]
-    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference> {
-        let found = self.block(run, at)?.difference(at.entry as usize, key);
-        found.ok_or_else(|| damaged(self.runs, run, at.block))
-    }
-
-    #[inline]
-    fn lower_bound(
+    fn of_block<T>(
         &mut self,
         run: usize,
-        block: u32,
-        range: std::ops::Range<usize>,
-        key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<usize> {
-        let at = Position { block, entry: range.start as u32 };
-        let found = self.block(run, at)?.lower_bound_between(range.start, range.end, key, sequence);
-        found.ok_or_else(|| damaged(self.runs, run, block))
+        at: Position,
+        ask: impl FnOnce(&PinnedBlock) -> Option<T>,
+    ) -> Result<T> {
+        let found = ask(self.block(run, at)?);
+        found.ok_or_else(|| damaged(self.runs, run, at.block))
     }
 }
 
@@ -323,20 +329,14 @@ impl<'v> LastBlocks<'v> {
 }
 
 impl Probe for LastBlocks<'_> {
-    fn difference(&mut self, run: usize, at: Position, key: &[u8]) -> Result<Difference> {
-        let found = self.block(run, at.block)?.difference(at.entry as usize, key);
-        found.ok_or_else(|| damaged(self.runs, run, at.block))
-    }
-
-    fn lower_bound(
+    #[inline]
+    fn of_block<T>(
         &mut self,
         run: usize,
-        block: u32,
-        range: std::ops::Range<usize>,
-        key: &[u8],
-        sequence: SequenceNumber,
-    ) -> Result<usize> {
-        let found = self.block(run, block)?.lower_bound_between(range.start, range.end, key, sequence);
-        found.ok_or_else(|| damaged(self.runs, run, block))
+        at: Position,
+        ask: impl FnOnce(&PinnedBlock) -> Option<T>,
+    ) -> Result<T> {
+        let found = ask(self.block(run, at.block)?);
+        found.ok_or_else(|| damaged(self.runs, run, at.block))
     }
 }
