@@ -21,7 +21,8 @@
 //! before its sequence number is published.
 //!
 //! **Memory.** The table is made for as many keys as the memtable will have when it is full, as far as that is known
-//! of the one before it, or if keys go on as they began: 12 bytes a key. What a longer table has replaced stays, as readers may look at it, until the memtable goes.
+//! of the one before it, or if keys go on as they began: 12 bytes a key. What a longer table has replaced stays, as
+//! readers may look at it, until the memtable goes.
 
 use std::ptr::{self, NonNull};
 
