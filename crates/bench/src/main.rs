@@ -40,6 +40,7 @@ use error::Result;
 use workloads::index::IndexPlan;
 use workloads::kinds::{KindsPlan, SUBJECTS};
 use workloads::next::{self, NextPlan};
+use workloads::rows::Ranks;
 use workloads::rows::Row;
 use workloads::sorted_view::SortedViewPlan;
 use workloads::store::StorePlan;
@@ -73,6 +74,9 @@ enum Command {
         /// How much is written to a partition before its view is renewed, in percent of what the view has
         #[arg(long, default_value_t = 0)]
         view_delay_percent: u32,
+        /// From how many ranks the YCSB rows draw
+        #[arg(long, value_enum, default_value = "ycsb")]
+        ranks: Ranks,
         #[command(flatten)]
         common: Common,
     },
@@ -214,10 +218,10 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Child { plan, directory } => child::serve(&plan, &directory),
-        Command::Store { n, threads, rows, sorted_views, view_tags, view_delay_percent, common } => {
+        Command::Store { n, threads, rows, sorted_views, view_tags, view_delay_percent, ranks, common } => {
             let layout = common.layout;
             let arrangement = Arrangement { layout, views: sorted_views, view_tags, view_delay_percent };
-            store(n, &threads, rows, arrangement, &common)
+            store(n, &threads, rows, (arrangement, ranks), &common)
         }
         Command::Index { n, updates, common } => index(n, updates, &common),
         Command::Kinds { n, updates, common } => kinds(n, updates, &common),
@@ -243,7 +247,7 @@ fn store(
     n: u64,
     threads: &[u64],
     rows: Vec<String>,
-    arrangement: Arrangement,
+    (arrangement, ranks): (Arrangement, Ranks),
     common: &Common,
 ) -> Result<()> {
     if n == 0 || threads.contains(&0) {
@@ -264,6 +268,7 @@ fn store(
                 threads: *threads,
                 rows: rows.clone(),
                 arrangement,
+                ranks,
                 seed: common.seed,
                 row_limit_seconds: common.row_limit,
             };

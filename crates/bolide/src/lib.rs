@@ -123,7 +123,7 @@ pub use bolide_index::{
     Slot, Value, ValueRange,
 };
 pub use bolide_lsm::store::{LevelStats, StoreVerification, WriteCounters};
-pub use bolide_lsm::{Layout, SortedViews, SyncMode};
+pub use bolide_lsm::{Layout, RowCacheStats, SortedViews, SyncMode};
 /// File systems, clocks, random numbers and threads, for [`Components`].
 pub use bolide_storage as storage;
 pub use bolide_table::{BlockCache, BlockCacheStats, Compression, ValueRef};

@@ -46,6 +46,9 @@ use crate::repair;
 use crate::repairs::Repairs;
 use crate::schema::{CollectionState, Schema};
 
+/// Single records take one part in so many of the bytes for caches.
+const ROWS_PART: usize = 16;
+
 /// Opens the database in `path`.
 pub(crate) fn open(
     path: &Path,
@@ -53,13 +56,13 @@ pub(crate) fn open(
     components: Components,
     read_only: bool,
 ) -> Result<Arc<Handle>> {
-    let cache = components.cache.clone().unwrap_or_else(|| BlockCache::new(options.cache_bytes as u64));
+    let (row_cache_bytes, cache) = caches(&options, &components);
     let store_components = StoreComponents {
         vfs: components.vfs.clone(),
         runtime: components.runtime.clone(),
         cache: cache.clone(),
     };
-    let store = Store::open(store_options(path, &options, read_only), store_components)?;
+    let store = Store::open(store_options(path, &options, read_only, row_cache_bytes), store_components)?;
     let id = Engine::next_id();
     let catalog = Catalog::read(store.trees())?;
     let repairs = Arc::new(Repairs::default());
@@ -144,8 +147,19 @@ fn reclaim(handle: &Arc<Handle>, in_background: bool) -> Result<()> {
     Ok(())
 }
 
-fn store_options(path: &Path, options: &Options, read_only: bool) -> StoreOptions {
+/// The bytes for single records, and the cache of blocks.
+fn caches(options: &Options, components: &Components) -> (usize, Arc<BlockCache>) {
+    if let Some(cache) = &components.cache {
+        return (options.row_cache_bytes.unwrap_or(0), cache.clone());
+    }
+    let for_rows =
+        options.row_cache_bytes.unwrap_or(options.cache_bytes / ROWS_PART).min(options.cache_bytes);
+    (for_rows, BlockCache::new((options.cache_bytes - for_rows) as u64))
+}
+
+fn store_options(path: &Path, options: &Options, read_only: bool, row_cache_bytes: usize) -> StoreOptions {
     let mut store = StoreOptions::new(path);
+    store.row_cache_bytes = row_cache_bytes;
     store.create_if_missing = options.create_if_missing && !read_only;
     store.read_only = read_only;
     // Background work may begin once the filters of the indexes are in place.

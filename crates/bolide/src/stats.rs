@@ -3,8 +3,8 @@
 use bolide_base::SequenceNumber;
 use bolide_index::perseid::KeptFigures;
 use bolide_index::{EmbeddedFigures, FetchPoolStats, NextFigures};
-use bolide_lsm::Layout;
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
+use bolide_lsm::{Layout, RowCacheStats};
 use bolide_table::BlockCacheStats;
 
 use crate::catalog::{IndexState, RecordKind};
@@ -21,6 +21,8 @@ pub struct DbStats {
     pub writes: WriteCounters,
     /// The cache of data blocks, which other databases may share.
     pub cache: BlockCacheStats,
+    /// The cache of records that were asked for by their keys more than once.
+    pub rows: RowCacheStats,
     /// The sequence number of the last write that readers see.
     pub sequence: SequenceNumber,
     /// The oldest sequence number that some snapshot, cursor or query still reads.
@@ -214,6 +216,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
         collections: collections.collect(),
         writes: store.writes,
         cache: engine.cache.stats(),
+        rows: store.rows,
         sequence: store.sequence,
         oldest_view: store.oldest_view,
         views: store.views,

@@ -152,6 +152,8 @@ pub struct StoreOptions {
     /// 4 GB). What waits for others is flushed once it holds back four segments of the log. At least 1, at most
     /// `max_immutable_memtables`.
     pub partition_memtables: usize,
+    /// Bytes of memory for records that were asked for by their key more than once, beside the cache of blocks. Default: 8 MiB.
+    pub row_cache_bytes: usize,
 }
 
 impl StoreOptions {
@@ -177,6 +179,7 @@ impl StoreOptions {
             view_delay_percent: 0,
             partition_tables: 10,
             partition_memtables: 2,
+            row_cache_bytes: 8 << 20,
         }
     }
 }

@@ -92,12 +92,18 @@ impl Setup {
             .memtable_bytes(self.memtable_bytes)
             .manifest_bytes(self.manifest_bytes)
             .cache_bytes(self.cache_bytes)
+            .row_cache_bytes(self.row_cache_bytes())
             .max_open_files(self.max_open_files)
             .background_threads(self.threads)
             .fetch_threads(self.fetch_threads)
             .fetch_shared_from(2)
             .fetch_by_sequence(self.fetch_by_sequence)
             .sorted_views(self.sorted_views)
+    }
+
+    /// Of the small cache the smallest part that keeps rows.
+    fn row_cache_bytes(&self) -> usize {
+        if self.cache_bytes == 0 { 0 } else { (self.cache_bytes / 16).max(4 << 10) }
     }
 
     /// The settings of a collection, without its indexes.

@@ -7,11 +7,22 @@ use crate::engine::Access;
 pub enum Popularity {
     /// Every record alike.
     Uniform,
-    /// Zipf, exponent 0.99, scattered over the key space: in the YCSB rows YCSB's own distribution
-    /// with its 10 billion ranks, in the others as many ranks as records, which is more skewed.
+    /// Zipf, exponent 0.99, scattered over the key space: as many ranks as records, in the YCSB rows as [`Ranks`] says.
     Zipf,
     /// YCSB's "latest": Zipf over the order of insertion, the newest most often.
     Latest,
+}
+
+/// From how many ranks the YCSB rows draw what they ask for, but for its "latest".
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+)]
+pub enum Ranks {
+    /// 10 billion, as YCSB does: half of the questions are as good as uniform
+    #[default]
+    Ycsb,
+    /// As many as there are records, as in the rows of gets: some are asked for far more often
+    Records,
 }
 
 /// YCSB's core workloads (github.com/brianfrankcooper/YCSB, workloads/workloada to workloadf).

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::rows::{Popularity, Row};
+use super::rows::{Popularity, Ranks, Row};
 use super::worker::{Shared, Worker};
 use crate::engine::{Access, Arrangement, Engine, Setting};
 use crate::engines;
@@ -27,6 +27,8 @@ pub struct StorePlan {
     pub rows: Vec<String>,
     /// Bolide's arrangement.
     pub arrangement: Arrangement,
+    /// What the YCSB rows draw from.
+    pub ranks: Ranks,
     /// Seed of all random choices.
     pub seed: u64,
     /// A row that takes longer stops early, in seconds.
@@ -45,11 +47,11 @@ pub fn run(plan: &StorePlan, path: &Path) -> Result<Vec<RowFigures>> {
         }
         if row != Row::Load && !warm {
             // Every store starts its reads with whatever it caches in its cache.
-            let shared = Shared::new(Row::Get(Popularity::Uniform), population, plan.threads);
+            let shared = Shared::new(Row::Get(Popularity::Uniform), population, plan.threads, plan.ranks);
             drive(&*engine, &shared, plan, shared.row.operations(population))?;
             warm = true;
         }
-        let shared = Shared::new(row, population, plan.threads);
+        let shared = Shared::new(row, population, plan.threads, plan.ranks);
         let (row_figures, inserted) = measure_row(&*engine, &shared, plan, path)?;
         figures.push(row_figures);
         if row != Row::Load {

@@ -1,6 +1,6 @@
 //! One thread of a plain-store row: draws operations, runs them, checks the answers.
 
-use super::rows::{Popularity, Row, SCAN_RECORDS, YCSB_SCAN_RECORDS, Ycsb};
+use super::rows::{Popularity, Ranks, Row, SCAN_RECORDS, YCSB_SCAN_RECORDS, Ycsb};
 use crate::data::keys::{self, FIRST_ABSENT, KEY_BYTES, VALUE_BYTES, ValueBuffer};
 use crate::data::random::Random;
 use crate::data::zipf::Zipf;
@@ -27,9 +27,9 @@ pub struct Shared {
 
 impl Shared {
     /// A row over records `0..population`.
-    pub fn new(row: Row, population: u64, threads: u64) -> Self {
+    pub fn new(row: Row, population: u64, threads: u64, ranks: Ranks) -> Self {
         let zipf = match row {
-            Row::Ycsb(_) => Zipf::scrambled(),
+            Row::Ycsb(_) if ranks == Ranks::Ycsb => Zipf::scrambled(),
             _ if row.popularity() == Popularity::Zipf => Zipf::new(population),
             _ => Zipf::new(2),
         };

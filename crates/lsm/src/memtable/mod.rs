@@ -47,6 +47,7 @@ use entry::EntryRef;
 use journal::Journal;
 use point_index::{Known, PointIndex};
 use range_list::RangeList;
+pub(crate) use sync::prefetch;
 use sync::{AtomicU64, AtomicUsize, LANES, Ordering, fence, lane};
 use tree::{TOGETHER, Tree};
 

@@ -36,7 +36,7 @@ pub(super) fn wait(turns: &mut u32) {
 
 /// Asks for the `lines` cache lines from `address` on, ahead of their use. Any address is fine.
 #[inline]
-pub(super) fn prefetch<T>(address: *const T, lines: usize) {
+pub(crate) fn prefetch<T>(address: *const T, lines: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in 0..lines {
         // SAFETY: a prefetch reads nothing and cannot fault, whatever its address.

@@ -133,6 +133,7 @@ impl StoreInner {
         retained: Option<Arc<LoggedMemtable>>,
         place: &dyn Fn(&Version, &mut VersionEdit),
     ) -> Result<()> {
+        let _renewing = self.renew_rows(tree, flushed)?;
         let mut versions = self.versions.lock();
         let dropped = || Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id));
         let before = versions.current(tree.id).ok_or_else(dropped)?;

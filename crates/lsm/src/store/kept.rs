@@ -268,6 +268,7 @@ impl Store {
             }
             let state = tree.state();
             handed_over += inner.hand_over(&state, &*keeper, view.sequence(), SequenceNumber::MAX)?;
+            tree.row_gate.close();
             tree.keeper.set(keeper.clone()).map_err(|_| {
                 Error::new(ErrorKind::Conflict, format!("tree {} has a keeper already", tree.id))
             })?;

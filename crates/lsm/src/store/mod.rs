@@ -46,6 +46,7 @@ mod read_view;
 mod recovery;
 mod retained;
 mod rewrite;
+mod rows;
 mod scheduler;
 mod snapshots;
 mod sorted_view;
@@ -66,7 +67,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::ArcSwap;
 use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, TreeId};
 use bolide_storage::{FileLock, Runtime, Vfs};
-use bolide_table::{BlockCache, ValueRef};
+use bolide_table::BlockCache;
 use parking_lot::{Condvar, Mutex};
 
 pub use self::commit::CommitStage;
@@ -96,6 +97,7 @@ use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::drop_listener::DropListener;
 use crate::options::{StoreOptions, SyncMode, TreeOptions};
+use crate::row_cache::RowCache;
 use crate::version::{TableFiles, VersionEdit, VersionSet};
 
 /// The objects that a store works with, apart from its settings.
@@ -154,6 +156,8 @@ pub(crate) struct StoreInner {
     work_signal: Condvar,
     pressure: Pressure,
     counters: Counters,
+    /// Records that were asked for more than once.
+    rows: RowCache,
     poisoned: OnceLock<Error>,
     itself: Weak<StoreInner>,
     /// Held until the store is dropped; `None` when opened read-only.
@@ -236,26 +240,6 @@ impl Store {
         sync: SyncMode,
     ) -> Result<SequenceNumber> {
         self.inner.commit(batch, stage, sync)
-    }
-
-    /// The newest visible value of `key` in `tree`. Takes no lock and registers nothing.
-    ///
-    /// # Errors
-    /// `NotFound` if there is no such tree; `Corruption` or `Io` from reading an sstable.
-    pub fn get_latest(&self, tree: TreeId, key: &[u8]) -> Result<Option<(SequenceNumber, ValueRef)>> {
-        let trees = self.inner.trees.load();
-        let Some(tree) = trees.get(&tree) else {
-            return self.inner.tree(tree).map(|_| None);
-        };
-        loop {
-            let state = tree.state_guard();
-            let sequence = self.inner.snapshots.published();
-            // If the state is still the same after the number was read, everything up to that number
-            // went into this state, and nothing that it needs was compacted away.
-            if Arc::ptr_eq(&state, &tree.state_guard()) {
-                return state.get(key, sequence);
-            }
-        }
     }
 
     /// A view of everything committed so far.
@@ -373,7 +357,9 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn set_compaction_filter(&self, tree: TreeId, filter: Arc<dyn CompactionFilter>) -> Result<()> {
-        *self.inner.tree(tree)?.filter.write() = Some(filter);
+        let tree = self.inner.tree(tree)?;
+        tree.row_gate.close();
+        *tree.filter.write() = Some(filter);
         Ok(())
     }
 
@@ -382,7 +368,9 @@ impl Store {
     /// # Errors
     /// `NotFound` if there is no such tree.
     pub fn set_merge_operator(&self, tree: TreeId, operator: Arc<dyn MergeOperator>) -> Result<()> {
-        *self.inner.tree(tree)?.merge_operator.write() = Some(operator);
+        let tree = self.inner.tree(tree)?;
+        tree.row_gate.close();
+        *tree.merge_operator.write() = Some(operator);
         Ok(())
     }
 

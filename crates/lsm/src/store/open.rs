@@ -29,6 +29,7 @@ use super::tree::Tree;
 use super::{Store, StoreComponents, StoreInner};
 use crate::file_name::FileName;
 use crate::options::{StoreOptions, TreeOptions};
+use crate::row_cache::RowCache;
 use crate::version::{OpenMode, VersionSet, VersionSetOptions};
 
 impl Store {
@@ -135,6 +136,7 @@ impl StoreInner {
             work_signal: Condvar::new(),
             pressure: Pressure::default(),
             counters: Counters::default(),
+            rows: RowCache::new(options.row_cache_bytes),
             poisoned: OnceLock::new(),
             itself: itself.clone(),
             options,

@@ -6,6 +6,7 @@ use bolide_base::{Result, SequenceNumber, TreeId};
 
 use super::{Store, StoreInner};
 use crate::options::Layout;
+use crate::row_cache::RowCacheStats;
 
 /// Counters since the store was opened.
 #[derive(Debug, Default)]
@@ -179,6 +180,8 @@ pub struct StoreStats {
     pub old_log_segments: usize,
     /// REMIX files that turned out damaged or missing since it was opened; they are built again.
     pub damaged_views: u64,
+    /// The cache of records that were asked for more than once.
+    pub rows: RowCacheStats,
 }
 
 impl Store {
@@ -198,6 +201,7 @@ impl Store {
             log_segment_bytes: log_bytes,
             old_log_segments: inner.old_logs.lock().len(),
             damaged_views: inner.table_files.view_failures.count(),
+            rows: inner.rows.stats(),
         }
     }
 }

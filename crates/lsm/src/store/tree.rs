@@ -16,6 +16,7 @@ use bolide_base::{Error, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::ValueRef;
 use parking_lot::{Mutex, RwLock};
 
+use super::rows::RowGate;
 use super::tree_views::TreeViews;
 use crate::attachments::Attachments;
 use crate::collectors::CollectorFactory;
@@ -63,6 +64,8 @@ pub(super) struct Tree {
     pub(super) renewing: Mutex<()>,
     /// Set while the one who renews them is to look once more.
     pub(super) views_wait: AtomicBool,
+    /// Which cached rows are right.
+    pub(super) row_gate: RowGate,
 }
 
 impl Tree {
@@ -94,6 +97,7 @@ impl Tree {
             replayed_retained: AtomicU64::new(0),
             renewing: Mutex::new(()),
             views_wait: AtomicBool::new(false),
+            row_gate: RowGate::default(),
         }
     }
 
@@ -411,17 +415,29 @@ impl TreeState {
 
     /// True where a version that was found at `sequence` is neither deleted nor in a deleted range.
     pub(super) fn shows(&self, key: &[u8], trailer: Trailer, sequence: SequenceNumber) -> bool {
-        if trailer.is_delete() {
-            return false;
-        }
-        !self.has_range_tombstones() || self.newest_range_tombstone(key, sequence) <= trailer.sequence()
+        !trailer.is_delete() && self.shows_put(key, trailer.sequence(), sequence)
+    }
+
+    /// True where what was put at `written` is not in a range that was deleted since, for a reader at `sequence`.
+    pub(super) fn shows_put(&self, key: &[u8], written: SequenceNumber, sequence: SequenceNumber) -> bool {
+        !self.has_range_tombstones() || self.newest_range_tombstone(key, sequence) <= written
     }
 
     fn find(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {
         let hash = hash_key(key);
         if let Some((trailer, value)) = self.newest_in_memtables(key, hash, sequence) {
-            return Ok(Some((trailer, ValueRef::from(value.to_vec()))));
+            return Ok(Some((trailer, ValueRef::from(value))));
         }
+        self.newest_in_tables(key, hash, sequence)
+    }
+
+    /// The newest version of `key`, with this hash, in sstables.
+    pub(super) fn newest_in_tables(
+        &self,
+        key: &[u8],
+        hash: u64,
+        sequence: SequenceNumber,
+    ) -> Result<Option<(Trailer, ValueRef)>> {
         self.views.note_reader();
         if self.views.serve_reads() {
             return self.find_through_views(key, sequence);
@@ -486,7 +502,7 @@ impl TreeState {
 
     /// The newest version of `key`, with this hash, in memtables.
     #[inline]
-    fn newest_in_memtables(
+    pub(super) fn newest_in_memtables(
         &self,
         key: &[u8],
         hash: u64,

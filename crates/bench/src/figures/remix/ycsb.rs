@@ -9,7 +9,7 @@ use crate::figures::Scale;
 use crate::figures::perseid::{bars, listed};
 use crate::figures::report::FigureReport;
 use crate::measure::thread_cpu_nanos;
-use crate::workloads::rows::{Row, Ycsb};
+use crate::workloads::rows::{Ranks, Row, Ycsb};
 use crate::workloads::worker::{Shared, Worker};
 
 /// Rounds in which the stores take turns; the least of them counts.
@@ -51,7 +51,7 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
     for subject in &subjects {
         eprintln!("  {}: load", subject.name);
         let store = Store::create(scale, *subject, &records, cache_bytes)?;
-        let shared = Shared::new(Row::Load, records.count, 1);
+        let shared = Shared::new(Row::Load, records.count, 1, Ranks::Ycsb);
         let bytes = records.count * (KEY_BYTES + VALUE_BYTES) as u64;
         store.measure_writes(records.count, bytes, |connection| {
             drive(connection, &shared, scale.seed, records.count).map(drop)
@@ -66,7 +66,7 @@ pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
         let factor = if workload == Ycsb::E { OPERATIONS_FACTOR / 10 } else { OPERATIONS_FACTOR };
         let mut least = vec![f64::MAX; stores.len()];
         for round in 0..=PASSES {
-            let shared = Shared::new(Row::Ycsb(workload), population, 1);
+            let shared = Shared::new(Row::Ycsb(workload), population, 1, Ranks::Ycsb);
             let seed = scale.seed + (round << 20);
             let mut inserted = 0;
             for (connection, least) in connections.iter_mut().zip(&mut least) {
