@@ -208,6 +208,17 @@ impl Subject {
             Some(snapshot) => target.collection.get_at(snapshot, key)?,
             None => target.collection.get(key)?,
         };
+        if target.snapshot.is_none() {
+            // Twice asked for is a cached row, the third time the answer.
+            let again = [target.collection.get(key)?, target.collection.get(key)?];
+            if again.iter().any(|again| *again != got) {
+                return Err(StepFailure::Wrong(format!(
+                    "get {name}/{}: got {}, and then {again:?}",
+                    key.escape_ascii(),
+                    verify::shown(got.as_deref()),
+                )));
+            }
+        }
         let wanted = target.model.rows.get(key).map(|row| &row.record);
         if got.as_ref() != wanted {
             return Err(StepFailure::Wrong(format!(
