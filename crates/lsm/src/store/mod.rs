@@ -46,6 +46,7 @@ mod read_view;
 mod recovery;
 mod retained;
 mod rewrite;
+mod row_gate;
 mod rows;
 mod scheduler;
 mod snapshots;

@@ -16,7 +16,7 @@ use bolide_base::{Error, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::ValueRef;
 use parking_lot::{Mutex, RwLock};
 
-use super::rows::RowGate;
+use super::row_gate::RowGate;
 use super::tree_views::TreeViews;
 use crate::attachments::Attachments;
 use crate::collectors::CollectorFactory;
