@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use bolide_base::coding::put_bytes;
 use bolide_base::{ErrorKind, FileIdentity};
 use bolide_lsm::file_name::FileName;
-use bolide_lsm::record_log::format::put_record;
-use bolide_lsm::record_log::{LogHeader, LogRole};
+use bolide_lsm::record_log::{LogHeader, LogRole, Predecessor};
 use bolide_lsm::wal::describe_wal;
 use bolide_lsm::wal::replay::{WalChain, replay};
 use bolide_storage::{MemVfs, Vfs};
@@ -23,27 +23,44 @@ fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(head)
 }
 
+/// A batch of one put, as the log has it; its first third is the key.
+fn put_of(number: u64, bytes: &[u8]) -> Vec<u8> {
+    let (key, value) = bytes.split_at(bytes.len() / 3);
+    let mut payload = number.to_le_bytes().to_vec();
+    payload.extend_from_slice(&[1, 0, 0, 0, 0x41, 1]);
+    put_bytes(&mut payload, key);
+    put_bytes(&mut payload, value);
+    payload
+}
+
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let Some((&mode, mut rest)) = input.split_first() else { return };
-    let version = if mode & 0x80 == 0 { 2 } else { 1 };
+    let version = match mode >> 6 {
+        0 => 3,
+        1 => 2,
+        _ => 1,
+    };
     let header =
         LogHeader { role: LogRole::Wal, version, identity: IDENTITY, previous_number: 0, previous_len: 0 };
     let mut bytes = header.encode();
     let mut records = Vec::new();
     let mut synced = bytes.len() as u64;
+    let mut predecessor = Predecessor::default();
     if mode & 1 == 0 {
         bytes.extend_from_slice(rest);
         rest = &[];
     }
-    // A few records; an odd length says that the log was synced before.
-    for _ in 0..mode >> 3 {
+    // A few records; an odd length says that the log was synced before, an odd first byte that it is a put.
+    for number in 0..mode >> 3 {
         let Some(payload) = take(&mut rest) else { break };
         let offset = bytes.len() as u64;
         if payload.len() % 2 == 1 {
             synced = offset;
         }
-        put_record(version, &mut bytes, offset, IDENTITY, synced, payload);
-        records.push(payload.to_vec());
+        let is_put = payload.first().is_some_and(|first| first % 2 == 1);
+        let payload = if is_put { put_of(number.into(), payload) } else { payload.to_vec() };
+        predecessor.put_next(&header, &mut bytes, offset, synced, &payload);
+        records.push(payload);
     }
     // What is left edits bytes: position (2 bytes), mask.
     let mut edited = mode & 1 == 0;

@@ -39,6 +39,21 @@ impl FileIdentity {
     }
 }
 
+/// The checksum of `bytes` that start at `offset` of a file and have a meaning only together with something else. `link`
+/// stands for both, the file and that: a checksum of it by [`FileIdentity::checksum`], or the sum of one and small numbers.
+///
+/// ```
+/// use bolide_base::FileIdentity;
+/// use bolide_base::checksum::linked_checksum;
+/// let link = FileIdentity { database_id: 1, file_number: 2 }.checksum(0, b"the block before");
+/// assert_ne!(linked_checksum(link, 64, b"block"), linked_checksum(link + 1, 64, b"block"));
+/// assert_ne!(linked_checksum(link, 64, b"block"), linked_checksum(link, 65, b"block"));
+/// ```
+#[inline]
+pub fn linked_checksum(link: u64, offset: u64, bytes: &[u8]) -> u64 {
+    xxh3_64_with_seed(bytes, mix(mix(link) ^ offset))
+}
+
 /// The hash of a key for Bloom filters and cache shards. It is part of the sstable format.
 #[inline]
 pub fn hash_key(key: &[u8]) -> u64 {

@@ -6,7 +6,7 @@
 //! header (64 bytes; this layout is the same in every format version)
 //!   offset size
 //!        0    8  magic: "BolidWAL" or "BolidMAN"
-//!        8    4  format version: 1 for a manifest, 2 for a WAL segment (1 is read, too)
+//!        8    4  format version: 1 for a manifest, 3 for a WAL segment (1 and 2 are read, too)
 //!       12    4  zero
 //!       16    8  feature bits; an unknown bit refuses to open
 //!       24    8  database id
@@ -23,9 +23,11 @@
 //!       17    8  synced through: the log was known to be durable up to this offset
 //!       25    …  payload
 //!
-//! record of version 2, at any offset
-//!        0    4  low half of the checksum of all other bytes at this record's offset; of a long one without its payload
-//!        4    1  kind: 1 = long; 2 = short; 3 = short, its payload packed; 0 is never written
+//! record of versions 2 and 3, at any offset
+//!        0    4  low half of the checksum of all other bytes at this record's offset; of a long one without its payload;
+//!                of a follower linked with what it does not say
+//!        4    1  kind: 1 = long; 2 = short; 3 = short, its payload packed; 4 and 5 = a follower, from version 3 on; 0 is
+//!                never written
 //!  long  5    8  checksum of the payload at the payload's offset
 //!       13    4  payload length
 //!       17    8  synced through
@@ -36,9 +38,16 @@
 //! packed …    v  first 8 bytes of the payload
 //!        …    v  next 4 bytes of it
 //!        …    …  the rest
+//! follower
+//!        5    v  kind 5 alone: length of the key
+//!        …    v  kind 5 alone, and where the record before has a value: length of the value
+//!        …    …  key, value
 //! ```
 //!
-//! `v` is a varint. A batch of one put of 136 bytes takes 17 bytes more, of which the framing is 8; in version 1 it was 41.
+//! `v` is a varint. A batch of one put of 136 bytes takes 17 bytes more in a short record and 5 in a follower, as nearly all
+//! of a load are; in version 1 it was 41.
+//!
+//! What a follower does not say is as in the record before it, and its number is one more: [`Predecessor`](super::Predecessor).
 //!
 //! Integers are little-endian. Checksums are those of [`FileIdentity::checksum`]: they cover database
 //! id, file number and offset, so a record that is whole but lies elsewhere fails.
@@ -46,7 +55,7 @@
 //! The record's header has a checksum of its own for one reason: after an invalid record, the search
 //! for a later one must try every offset, and a header is checked in constant time however long its
 //! payload claims to be. A valid header is proof enough that its offset "synced through" was durable. A short record is checked
-//! whole, which takes no longer than its 4 KiB do: it is proof where all of it landed.
+//! whole, which takes no longer than its 4 KiB do: it is proof where all of it landed. A follower is none.
 //!
 //! Invariants: `synced through` is at most the record's own offset and never falls from one record to
 //! the next; payloads are at most [`MAX_PAYLOAD_BYTES`].
@@ -63,15 +72,19 @@ pub const HEADER_BYTES: usize = 64;
 pub const RECORD_HEADER_BYTES: usize = 25;
 /// The longest payload of a record, in bytes: a write batch at its limit and its framing.
 pub const MAX_PAYLOAD_BYTES: usize = MAX_BATCH_BYTES + (1 << 20);
-/// The kind of every record of version 1, and of long ones of version 2.
+/// The kind of every record of version 1, and of long ones of later versions.
 pub const KIND_DATA: u8 = 1;
 /// The kind of a short record.
 const KIND_SHORT: u8 = 2;
 /// The kind of a short record whose payload begins with two varints for 8 and 4 bytes.
 const KIND_PACKED: u8 = 3;
+/// The kind of a follower with the lengths of the record before.
+pub(super) const KIND_LIKE: u8 = 4;
+/// The kind of a follower with lengths of its own.
+pub(super) const KIND_LIKE_BUT_LENGTHS: u8 = 5;
 /// Most bytes of the payload of a short record as it is written.
 const SHORT_PAYLOAD_BYTES: usize = 4096;
-/// Most bytes of a short record.
+/// Most bytes of a short record or a follower.
 const SHORT_RECORD_BYTES: usize = 5 + 3 + 10 + SHORT_PAYLOAD_BYTES;
 /// Bytes that are packed at the beginning of a payload: a u64 and a u32.
 const PACKED_BYTES: usize = 12;
@@ -97,7 +110,7 @@ impl LogRole {
     /// The format version in which such files are written, and the newest that is read.
     pub fn newest_version(self) -> u32 {
         match self {
-            Self::Wal => 2,
+            Self::Wal => 3,
             Self::Manifest => 1,
         }
     }
@@ -224,6 +237,20 @@ impl Fields {
     }
 }
 
+/// How a payload is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// As it is.
+    Plain,
+    /// With its first bytes packed; see [`unpack`].
+    Packed,
+    /// Without what it shares with the record before; see [`Predecessor`](super::Predecessor).
+    Follower {
+        /// So many bytes are the key, the rest is the value.
+        key_len: u16,
+    },
+}
+
 /// What is known of a record before its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
@@ -233,8 +260,8 @@ pub struct RecordHeader {
     pub header_bytes: usize,
     /// Length of the payload in the file, in bytes.
     pub payload_len: u32,
-    /// True if the payload's first bytes are packed; see [`unpack`].
-    pub is_packed: bool,
+    /// How the payload is written.
+    pub form: Form,
     /// What the payload is.
     pub kind: u8,
     /// The log was known to be durable up to this offset when the record was written.
@@ -243,7 +270,11 @@ pub struct RecordHeader {
 
 /// Fewest bytes of a record of this version.
 pub fn least_record_bytes(version: u32) -> usize {
-    if version == 1 { RECORD_HEADER_BYTES } else { 7 }
+    match version {
+        1 => RECORD_HEADER_BYTES,
+        2 => 7,
+        _ => 5,
+    }
 }
 
 /// So many bytes from its start tell whether there is a record of this version.
@@ -252,8 +283,8 @@ pub fn telling_bytes(version: u32) -> usize {
 }
 
 impl RecordHeader {
-    /// Reads the record header at `offset` of the file `identity` from the first [`telling_bytes`] there, or as many as
-    /// the file has.
+    /// Reads the header of a full record at `offset` of the file `identity` from the first [`telling_bytes`] there, or as
+    /// many as the file has.
     ///
     /// `None` unless its checksum and its bounds hold. Time: constant, or that of a checksum of 4 KiB.
     pub fn decode(version: u32, bytes: &[u8], offset: u64, identity: FileIdentity) -> Option<Self> {
@@ -280,6 +311,9 @@ impl RecordHeader {
             let covered = bytes.get(4..header.header_bytes + header.payload_len as usize)?;
             return is_sum(bytes, identity.checksum(offset, covered)).then_some(header);
         }
+        if version > 2 && is_follower(kind) {
+            return None;
+        }
         let header = Self::read_long(version, bytes).filter(plausible)?;
         let covered = bytes.get(4..RECORD_HEADER_BYTES)?;
         is_sum(bytes, identity.checksum(offset, covered)).then_some(header)
@@ -299,7 +333,7 @@ impl RecordHeader {
             payload_checksum: Some(payload_checksum),
             header_bytes: RECORD_HEADER_BYTES,
             payload_len,
-            is_packed: false,
+            form: Form::Plain,
             kind,
             synced_through,
         })
@@ -315,15 +349,20 @@ impl RecordHeader {
             payload_checksum: None,
             header_bytes,
             payload_len,
-            is_packed: kind == KIND_PACKED,
+            form: if kind == KIND_PACKED { Form::Packed } else { Form::Plain },
             kind: KIND_DATA,
             synced_through,
         })
     }
 }
 
+/// Whether a record of this kind, of version 3, can be read only behind the one before it.
+pub(super) fn is_follower(kind: u8) -> bool {
+    matches!(kind, KIND_LIKE | KIND_LIKE_BUT_LENGTHS)
+}
+
 /// Whether `bytes` begin with the low half of `checksum`.
-fn is_sum(bytes: &[u8], checksum: u64) -> bool {
+pub(super) fn is_sum(bytes: &[u8], checksum: u64) -> bool {
     bytes.first_chunk::<4>().is_some_and(|sum| u32::from_le_bytes(*sum) == checksum as u32)
 }
 
@@ -338,7 +377,7 @@ pub fn unpack(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Appends a record that will lie at `offset` of the file `identity`. The payload must be at most
+/// Appends a full record that will lie at `offset` of the file `identity`. The payload must be at most
 /// [`MAX_PAYLOAD_BYTES`] long.
 pub fn put_record(
     version: u32,
@@ -424,7 +463,7 @@ mod tests {
     fn header() -> LogHeader {
         LogHeader {
             role: LogRole::Wal,
-            version: 2,
+            version: 3,
             identity: IDENTITY,
             previous_number: 4,
             previous_len: 999,
@@ -458,9 +497,9 @@ mod tests {
             bytes[56..].copy_from_slice(&sum.to_le_bytes());
             LogHeader::decode(&bytes, "x", LogRole::Wal, Some(IDENTITY)).unwrap_err()
         };
-        let newer = rewrite(3, 0);
+        let newer = rewrite(4, 0);
         assert_eq!(newer.kind(), ErrorKind::Unsupported);
-        assert!(newer.message().contains("version 3"));
+        assert!(newer.message().contains("version 4"));
         let feature = rewrite(1, 4);
         assert_eq!(feature.kind(), ErrorKind::Unsupported);
         assert!(feature.message().contains("0x4"));
@@ -483,11 +522,14 @@ mod tests {
             (2, b"first u64 u32 and more", true),
             (2, &long[..SHORT_PAYLOAD_BYTES - 8], true),
             (2, &long, false),
+            (3, b"first u64 u32 and more", true),
+            (3, &long, false),
         ] {
             let mut out = Vec::new();
             put_record(version, &mut out, 64, IDENTITY, 64, payload);
             let header = RecordHeader::decode(version, &out, 64, IDENTITY).unwrap();
-            assert_eq!((header.kind, header.synced_through, header.is_packed), (KIND_DATA, 64, is_packed));
+            assert_eq!((header.kind, header.synced_through), (KIND_DATA, 64));
+            assert_eq!(header.form == Form::Packed, is_packed);
             assert_eq!(header.header_bytes + header.payload_len as usize, out.len());
             let mut unpacked = out[header.header_bytes..].to_vec();
             if is_packed {
@@ -501,12 +543,12 @@ mod tests {
     }
 
     #[test]
-    fn a_put_takes_seventeen_bytes_more_than_key_and_value() {
+    fn a_put_in_a_full_record_takes_seventeen_bytes_more_than_key_and_value() {
         let mut batch = crate::batch::StoreBatch::new();
         batch.put(1, &[b'k'; 16], &[b'v'; 120]).unwrap();
         batch.assign(5_000_000);
         let mut out = Vec::new();
-        put_record(2, &mut out, 64, IDENTITY, 64, batch.seal());
+        put_record(3, &mut out, 64, IDENTITY, 64, batch.seal());
         assert_eq!(out.len(), 136 + 17);
     }
 

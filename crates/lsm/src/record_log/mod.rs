@@ -1,6 +1,7 @@
 //! The framing that the WAL and the manifest share: a file header, then checksummed records.
 //!
 //! * [`mod@format`] has the byte layout and its constants.
+//! * [`Predecessor`] leaves out of a record what the one before it says.
 //! * [`LogWriter`] appends many records with one file append and tracks what is durable.
 //! * [`LogReader`] yields the records and says how the log ends: cleanly, torn, or damaged.
 //!
@@ -9,11 +10,14 @@
 
 mod describe;
 pub mod format;
+mod predecessor;
 mod reader;
+mod shape;
 mod writer;
 
 pub(crate) use describe::describe_end;
 pub use format::{LogHeader, LogRole};
+pub use predecessor::Predecessor;
 pub(crate) use reader::only_zeros_from;
 pub use reader::{LogReader, LogRecord, Stop, TailEnd};
 pub use writer::LogWriter;

@@ -6,8 +6,10 @@ use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::File;
 
 use super::format::{
-    HEADER_BYTES, KIND_DATA, LogHeader, LogRole, RecordHeader, least_record_bytes, telling_bytes, unpack,
+    Form, HEADER_BYTES, KIND_DATA, LogHeader, LogRole, RecordHeader, is_follower, least_record_bytes,
+    telling_bytes, unpack,
 };
+use super::predecessor::Predecessor;
 
 /// How many bytes are read at a time.
 const READ_BYTES: usize = 256 << 10;
@@ -56,8 +58,10 @@ pub struct LogReader {
     /// Bytes of the file from `buffer_start` on.
     buffer: Vec<u8>,
     buffer_start: u64,
-    /// The payload of the last record, if it was packed.
+    /// The payload of the last record, if it was packed or a follower.
     unpacked: Vec<u8>,
+    /// The last record.
+    predecessor: Predecessor,
     stop: Option<Stop>,
 }
 
@@ -88,6 +92,7 @@ impl LogReader {
             buffer: Vec::new(),
             buffer_start: HEADER_BYTES as u64,
             unpacked: Vec::new(),
+            predecessor: Predecessor::default(),
             stop: None,
         })
     }
@@ -165,17 +170,26 @@ impl LogReader {
             return Err(Error::unsupported(&self.name, what));
         }
         let end = payload_start + payload_len as u64;
-        if header.is_packed {
-            let mut unpacked = std::mem::take(&mut self.unpacked);
-            let is_whole = unpack(self.window(payload_start, payload_len), &mut unpacked);
-            self.unpacked = unpacked;
-            if is_whole.is_none() {
-                let what = "a record's checksum holds, and its payload is not one";
-                return Err(Error::corruption(&self.name, offset, what));
-            }
+        let mut unpacked = std::mem::take(&mut self.unpacked);
+        let mut predecessor = self.predecessor;
+        let bytes = self.window(payload_start, payload_len);
+        let is_whole = match header.form {
+            Form::Plain => Some(()),
+            Form::Packed => unpack(bytes, &mut unpacked),
+            Form::Follower { key_len } => predecessor.follow(key_len, bytes, &mut unpacked),
+        };
+        self.unpacked = unpacked;
+        if is_whole.is_none() {
+            let what = "a record's checksum holds, and its payload is not one";
+            return Err(Error::corruption(&self.name, offset, what));
         }
+        if !matches!(header.form, Form::Follower { .. }) {
+            let payload = self.payload(&header, payload_start);
+            predecessor.note_full(&self.header, offset, header.synced_through, payload);
+        }
+        self.predecessor = predecessor;
         self.position = end;
-        let payload = if header.is_packed { &self.unpacked } else { self.window(payload_start, payload_len) };
+        let payload = self.payload(&header, payload_start);
         Ok(Some(LogRecord { offset, end, synced_through: header.synced_through, payload }))
     }
 
@@ -260,7 +274,11 @@ impl LogReader {
         let telling = left.min(telling_bytes(version) as u64) as usize;
         self.fill(self.position, telling)?;
         let bytes = self.window(self.position, telling);
-        let header = RecordHeader::decode(version, bytes, self.position, self.header.identity);
+        let identity = self.header.identity;
+        let header = match bytes.get(4) {
+            Some(&kind) if version > 2 && is_follower(kind) => self.predecessor.decode(bytes, self.position),
+            _ => RecordHeader::decode(version, bytes, self.position, identity),
+        };
         if header.is_none() {
             self.stop = Some(Stop::Invalid("the header of a record is not valid"));
         }
@@ -283,6 +301,14 @@ impl LogReader {
             return Err(error);
         }
         Ok(())
+    }
+
+    /// The payload of a record that was read.
+    fn payload(&self, header: &RecordHeader, start: u64) -> &[u8] {
+        match header.form {
+            Form::Plain => self.window(start, header.payload_len as usize),
+            Form::Packed | Form::Follower { .. } => &self.unpacked,
+        }
     }
 
     /// Bytes that [`fill`](Self::fill) made present.
@@ -340,14 +366,14 @@ mod tests {
     fn log(version: u32, records: &[(&[u8], bool)]) -> (Vec<u8>, Vec<u64>) {
         let mut bytes = header(version).encode();
         let mut synced = HEADER_BYTES as u64;
-        let mut offsets = Vec::new();
+        let (mut offsets, mut predecessor) = (Vec::new(), Predecessor::default());
         for &(payload, sync_first) in records {
             let offset = bytes.len() as u64;
             if sync_first {
                 synced = offset;
             }
             offsets.push(offset);
-            put_record(version, &mut bytes, offset, IDENTITY, synced, payload);
+            predecessor.put_next(&header(version), &mut bytes, offset, synced, payload);
         }
         (bytes, offsets)
     }
@@ -368,7 +394,7 @@ mod tests {
         let vfs = MemVfs::new();
         vfs.create_dir_all(Path::new("/db")).unwrap();
         let path = Path::new("/db/000003.wal");
-        let writer = LogWriter::create(&vfs, path, header(2)).unwrap();
+        let writer = LogWriter::create(&vfs, path, header(3)).unwrap();
         let big = vec![7; 3 * READ_BYTES + 11];
         assert!(writer.is_empty());
         let packed = b"eight by, four, and more";
@@ -395,7 +421,7 @@ mod tests {
 
     #[test]
     fn every_truncation_is_a_torn_tail_at_the_last_whole_record() {
-        for version in [1, 2] {
+        for version in [1, 2, 3] {
             truncate_everywhere(version);
         }
     }
@@ -418,7 +444,7 @@ mod tests {
 
     #[test]
     fn every_bit_flip_is_detected_but_in_the_last_record() {
-        for version in [1, 2] {
+        for version in [1, 2, 3] {
             flip_everywhere(version);
         }
     }
@@ -446,7 +472,7 @@ mod tests {
 
     #[test]
     fn whole_records_of_the_same_unsynced_append_do_not_save_a_torn_one() {
-        for version in [1, 2] {
+        for version in [1, 2, 3] {
             tear_within_an_append(version);
         }
     }
@@ -475,6 +501,8 @@ mod tests {
                 (2, &long, false),
                 (2, b"third", true),
                 (2, b"a third one that is packed", true),
+                (3, &long, false),
+                (3, b"a third one that is packed", true),
             ] {
                 let (mut bytes, offsets) = log(version, &[(b"first", false), (&filler, true), (third, true)]);
                 bytes[offsets[1] as usize] ^= 0x80;
@@ -489,7 +517,7 @@ mod tests {
 
     #[test]
     fn a_tail_of_zeros_is_a_clean_end() {
-        let (mut bytes, _) = log(2, &[(b"first", false)]);
+        let (mut bytes, _) = log(3, &[(b"first", false)]);
         let end = bytes.len() as u64;
         for zeros in [1, 24, 25, 26, 4096, READ_BYTES * 2] {
             bytes.truncate(end as usize);
@@ -502,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_sealed_log_ends_where_the_seal_says() {
-        let (bytes, offsets) = log(2, &[(b"first", false), (b"second", true)]);
+        let (bytes, offsets) = log(3, &[(b"first", false), (b"second", true)]);
         let open = |end| {
             let mut reader = LogReader::open(file_of(&bytes), "x", LogRole::Wal, Some(IDENTITY)).unwrap();
             reader.seal_at(end)?;
@@ -523,7 +551,7 @@ mod tests {
     #[test]
     fn an_unknown_kind_of_record_is_unsupported() {
         let long = vec![1; 5000];
-        for (version, kind_at, payload) in [(1, 16, &b"first"[..]), (2, 4, &long)] {
+        for (version, kind_at, payload) in [(1, 16, &b"first"[..]), (2, 4, &long), (3, 4, &long)] {
             let (mut bytes, offsets) = log(version, &[(payload, false)]);
             let start = offsets[0] as usize;
             bytes[start + kind_at] = 9;

@@ -8,7 +8,8 @@ use bolide_base::{Error, ErrorKind, Result};
 use bolide_storage::{File, Vfs};
 use parking_lot::Mutex;
 
-use super::format::{HEADER_BYTES, LogHeader, LogRole, MAX_PAYLOAD_BYTES, put_record};
+use super::format::{HEADER_BYTES, LogHeader, LogRole, MAX_PAYLOAD_BYTES};
+use super::predecessor::Predecessor;
 
 /// The buffer of an append is given back to the system when it has grown over this.
 const KEPT_BUFFER_BYTES: usize = 1 << 20;
@@ -30,14 +31,23 @@ pub struct LogWriter {
     file: Arc<dyn File>,
     header: LogHeader,
     name: String,
-    buffer: Mutex<Vec<u8>>,
+    tail: Mutex<Tail>,
     /// Serialises syncs: a sync that runs beside a failing one could take its dropped pages for clean.
     syncing: Mutex<()>,
-    /// End of the last whole record in the file. Written under the lock of `buffer`.
+    /// End of the last whole record in the file. Written under the lock of `tail`.
     appended: AtomicU64,
     /// Everything before this offset is durable.
     synced: AtomicU64,
     poisoned: AtomicBool,
+}
+
+/// Where appends go on.
+#[derive(Debug, Default)]
+struct Tail {
+    /// The records of one append; kept for its memory.
+    buffer: Vec<u8>,
+    /// The last record that was appended.
+    predecessor: Predecessor,
 }
 
 impl LogWriter {
@@ -60,7 +70,7 @@ impl LogWriter {
             file,
             header,
             name: path.display().to_string(),
-            buffer: Mutex::new(Vec::new()),
+            tail: Mutex::default(),
             syncing: Mutex::new(()),
             appended: AtomicU64::new(HEADER_BYTES as u64),
             synced: AtomicU64::new(HEADER_BYTES as u64),
@@ -75,8 +85,15 @@ impl LogWriter {
     /// LimitExceeded if a payload is over [`MAX_PAYLOAD_BYTES`], and NoSpace: nothing was appended.
     /// Any other error poisons the writer.
     pub fn append<'a>(&self, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
-        let mut buffer = self.buffer.lock();
+        let mut tail = self.tail.lock();
         self.check_poisoned()?;
+        let last = tail.predecessor;
+        // Whatever fails, the last record that was appended stays the one before the next.
+        self.append_behind(&mut tail, payloads).inspect_err(|_| tail.predecessor = last)
+    }
+
+    fn append_behind<'a>(&self, tail: &mut Tail, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
+        let Tail { buffer, predecessor } = tail;
         buffer.clear();
         let start = self.appended.load(Ordering::Relaxed);
         let synced = self.synced.load(Ordering::Acquire);
@@ -86,9 +103,9 @@ impl LogWriter {
                 return Err(Error::limit_exceeded("a log record", len, MAX_PAYLOAD_BYTES as u64));
             }
             let offset = start + buffer.len() as u64;
-            put_record(self.header.version, &mut buffer, offset, self.header.identity, synced, payload);
+            predecessor.put_next(&self.header, buffer, offset, synced, payload);
         }
-        if let Err(error) = self.file.append(&buffer) {
+        if let Err(error) = self.file.append(buffer) {
             if error.kind() != ErrorKind::NoSpace {
                 self.poisoned.store(true, Ordering::Release);
             }

@@ -453,7 +453,7 @@ mod tests {
             let record = bytes[64..].to_vec();
             bytes.extend_from_slice(&record);
             let mut foreign = Vec::new();
-            put_record(2, &mut foreign, bytes.len() as u64, identity(5), 64, b"foreign");
+            put_record(3, &mut foreign, bytes.len() as u64, identity(5), 64, b"foreign");
             bytes.extend_from_slice(&foreign);
         });
         let (tail, records) = read(&vfs, 9, &[]).unwrap();

@@ -8,6 +8,7 @@ use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimVfs, Vfs};
 
 use super::replay::{WalChain, replay};
 use super::*;
+use crate::batch::StoreBatch;
 use crate::file_name::FileName;
 
 const DATABASE: u64 = 0xb0;
@@ -22,6 +23,10 @@ struct Machine {
     rng: SimRng,
     seals: BTreeMap<u64, u64>,
     next_number: u64,
+    /// Of the last put.
+    sequence: u64,
+    /// True while the payloads are puts.
+    puts: bool,
     /// All payloads that must or may be there, in order.
     written: Vec<Vec<u8>>,
     /// How many of them must be there.
@@ -34,7 +39,8 @@ impl Machine {
         vfs.create_dir_all(dir()).unwrap();
         vfs.sync_dir(Path::new("/")).unwrap();
         let rng = SimRng::new(seed);
-        Self { vfs, rng, seals: BTreeMap::new(), next_number: 1, written: Vec::new(), synced: 0 }
+        let (seals, written) = (BTreeMap::new(), Vec::new());
+        Self { vfs, rng, seals, next_number: 1, sequence: 0, puts: true, written, synced: 0 }
     }
 
     fn create(&mut self, previous: Option<LogEnd>) -> Result<WalWriter> {
@@ -71,6 +77,17 @@ impl Machine {
     }
 
     fn payload(&mut self) -> Vec<u8> {
+        // Puts come in runs, and most of them follow from the one before.
+        self.puts ^= self.rng.one_in(8);
+        if self.puts {
+            self.sequence += if self.rng.one_in(20) { 2 } else { 1 };
+            let mut value = vec![0; if self.rng.one_in(6) { self.rng.below(400) as usize } else { 20 }];
+            self.rng.fill(&mut value);
+            let mut batch = StoreBatch::new();
+            batch.put(1, &self.sequence.to_be_bytes(), &value).unwrap();
+            batch.assign(self.sequence);
+            return batch.seal().to_vec();
+        }
         let len = if self.rng.one_in(10) { self.rng.below(3_000) } else { self.rng.below(60) };
         let mut payload = vec![0; len as usize];
         // Zeros and noise both look like what a disk makes of lost sectors.

@@ -1,0 +1,197 @@
+//! Records that say only what the record before them does not.
+//!
+//! Records are read in order from the file's header on, so whoever reads or writes one knows the one before it. A
+//! *follower* is a record whose payload has a [shape](super::shape), whose number is one more than that of the record before, and
+//! which has the flags, the tree and `synced through` of that one. It says none of these, and its lengths only where they
+//! differ. All other records are *full* and say everything.
+//!
+//! # Rules
+//! 1. A follower is no proof of what was durable: the search for a proof tries every offset, and knows no record before.
+//! 2. So that proofs lie close, a record is full wherever `synced through` changes, and a follower ends at most
+//!    [`FULL_EVERY_BYTES`] behind the start of the last full record.
+//! 3. The checksum of a follower covers what it takes from the record before: behind another one it fails.
+//! 4. A record without a shape has no follower, nor has the header of the file.
+
+use bolide_base::FileIdentity;
+use bolide_base::checksum::linked_checksum;
+use bolide_base::coding::Decoder;
+
+use super::format::{
+    Form, KIND_DATA, KIND_LIKE, KIND_LIKE_BUT_LENGTHS, LogHeader, RecordHeader, is_sum, put_record,
+};
+use super::shape::{Shape, Shaped};
+
+/// The first version with followers.
+const FIRST_VERSION: u32 = 3;
+/// In so many bytes of a log at least one full record starts, unless a longer record fills them.
+const FULL_EVERY_BYTES: u64 = 4096;
+/// The checksum of a follower.
+const SUM_BYTES: usize = 4;
+/// Most that a follower has beside its key and its value: checksum, kind and two lengths.
+const LONGEST_HEAD_BYTES: usize = SUM_BYTES + 1 + 4;
+/// Keeps lengths and numbers apart in their sum. Part of the format.
+const LENGTHS_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What is known of the record before the next one of a log. The default is that of a log without records.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Predecessor(Option<Known>);
+
+/// A record that may have a follower.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    number: u64,
+    shape: Shape,
+    synced_through: u64,
+    /// [`Shape::kin_checksum`]; followers have the same.
+    kin_checksum: u64,
+    /// Followers end here or before.
+    followers_end: u64,
+}
+
+impl Predecessor {
+    /// Appends the next record of the log `header` to `out`, where it will lie at `offset`: a follower where it can be one.
+    ///
+    /// The payload must be at most [`MAX_PAYLOAD_BYTES`](super::format::MAX_PAYLOAD_BYTES) long.
+    pub fn put_next(
+        &mut self,
+        header: &LogHeader,
+        out: &mut Vec<u8>,
+        offset: u64,
+        synced_through: u64,
+        payload: &[u8],
+    ) {
+        let shaped = shaped(header.version, payload);
+        if let Some(shaped) = &shaped
+            && let Some(known) = &mut self.0
+            && known.is_followed_by(shaped, offset, synced_through)
+        {
+            known.put_follower(shaped, payload, out, offset);
+            return;
+        }
+        put_record(header.version, out, offset, header.identity, synced_through, payload);
+        self.0 = shaped.map(|shaped| Known::full(&shaped, offset, header.identity, synced_through));
+    }
+
+    /// Reads the header of a follower at `offset` of the same file from the first
+    /// [`telling_bytes`](super::format::telling_bytes) there, or as many as the file has.
+    ///
+    /// `None` unless it is one of this record, and whole. Time: that of a checksum of 4 KiB.
+    pub(super) fn decode(&self, bytes: &[u8], offset: u64) -> Option<RecordHeader> {
+        let known = self.0?;
+        let mut decoder = Decoder::new(bytes.get(4..)?);
+        let shape = match decoder.u8()? {
+            KIND_LIKE => known.shape,
+            KIND_LIKE_BUT_LENGTHS => known.shape.read_lengths(&mut decoder)?,
+            _ => return None,
+        };
+        let header_bytes = 4 + decoder.position();
+        let next = known.next(shape);
+        let header = RecordHeader {
+            payload_checksum: None,
+            header_bytes,
+            payload_len: u32::from(shape.key_len) + u32::from(shape.value_len),
+            form: Form::Follower { key_len: shape.key_len },
+            kind: KIND_DATA,
+            synced_through: known.synced_through,
+        };
+        let covered = bytes.get(4..header_bytes + header.payload_len as usize)?;
+        is_sum(bytes, linked_checksum(next.link(), offset, covered)).then_some(header)
+    }
+
+    /// Goes on to the follower whose key, of `key_len` bytes, and value are `bytes`, and puts its payload into `payload`.
+    /// `None` where [`decode`](Self::decode) has not found one.
+    pub(super) fn follow(&mut self, key_len: u16, bytes: &[u8], payload: &mut Vec<u8>) -> Option<()> {
+        let known = self.0?;
+        let (key, value) = bytes.split_at_checked(key_len.into())?;
+        let next = known.next(known.shape.with_lengths(key_len, u16::try_from(value.len()).ok()?));
+        Shaped { number: next.number, shape: next.shape, key, value }.put(payload);
+        self.0 = Some(next);
+        Some(())
+    }
+
+    /// Goes on to a full record that was read at `offset` of the log `header`.
+    pub(super) fn note_full(&mut self, header: &LogHeader, offset: u64, synced_through: u64, payload: &[u8]) {
+        let shaped = shaped(header.version, payload);
+        self.0 = shaped.map(|shaped| Known::full(&shaped, offset, header.identity, synced_through));
+    }
+}
+
+/// The parts of a payload that may have a follower, or be one.
+#[inline(always)]
+fn shaped(version: u32, payload: &[u8]) -> Option<Shaped<'_>> {
+    if version >= FIRST_VERSION { Shaped::of(payload) } else { None }
+}
+
+impl Known {
+    fn full(shaped: &Shaped<'_>, offset: u64, identity: FileIdentity, synced_through: u64) -> Self {
+        let (number, shape) = (shaped.number, shaped.shape);
+        let kin_checksum = shape.kin_checksum(identity, synced_through);
+        Self { number, shape, synced_through, kin_checksum, followers_end: offset + FULL_EVERY_BYTES }
+    }
+
+    /// What a follower of `shape` is.
+    #[inline(always)]
+    fn next(&self, shape: Shape) -> Self {
+        Self { number: self.number.wrapping_add(1), shape, ..*self }
+    }
+
+    /// Whether the record of this payload at `offset` can be a follower.
+    #[inline(always)]
+    fn is_followed_by(&self, shaped: &Shaped<'_>, offset: u64, synced_through: u64) -> bool {
+        let longest = LONGEST_HEAD_BYTES + shaped.key.len() + shaped.value.len();
+        shaped.shape.is_kin_of(&self.shape)
+            && synced_through == self.synced_through
+            && shaped.number == self.number.wrapping_add(1)
+            && offset + longest as u64 <= self.followers_end
+    }
+
+    /// Appends the follower of this payload and goes on to it.
+    #[inline(always)]
+    fn put_follower(&mut self, shaped: &Shaped<'_>, payload: &[u8], out: &mut Vec<u8>, offset: u64) {
+        let same_lengths = shaped.shape == self.shape;
+        (self.number, self.shape) = (shaped.number, shaped.shape);
+        let link = self.link();
+        if same_lengths {
+            put(KIND_LIKE, &[], shaped, payload, out, link, offset);
+        } else {
+            let (lengths, len) = shaped.shape.write_lengths();
+            put(KIND_LIKE_BUT_LENGTHS, &lengths[..len], shaped, payload, out, link, offset);
+        }
+    }
+
+    /// What the checksum of this record, a follower, covers beside its bytes: all that it does not say.
+    #[inline(always)]
+    fn link(&self) -> u64 {
+        let lengths = u64::from(self.shape.lengths()).wrapping_mul(LENGTHS_FACTOR);
+        self.kin_checksum.wrapping_add(self.number).wrapping_add(lengths)
+    }
+}
+
+/// Appends the follower that says `lengths` of its own, if any.
+///
+/// The payload ends with the value, and has more bytes before the value than a follower. So its end is copied at once, and
+/// what comes before the value over it.
+#[inline(always)]
+fn put(
+    kind: u8,
+    lengths: &[u8],
+    shaped: &Shaped<'_>,
+    payload: &[u8],
+    out: &mut Vec<u8>,
+    link: u64,
+    offset: u64,
+) {
+    let start = out.len();
+    let (key_start, key_end) = (1 + lengths.len(), 1 + lengths.len() + shaped.key.len());
+    out.extend_from_slice(&payload[payload.len() - SUM_BYTES - key_end - shaped.value.len()..]);
+    if let Some((sum, covered)) = out[start..].split_first_chunk_mut::<SUM_BYTES>() {
+        covered[0] = kind;
+        covered[1..key_start].copy_from_slice(lengths);
+        covered[key_start..key_end].copy_from_slice(shaped.key);
+        *sum = (linked_checksum(link, offset, covered) as u32).to_le_bytes();
+    }
+}
+
+#[cfg(test)]
+#[path = "predecessor_tests.rs"]
+mod tests;

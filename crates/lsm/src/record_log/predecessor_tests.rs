@@ -1,0 +1,425 @@
+//! Followers: what they say, what they cost, and that they are read behind no other record than their own.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::{Error, ErrorKind, Result};
+use bolide_storage::{CrashMode, Fault, FaultPlan, File, MemVfs, SimRng, SimVfs, Vfs};
+
+use super::super::format::{HEADER_BYTES, LogRole, MAX_PAYLOAD_BYTES, is_follower};
+use super::super::reader::{LogReader, TailEnd};
+use super::super::writer::LogWriter;
+use super::*;
+use crate::batch::StoreBatch;
+
+const IDENTITY: FileIdentity = FileIdentity { database_id: 9, file_number: 3 };
+const START: u64 = HEADER_BYTES as u64;
+
+fn header(version: u32) -> LogHeader {
+    LogHeader { role: LogRole::Wal, version, identity: IDENTITY, previous_number: 0, previous_len: 0 }
+}
+
+fn batch(sequence: u64, fill: impl FnOnce(&mut StoreBatch) -> Result<()>) -> Vec<u8> {
+    let mut batch = StoreBatch::new();
+    fill(&mut batch).unwrap();
+    batch.assign(sequence);
+    batch.seal().to_vec()
+}
+
+fn put(sequence: u64, tree: u32, key_len: usize, value_len: usize) -> Vec<u8> {
+    batch(sequence, |batch| batch.put(tree, &vec![b'k'; key_len], &vec![b'v'; value_len]))
+}
+
+fn delete(sequence: u64, tree: u32, key_len: usize) -> Vec<u8> {
+    batch(sequence, |batch| batch.delete(tree, &vec![b'k'; key_len]))
+}
+
+/// A log of records, each with the offset that is said to be synced.
+struct Log {
+    bytes: Vec<u8>,
+    predecessor: Predecessor,
+    payloads: Vec<Vec<u8>>,
+    offsets: Vec<u64>,
+}
+
+impl Log {
+    fn new() -> Self {
+        let bytes = header(3).encode();
+        Self { bytes, predecessor: Predecessor::default(), payloads: Vec::new(), offsets: Vec::new() }
+    }
+
+    /// Appends a record and says how many bytes and which kind it takes.
+    fn add(&mut self, synced: u64, payload: Vec<u8>) -> (usize, u8) {
+        let start = self.bytes.len();
+        self.predecessor.put_next(&header(3), &mut self.bytes, start as u64, synced, &payload);
+        self.payloads.push(payload);
+        self.offsets.push(start as u64);
+        (self.bytes.len() - start, self.bytes[start + 4])
+    }
+}
+
+fn file_of(bytes: &[u8]) -> Arc<dyn File> {
+    let vfs = MemVfs::new();
+    vfs.create_dir_all(Path::new("/db")).unwrap();
+    let file = vfs.create(Path::new("/db/000003.wal")).unwrap();
+    file.append(bytes).unwrap();
+    file
+}
+
+/// All payloads, how the log ends and where.
+fn read(file: Arc<dyn File>) -> Result<(Vec<Vec<u8>>, TailEnd, u64)> {
+    let mut reader = LogReader::open(file, "000003.wal", LogRole::Wal, Some(IDENTITY))?;
+    let (mut payloads, mut end) = (Vec::new(), START);
+    while let Some(record) = reader.next_record()? {
+        assert_eq!(record.offset, end);
+        end = record.end;
+        payloads.push(record.payload.to_vec());
+    }
+    assert_eq!(end, reader.position());
+    reader.classify_end().map(|tail| (payloads, tail, end))
+}
+
+#[test]
+fn a_put_like_the_one_before_takes_five_bytes_more_than_key_and_value() {
+    let mut log = Log::new();
+    assert_eq!(log.add(64, put(5_000_000, 1, 16, 120)), (136 + 17, 3));
+    assert_eq!(log.add(64, put(5_000_001, 1, 16, 120)), (136 + 5, 4));
+    // Other lengths: said once.
+    assert_eq!(log.add(64, put(5_000_002, 1, 16, 100)), (116 + 7, 5));
+    assert_eq!(log.add(64, put(5_000_003, 1, 16, 100)), (116 + 5, 4));
+    assert_eq!(log.add(64, put(5_000_004, 1, 200, 1000)), (1200 + 9, 5));
+    assert_eq!(log.add(64, put(5_000_005, 1, 0, 0)), (7, 5));
+    assert_eq!(log.add(64, put(5_000_006, 1, 0, 0)), (5, 4));
+    assert_eq!(log.add(64, delete(5_000_007, 1, 16)), (16 + 15, 3));
+    assert_eq!(log.add(64, delete(5_000_008, 1, 16)), (16 + 5, 4));
+    assert_eq!(log.add(64, delete(5_000_009, 1, 17)), (17 + 6, 5));
+    assert_eq!(read(file_of(&log.bytes)).unwrap(), (log.payloads, TailEnd::Clean, log.bytes.len() as u64));
+}
+
+#[test]
+fn whatever_does_not_follow_is_a_full_record() {
+    let two =
+        |sequence| batch(sequence, |batch| batch.put(1, b"k", b"v").and_then(|()| batch.put(1, b"l", b"w")));
+    let retained = |sequence| {
+        let trailer = bolide_base::Trailer::new(7, bolide_base::EntryKind::Put);
+        batch(sequence, |batch| batch.retain_at(1, b"k", trailer, b"v"))
+    };
+    let next: [(&str, u64, Vec<u8>); 11] = [
+        ("another tree", 64, put(101, 2, 1, 1)),
+        ("the same number", 64, put(100, 1, 1, 1)),
+        ("a number left out", 64, put(102, 1, 1, 1)),
+        ("a number of before", 64, put(99, 1, 1, 1)),
+        ("another kind", 64, delete(101, 1, 1)),
+        ("two operations", 64, two(101)),
+        ("kept back", 64, retained(101)),
+        ("synced since", 65, put(101, 1, 1, 1)),
+        ("too long for what one full record is followed by", 64, put(101, 1, 1, 4080)),
+        ("no batch", 64, b"payload".to_vec()),
+        ("nothing", 64, Vec::new()),
+    ];
+    for (what, synced, payload) in next {
+        let mut log = Log::new();
+        log.add(64, put(100, 1, 1, 1));
+        let (_, kind) = log.add(synced, payload.clone());
+        assert!(!is_follower(kind), "{what}");
+        // What follows such a record is read, too.
+        let number = payload.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        log.add(synced, put(number + 1, 1, 1, 1));
+        log.add(synced, put(number + 2, 1, 1, 1));
+        assert_eq!(read(file_of(&log.bytes)).unwrap().0, log.payloads, "{what}");
+    }
+}
+
+#[test]
+fn versions_before_have_no_followers() {
+    for version in [1, 2] {
+        let header = header(version);
+        let (mut bytes, mut predecessor) = (header.encode(), Predecessor::default());
+        for number in 0..3 {
+            let offset = bytes.len() as u64;
+            predecessor.put_next(&header, &mut bytes, offset, START, &put(number, 1, 16, 120));
+            let of_old = 136 + if version == 1 { 41 } else { 14 };
+            assert_eq!(bytes.len() as u64 - offset, of_old);
+        }
+        assert_eq!(read(file_of(&bytes)).unwrap().0.len(), 3);
+    }
+}
+
+/// Segments as programs wrote them when their version was the newest.
+const STORED: [(u32, &str); 3] = [
+    (
+        1,
+        "426f6c696457414c01000000000000000000000000000000090000000000000003000000000000000000000000000000\
+         000000000000000092d63a34c998f240430055e16417f1bfbd220b431800000001400000000000000001000000000000\
+         00010000004101036b6b6b057676767676f46829ffa1e80a6a7660492b18000000014000000000000000020000000000\
+         0000010000004101036b6b6b057676767676d557b844f21501dfe24b07cd190000000140000000000000000300000000\
+         000000010000004101036b6b6b0676767676767603e0bdbf1ccb50bf6f03f1401200000001d400000000000000040000\
+         0000000000010000004001036b6b6bf91f2c577a3f3571d2ef266e0100000001d40000000000000078",
+    ),
+    (
+        2,
+        "426f6c696457414c02000000000000000000000000000000090000000000000003000000000000000000000000000000\
+         0000000000000000116af2d44392bb1a7076e783030e4001014101036b6b6b0576767676763cdb62fb030e4002014101\
+         036b6b6b0576767676765d269d36030f4003014101036b6b6b06767676767676accee5c20308800104014001036b6b6b\
+         c60f14a40201800178",
+    ),
+    (
+        3,
+        "426f6c696457414c03000000000000000000000000000000090000000000000003000000000000000000000000000000\
+         000000000000000015acf672c844cdf27076e783030e4001014101036b6b6b057676767676cc191132046b6b6b767676\
+         767626aa1aba0503066b6b6b767676767676ac9df96003087204014001036b6b6bb66ae0b502017278",
+    ),
+];
+
+#[test]
+fn stored_segments_of_every_version_are_read_and_would_be_written_again() {
+    let payloads = [put(1, 1, 3, 5), put(2, 1, 3, 5), put(3, 1, 3, 6), delete(4, 1, 3), b"x".to_vec()];
+    for (version, stored) in STORED {
+        let header = header(version);
+        let (mut bytes, mut predecessor, mut synced) = (header.encode(), Predecessor::default(), START);
+        for (count, payload) in payloads.iter().enumerate() {
+            let offset = bytes.len() as u64;
+            if count == 3 {
+                synced = offset;
+            }
+            predecessor.put_next(&header, &mut bytes, offset, synced, payload);
+        }
+        let stored: Vec<u8> = (0..stored.len() / 2)
+            .map(|at| u8::from_str_radix(&stored[2 * at..2 * at + 2], 16).unwrap())
+            .collect();
+        assert!(bytes == stored, "version {version}: {bytes:02x?}");
+        let end = stored.len() as u64;
+        assert_eq!(read(file_of(&stored)).unwrap(), (payloads.to_vec(), TailEnd::Clean, end));
+    }
+}
+
+#[test]
+fn a_full_record_starts_in_every_four_kibibytes() {
+    let mut log = Log::new();
+    let mut last_full = START;
+    for number in 0..10_000 {
+        let value_len = (number % 7 * 50) as usize;
+        let (len, kind) = log.add(START, put(number, 1, 16, value_len));
+        let end = log.bytes.len() as u64;
+        if is_follower(kind) {
+            assert!(end - last_full <= FULL_EVERY_BYTES);
+        } else {
+            // Not more often than that.
+            assert!(number == 0 || end + 4 > last_full + FULL_EVERY_BYTES, "{number}: {len}");
+            last_full = end - len as u64;
+        }
+    }
+    assert_eq!(read(file_of(&log.bytes)).unwrap().0, log.payloads);
+}
+
+/// Two synced runs, each a full record and followers with and without lengths.
+fn runs() -> (Log, u64) {
+    let mut log = Log::new();
+    for number in 1..=4 {
+        log.add(START, put(number, 1, 3, 5));
+    }
+    log.add(START, put(5, 1, 3, 6));
+    let synced = log.bytes.len() as u64;
+    for number in 6..=8 {
+        log.add(synced, put(number, 1, 3, 5));
+    }
+    log.add(synced, put(9, 1, 4, 5));
+    (log, synced)
+}
+
+#[test]
+fn every_bit_flip_in_a_run_is_damage_if_a_later_full_record_says_so_and_else_a_torn_tail() {
+    let (log, synced) = runs();
+    for bit in HEADER_BYTES * 8..log.bytes.len() * 8 {
+        let mut damaged = log.bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        let at = (bit / 8) as u64;
+        match read(file_of(&damaged)) {
+            Err(error) => {
+                assert!(at < synced && error.is_corruption(), "bit {bit}: {error}");
+                let start = log.offsets.iter().rev().find(|&&offset| offset <= at).unwrap();
+                assert!(error.message().contains(&format!("byte {start}")), "bit {bit}: {error}");
+            }
+            Ok((payloads, end, position)) => {
+                assert!(at >= synced, "bit {bit} was not detected");
+                let whole = log.offsets.iter().filter(|&&offset| offset <= at).count() - 1;
+                assert_eq!((&payloads[..], end), (&log.payloads[..whole], TailEnd::Torn), "bit {bit}");
+                assert_eq!(position, log.offsets[whole]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_truncation_of_a_run_is_a_torn_tail_at_the_last_whole_record() {
+    let (log, _) = runs();
+    for len in HEADER_BYTES..log.bytes.len() {
+        let (payloads, end, position) = read(file_of(&log.bytes[..len])).unwrap();
+        let whole = log.offsets.iter().filter(|&&offset| offset as usize <= len).count() - 1;
+        assert_eq!((&payloads[..], position), (&log.payloads[..whole], log.offsets[whole]));
+        let clean = log.offsets.contains(&(len as u64));
+        assert_eq!(end, if clean { TailEnd::Clean } else { TailEnd::Torn });
+    }
+}
+
+#[test]
+fn a_follower_is_no_proof_and_the_full_record_before_it_is() {
+    // In every run of followers, however long, one full record is enough.
+    let mut log = Log::new();
+    log.add(START, put(1, 1, 16, 120));
+    let synced = log.bytes.len() as u64;
+    for number in 2..100 {
+        log.add(synced, put(number, 1, 16, 120));
+    }
+    let full: Vec<usize> = (1..log.offsets.len())
+        .filter(|&record| !is_follower(log.bytes[log.offsets[record] as usize + 4]))
+        .collect();
+    assert_eq!(full.len(), 4, "{full:?}");
+    let mut bytes = log.bytes.clone();
+    bytes[START as usize + 100] ^= 1;
+    for (count, &record) in full.iter().enumerate() {
+        assert!(read(file_of(&bytes)).unwrap_err().is_corruption(), "{count} full records torn");
+        bytes[log.offsets[record] as usize] ^= 1;
+    }
+    // The followers that landed whole tell nobody that the first record was durable.
+    assert_eq!(read(file_of(&bytes)).unwrap(), (Vec::new(), TailEnd::Torn, START));
+}
+
+#[test]
+fn a_follower_behind_another_record_than_its_own_is_none() {
+    let followed_by = |first: Vec<u8>, synced: u64| {
+        let mut log = Log::new();
+        log.add(synced, first);
+        let offset = log.bytes.len() as u64;
+        (log, offset)
+    };
+    let (mut own, offset) = followed_by(put(100, 1, 16, 120), 64);
+    let (len, kind) = own.add(64, put(101, 1, 16, 120));
+    assert_eq!((len, kind), (141, KIND_LIKE));
+    let follower = &own.bytes[offset as usize..];
+    let others = [
+        ("number", put(101, 1, 16, 120), 64),
+        ("tree", put(100, 2, 16, 120), 64),
+        ("lengths", put(100, 1, 17, 119), 64),
+        ("flags", batch(100, |batch| batch.merge_at(1, &[1; 8], &[1; 120], 1)), 64),
+        ("synced", put(100, 1, 16, 120), 63),
+    ];
+    assert!(own.predecessor.0.is_some());
+    for (what, first, synced) in others {
+        let (log, end) = followed_by(first, synced);
+        assert_eq!(end, offset, "{what}");
+        assert_eq!(log.predecessor.decode(follower, offset), None, "{what}");
+    }
+    let (log, _) = followed_by(put(100, 1, 16, 120), 64);
+    assert!(log.predecessor.decode(follower, offset).is_some());
+    assert_eq!(log.predecessor.decode(follower, offset + 1), None);
+    assert_eq!(Predecessor::default().decode(follower, offset), None);
+    let in_file = |identity| {
+        let header = LogHeader { identity, ..header(3) };
+        let mut predecessor = Predecessor::default();
+        predecessor.note_full(&header, START, 64, &put(100, 1, 16, 120));
+        predecessor.decode(follower, offset)
+    };
+    assert!(in_file(IDENTITY).is_some());
+    assert_eq!(in_file(FileIdentity { file_number: 4, ..IDENTITY }), None);
+    assert_eq!(in_file(FileIdentity { database_id: 8, ..IDENTITY }), None);
+}
+
+/// Payloads that are often like the one before.
+struct Payloads {
+    rng: SimRng,
+    number: u64,
+    tree: u32,
+    lengths: (usize, usize),
+}
+
+impl Payloads {
+    fn next(&mut self) -> Vec<u8> {
+        let rng = &mut self.rng;
+        if rng.one_in(20) {
+            self.tree = [1, 2, 127, 128, 16_383, 16_384][rng.below(6) as usize];
+        }
+        if rng.one_in(6) {
+            let value_len = if rng.one_in(8) { rng.below(5_000) } else { rng.below(300) };
+            self.lengths = (rng.below(150) as usize, value_len as usize);
+        }
+        let (mut key, mut value) = (vec![0; self.lengths.0], vec![0; self.lengths.1]);
+        rng.fill(&mut key);
+        rng.fill(&mut value);
+        let (tree, what) = (self.tree, rng.below(40));
+        let payload = batch(self.number, |batch| match what {
+            0 => batch.delete(tree, &key),
+            1 => batch.delete_range(tree, b"a", b"b"),
+            2 => batch.put_at(tree, &key, &value, 5),
+            3 => batch.put(tree, &key, &value).and_then(|()| batch.put_derived(9, &key, b"", None)),
+            4 => batch.put(tree, &key, &value).and_then(|()| batch.delete(tree, b"another")),
+            _ => batch.put(tree, &key, &value),
+        });
+        self.number += match (what, rng.below(30)) {
+            (2, _) | (_, 0) => 0,
+            (4, _) | (_, 1) => 2,
+            _ => 1,
+        };
+        // Now and then something that is no batch.
+        if what == 5 { value } else { payload }
+    }
+}
+
+#[test]
+fn any_payloads_come_back_whatever_is_synced_and_whatever_finds_no_space() {
+    let mut kinds = [0; 6];
+    for seed in 0..300 {
+        let vfs = SimVfs::new(seed);
+        vfs.create_dir_all(Path::new("/db")).unwrap();
+        vfs.sync_dir(Path::new("/")).unwrap();
+        let path = Path::new("/db/000003.wal");
+        let writer = LogWriter::create(&vfs, path, header(3)).unwrap();
+        let rng = SimRng::new(seed);
+        let mut payloads = Payloads { rng, number: 1, tree: 1, lengths: (16, 120) };
+        let (mut written, mut synced) = (Vec::new(), 0);
+        for _ in 0..60 {
+            let group: Vec<_> = (0..1 + payloads.rng.below(5)).map(|_| payloads.next()).collect();
+            match payloads.rng.below(10) {
+                0 => {
+                    vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at: 1, sticky: false }));
+                    let error = writer.append(group.iter().map(Vec::as_slice)).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::NoSpace, "seed {seed}");
+                    vfs.set_fault(None);
+                }
+                1 => {
+                    let too_long = vec![0; MAX_PAYLOAD_BYTES + 1];
+                    let all = group.iter().chain(std::iter::once(&too_long)).map(Vec::as_slice);
+                    let error: Error = writer.append(all).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::LimitExceeded, "seed {seed}");
+                }
+                doing => {
+                    writer.append(group.iter().map(Vec::as_slice)).unwrap();
+                    written.extend(group);
+                    if doing == 2 {
+                        writer.sync().unwrap();
+                        synced = written.len();
+                    }
+                }
+            }
+        }
+        let (read_back, end, position) = read(vfs.open(path).unwrap()).unwrap();
+        assert_eq!((&read_back, end, position), (&written, TailEnd::Clean, writer.len()), "seed {seed}");
+        count_kinds(&vfs.contents(path).unwrap(), &mut kinds);
+        for mode in CrashMode::EACH {
+            let after = read(vfs.crash(mode).open(path).unwrap());
+            let (left, ..) = after.unwrap_or_else(|error| panic!("seed {seed}, {mode:?}: {error}"));
+            assert!(left.len() >= synced && written.starts_with(&left), "seed {seed}, {mode:?}");
+        }
+    }
+    for kind in 1..6 {
+        assert!(kinds[kind] > 20, "{kinds:?}");
+    }
+}
+
+/// Counts the kinds of the records of a log.
+fn count_kinds(bytes: &[u8], kinds: &mut [usize; 6]) {
+    let mut reader = LogReader::open(file_of(bytes), "x", LogRole::Wal, Some(IDENTITY)).unwrap();
+    while let Some(record) = reader.next_record().unwrap() {
+        kinds[usize::from(bytes[record.offset as usize + 4])] += 1;
+    }
+}

@@ -1,0 +1,225 @@
+//! The shape of a payload of one operation: what it says beside its number and its own bytes.
+//!
+//! ```text
+//! payload with a shape: a write batch of one operation
+//!    0    8  number (first sequence)
+//!    8    4  1
+//!   12    1  flags
+//!    …    s  tree
+//!    …    s  length of the key, the key
+//!    …    s  length of the value, the value: both or neither
+//! ```
+//!
+//! `s` is a varint of one byte or two, as short as it can be. Only these bytes count, not what they mean: a payload of any
+//! other meaning that happens to be of this form comes back byte for byte.
+
+use bolide_base::FileIdentity;
+use bolide_base::coding::{Decoder, put_bytes, put_u32, put_u64, put_varint};
+
+/// What payloads may have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    flags: u8,
+    has_value: bool,
+    tree: u16,
+    pub(super) key_len: u16,
+    /// 0 without a value.
+    pub(super) value_len: u16,
+}
+
+/// A payload with a shape, in its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shaped<'a> {
+    pub(super) number: u64,
+    pub(super) shape: Shape,
+    pub(super) key: &'a [u8],
+    /// Empty without a value.
+    pub(super) value: &'a [u8],
+}
+
+impl<'a> Shaped<'a> {
+    /// The parts of `payload`; `None` if it has no shape.
+    #[inline(always)]
+    pub(super) fn of(payload: &'a [u8]) -> Option<Self> {
+        let (&[n0, n1, n2, n3, n4, n5, n6, n7, 1, 0, 0, 0, flags], rest) =
+            payload.split_first_chunk::<13>()?
+        else {
+            return None;
+        };
+        let number = u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
+        let (tree, rest) = read_short(rest)?;
+        let (key_len, rest) = read_short(rest)?;
+        let (key, rest) = rest.split_at_checked(key_len.into())?;
+        let has_value = !rest.is_empty();
+        let (value_len, value) = if has_value { read_short(rest)? } else { (0, rest) };
+        let shape = Shape { flags, has_value, tree, key_len, value_len };
+        (value.len() == usize::from(value_len)).then_some(Self { number, shape, key, value })
+    }
+
+    /// Puts the payload into `out`.
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        out.clear();
+        put_u64(out, self.number);
+        put_u32(out, 1);
+        out.push(self.shape.flags);
+        put_varint(out, self.shape.tree.into());
+        put_bytes(out, self.key);
+        if self.shape.has_value {
+            put_bytes(out, self.value);
+        }
+    }
+}
+
+/// Splits off a varint of one byte or two; `None` for a longer one, and for one that is longer than it must be.
+#[inline(always)]
+fn read_short(bytes: &[u8]) -> Option<(u16, &[u8])> {
+    let (&low, rest) = bytes.split_first()?;
+    if low < 0x80 {
+        return Some((low.into(), rest));
+    }
+    let (&high, rest) = rest.split_first()?;
+    (1..0x80).contains(&high).then_some((u16::from(low & 0x7f) | u16::from(high) << 7, rest))
+}
+
+/// Writes what [`read_short`] reads, and says how long it is.
+fn write_short(out: &mut [u8], number: u16) -> usize {
+    if number < 0x80 {
+        out[0] = number as u8;
+        return 1;
+    }
+    out[..2].copy_from_slice(&[number as u8 | 0x80, (number >> 7) as u8]);
+    2
+}
+
+impl Shape {
+    /// True if only the lengths may differ.
+    #[inline(always)]
+    pub(super) fn is_kin_of(&self, other: &Self) -> bool {
+        self.flags == other.flags && self.tree == other.tree && self.has_value == other.has_value
+    }
+
+    /// The same with other lengths, in bytes.
+    pub(super) fn with_lengths(self, key_len: u16, value_len: u16) -> Self {
+        Self { key_len, value_len, ..self }
+    }
+
+    /// The same with the lengths that a record says, the value's only if there is one.
+    pub(super) fn read_lengths(self, decoder: &mut Decoder<'_>) -> Option<Self> {
+        let mut length = || u16::try_from(decoder.varint()?).ok();
+        let key_len = length()?;
+        Some(self.with_lengths(key_len, if self.has_value { length()? } else { 0 }))
+    }
+
+    /// What [`read_lengths`](Self::read_lengths) reads, and how long it is.
+    pub(super) fn write_lengths(&self) -> ([u8; 4], usize) {
+        let mut out = [0; 4];
+        let key = write_short(&mut out, self.key_len);
+        let value = if self.has_value { write_short(&mut out[key..], self.value_len) } else { 0 };
+        (out, key + value)
+    }
+
+    /// The checksum, at offset 0 of the file `identity`, of what kin have in common and of `synced_through`: flags, 1 or 0 for
+    /// a value, tree (two bytes), `synced_through` (eight).
+    pub(super) fn kin_checksum(&self, identity: FileIdentity, synced_through: u64) -> u64 {
+        let mut bytes = [0; 12];
+        bytes[0] = self.flags;
+        bytes[1] = u8::from(self.has_value);
+        bytes[2..4].copy_from_slice(&self.tree.to_le_bytes());
+        bytes[4..].copy_from_slice(&synced_through.to_le_bytes());
+        identity.checksum(0, &bytes)
+    }
+
+    /// Both lengths in one number: the key's in the low half, the value's in the high one.
+    #[inline(always)]
+    pub(super) fn lengths(&self) -> u32 {
+        u32::from(self.key_len) | u32::from(self.value_len) << 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::StoreBatch;
+
+    fn sealed(fill: impl FnOnce(&mut StoreBatch)) -> Vec<u8> {
+        let mut batch = StoreBatch::new();
+        fill(&mut batch);
+        batch.assign(77);
+        batch.seal().to_vec()
+    }
+
+    #[test]
+    fn batches_of_one_operation_have_a_shape_and_come_back() {
+        let mut shapes = Vec::new();
+        for payload in [
+            sealed(|batch| batch.put(3, b"key", b"value").unwrap()),
+            sealed(|batch| batch.put(3, b"kez", b"valux").unwrap()),
+            sealed(|batch| batch.put(300, &[b'k'; 200], &[b'v'; 3000]).unwrap()),
+            sealed(|batch| batch.put(3, b"", b"").unwrap()),
+            sealed(|batch| batch.delete(3, b"key").unwrap()),
+            sealed(|batch| batch.delete_range(3, b"a", b"b").unwrap()),
+        ] {
+            let shaped = Shaped::of(&payload).unwrap();
+            assert_eq!(shaped.number, 77);
+            let mut back = vec![1];
+            shaped.put(&mut back);
+            assert_eq!(back, payload);
+            shapes.push(shaped.shape);
+        }
+        assert_eq!(shapes[0], shapes[1]);
+        assert!(shapes[0].is_kin_of(&shapes[3]) && shapes[0] != shapes[3]);
+        for other in [2, 4, 5] {
+            assert!(!shapes[0].is_kin_of(&shapes[other]), "{other}");
+        }
+    }
+
+    #[test]
+    fn whatever_has_a_shape_comes_back_and_the_rest_has_none() {
+        let put = sealed(|batch| batch.put(3, b"key", b"value").unwrap());
+        let two = sealed(|batch| {
+            batch.put(3, b"key", b"value").unwrap();
+            batch.put(3, b"key", b"value").unwrap();
+        });
+        assert_eq!(Shaped::of(&two), None);
+        let mut longer_varint = put.clone();
+        longer_varint[13] |= 0x80;
+        longer_varint.insert(14, 0);
+        assert_eq!(Shaped::of(&longer_varint), None);
+        assert_eq!(Shaped::of(&sealed(|batch| batch.put(16_384, b"key", b"value").unwrap())), None);
+        for len in 0..put.len() {
+            // Cut where its key ends, it is of the form of a delete.
+            assert_eq!(Shaped::of(&put[..len]).is_some(), len == 18, "{len}");
+        }
+        // Any byte may be any other.
+        for position in 0..put.len() {
+            for byte in 0..=255 {
+                let mut payload = put.clone();
+                payload[position] = byte;
+                if let Some(shaped) = Shaped::of(&payload) {
+                    let mut back = Vec::new();
+                    shaped.put(&mut back);
+                    assert_eq!(back, payload);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_checksum_covers_what_kin_have_in_common() {
+        let identity = FileIdentity { database_id: 9, file_number: 3 };
+        let shape = Shape { flags: 65, has_value: true, tree: 1, key_len: 16, value_len: 120 };
+        let sums = [
+            shape.kin_checksum(identity, 64),
+            shape.kin_checksum(identity, 65),
+            shape.kin_checksum(FileIdentity { file_number: 4, ..identity }, 64),
+            Shape { flags: 64, ..shape }.kin_checksum(identity, 64),
+            Shape { has_value: false, ..shape }.kin_checksum(identity, 64),
+            Shape { tree: 2, ..shape }.kin_checksum(identity, 64),
+        ];
+        for (position, sum) in sums.iter().enumerate() {
+            assert!(!sums[..position].contains(sum), "{position}");
+        }
+        assert_eq!(shape.with_lengths(1, 2).kin_checksum(identity, 64), sums[0]);
+        assert_eq!(shape.lengths(), 16 | 120 << 16);
+    }
+}
