@@ -30,7 +30,8 @@ fn row(rows: &RowCache, key: &[u8]) -> Option<(u64, Vec<u8>)> {
 
 #[test]
 fn the_second_question_in_a_row_is_noted() {
-    let rows = RowCache::new(64 << 10);
+    let (bytes, others) = if cfg!(miri) { (4 << 10, 2_000) } else { (64 << 10, 100_000) };
+    let rows = RowCache::new(bytes);
     assert!(rows.is_untouched());
     assert_eq!(rows.ask(of(1, b"a"), 9), Answer::No { is_noted: false });
     assert_eq!(rows.ask(of(1, b"a"), 9), Answer::No { is_noted: true });
@@ -39,7 +40,7 @@ fn the_second_question_in_a_row_is_noted() {
     rows.note(hash_key(b"b"));
     assert_eq!(rows.ask(of(1, b"b"), 9), Answer::No { is_noted: true });
     // Many questions for others wear a note away.
-    for number in 0..100_000_u32 {
+    for number in 0..others as u32 {
         rows.ask(of(1, &number.to_le_bytes()), 9);
     }
     assert_eq!(rows.ask(of(1, b"a"), 9), Answer::No { is_noted: false });
@@ -96,13 +97,14 @@ fn what_is_too_large_or_has_no_room_is_not_kept() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "hundreds of thousands of questions")]
 fn rows_that_are_asked_for_outlive_those_that_are_not() {
     let rows = RowCache::new(256 << 10);
     let hot: Vec<Vec<u8>> = (0..100_u32).map(|number| format!("hot{number}").into_bytes()).collect();
     rows.ask(of(1, b"x"), 9);
-    for hash in 0..=u16::MAX {
+    for shard in 0..64_u64 {
         // Every shard has buckets.
-        rows.ask(KeyOf { owner: 1, key: b"y", hash: u64::from(hash) << 48 }, 9);
+        rows.ask(KeyOf { owner: 1, key: b"y", hash: shard << 58 }, 9);
     }
     for key in &hot {
         rows.put(of(1, key), 1, &[7; 100], || true);
@@ -114,7 +116,7 @@ fn rows_that_are_asked_for_outlive_those_that_are_not() {
         }
     }
     let left = hot.iter().filter(|key| row(&rows, key).is_some()).count();
-    assert!(left >= 70, "{left} of 100 are left");
+    assert!(left * 10 >= hot.len() * 7, "{left} of {} are left", hot.len());
     let stats = rows.stats();
     assert!(stats.used_bytes <= stats.capacity_bytes, "{stats:?}");
     assert!((1_000..2_500).contains(&stats.rows), "{stats:?}");
@@ -125,6 +127,9 @@ fn rows_that_are_asked_for_outlive_those_that_are_not() {
 fn rows_are_those_of_a_map_or_gone() {
     let steps = if cfg!(miri) { 2_000 } else { 300_000 };
     for (seed, bytes) in [(1, 4 << 10), (2, 20 << 10), (3, 256 << 10), (4, 6 << 20)] {
+        if cfg!(miri) && bytes > 64 << 10 {
+            continue;
+        }
         println!("seed {seed}, {bytes} bytes");
         let mut random = Random(seed);
         let rows = RowCache::new(bytes);
