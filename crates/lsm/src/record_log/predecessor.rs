@@ -152,10 +152,9 @@ impl Known {
         (self.number, self.shape) = (shaped.number, shaped.shape);
         let link = self.link();
         if same_lengths {
-            put(KIND_LIKE, &[], shaped, payload, out, link, offset);
+            put(KIND_LIKE, (0, 0), shaped, payload, out, link, offset);
         } else {
-            let (lengths, len) = shaped.shape.write_lengths();
-            put(KIND_LIKE_BUT_LENGTHS, &lengths[..len], shaped, payload, out, link, offset);
+            put(KIND_LIKE_BUT_LENGTHS, shaped.shape.write_lengths(), shaped, payload, out, link, offset);
         }
     }
 
@@ -167,14 +166,14 @@ impl Known {
     }
 }
 
-/// Appends the follower that says `lengths` of its own, if any.
+/// Appends the follower that says these lengths of its own: so many bytes, the first one lowest.
 ///
 /// The payload ends with the value, and has more bytes before the value than a follower. So its end is copied at once, and
 /// what comes before the value over it.
 #[inline(always)]
 fn put(
     kind: u8,
-    lengths: &[u8],
+    (mut lengths, lengths_bytes): (u32, usize),
     shaped: &Shaped<'_>,
     payload: &[u8],
     out: &mut Vec<u8>,
@@ -182,11 +181,14 @@ fn put(
     offset: u64,
 ) {
     let start = out.len();
-    let (key_start, key_end) = (1 + lengths.len(), 1 + lengths.len() + shaped.key.len());
+    let (key_start, key_end) = (1 + lengths_bytes, 1 + lengths_bytes + shaped.key.len());
     out.extend_from_slice(&payload[payload.len() - SUM_BYTES - key_end - shaped.value.len()..]);
     if let Some((sum, covered)) = out[start..].split_first_chunk_mut::<SUM_BYTES>() {
         covered[0] = kind;
-        covered[1..key_start].copy_from_slice(lengths);
+        for byte in &mut covered[1..key_start] {
+            *byte = lengths as u8;
+            lengths >>= 8;
+        }
         covered[key_start..key_end].copy_from_slice(shaped.key);
         *sum = (linked_checksum(link, offset, covered) as u32).to_le_bytes();
     }

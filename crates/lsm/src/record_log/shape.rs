@@ -81,14 +81,11 @@ fn read_short(bytes: &[u8]) -> Option<(u16, &[u8])> {
     (1..0x80).contains(&high).then_some((u16::from(low & 0x7f) | u16::from(high) << 7, rest))
 }
 
-/// Writes what [`read_short`] reads, and says how long it is.
-fn write_short(out: &mut [u8], number: u16) -> usize {
-    if number < 0x80 {
-        out[0] = number as u8;
-        return 1;
-    }
-    out[..2].copy_from_slice(&[number as u8 | 0x80, (number >> 7) as u8]);
-    2
+/// What [`read_short`] reads, first byte lowest, and how many bytes it is.
+#[inline(always)]
+fn write_short(number: u16) -> (u32, usize) {
+    let (low, high) = (u32::from(number & 0x7f), u32::from(number >> 7));
+    if high == 0 { (low, 1) } else { (low | 0x80 | high << 8, 2) }
 }
 
 impl Shape {
@@ -110,12 +107,12 @@ impl Shape {
         Some(self.with_lengths(key_len, if self.has_value { length()? } else { 0 }))
     }
 
-    /// What [`read_lengths`](Self::read_lengths) reads, and how long it is.
-    pub(super) fn write_lengths(&self) -> ([u8; 4], usize) {
-        let mut out = [0; 4];
-        let key = write_short(&mut out, self.key_len);
-        let value = if self.has_value { write_short(&mut out[key..], self.value_len) } else { 0 };
-        (out, key + value)
+    /// What [`read_lengths`](Self::read_lengths) reads, first byte lowest, and how many bytes it is.
+    #[inline(always)]
+    pub(super) fn write_lengths(&self) -> (u32, usize) {
+        let (key, key_bytes) = write_short(self.key_len);
+        let (value, value_bytes) = if self.has_value { write_short(self.value_len) } else { (0, 0) };
+        (key | value << (8 * key_bytes), key_bytes + value_bytes)
     }
 
     /// The checksum, at offset 0 of the file `identity`, of what kin have in common and of `synced_through`: flags, 1 or 0 for
