@@ -4,12 +4,13 @@
 //! # How a block is found
 //!
 //! There is no hash table. Each open table has one word per block, its *hint*: the number of the slot
-//! that held the block last. A slot says which block it holds, so a stale hint is a miss and needs no
-//! upkeep. A hit touches one word of a dense array and one slot (a cache line); a hash table touches
-//! three or four lines, each a trip to memory when there are 100,000 blocks.
+//! that held the block last, and where in memory the block lay. A slot says which block it holds, so a stale hint is a
+//! miss and needs no upkeep. A hit touches one word of a dense array and one slot (a cache line); a hash table touches
+//! three or four lines, each a trip to memory when there are 100,000 blocks. As the hint says where the block lies, too,
+//! the block itself is asked for together with the slot; nothing but that depends on the address.
 //!
 //! ```text
-//! table: hints   u32 × blocks         0, or 1 + slot number
+//! table: hints   u64 × blocks         u32: 0, or 1 + slot number; u32: address / 64, lower bits
 //! slot           64 bytes             key (table, block number), use count, lock, block
 //! queues         small, main          slot numbers, oldest first; one lock, taken on a miss only
 //! ```
@@ -30,6 +31,8 @@
 //! A hit takes the lock of its slot, for the time of one reference count. Insertions take the queues'
 //! lock, then locks of slots, one at a time.
 
+mod table_blocks;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -37,12 +40,11 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+pub(crate) use self::table_blocks::TableBlocks;
 use crate::block::Block;
 use crate::block_memory::BlockMemory;
 use crate::cache_stats::{BlockCacheStats, HIT_COUNTERS, HitCounter};
 use crate::index_block::IndexBlock;
-use crate::prefetch::prefetch;
-use crate::read_counters::ReadCounters;
 use crate::stored_block::Payload;
 
 /// A block in the cache.
@@ -64,6 +66,16 @@ impl CachedBlock {
             Self::Meta(payload) => payload.bytes.memory_bytes(),
         };
         (bytes + OVERHEAD_BYTES) as u64
+    }
+
+    /// Where it lies in memory.
+    fn address(&self) -> u64 {
+        let address = match self {
+            Self::Data(block) => block.bytes().address(),
+            Self::Index(index) => Arc::as_ptr(index).addr(),
+            Self::Meta(payload) => payload.bytes.address(),
+        };
+        address as u64
     }
 }
 
@@ -327,6 +339,8 @@ pub struct BlockCache {
     capacity_bytes: u64,
     /// Where the blocks lie.
     memory: Arc<BlockMemory>,
+    /// The upper bits of the address of the block that came last, as hints have no room for them.
+    far: AtomicU64,
     next_table: AtomicU32,
     hits: [HitCounter; HIT_COUNTERS],
     misses: AtomicU64,
@@ -343,6 +357,7 @@ impl BlockCache {
             queues: Mutex::default(),
             capacity_bytes: bytes,
             memory: BlockMemory::new(bytes),
+            far: AtomicU64::new(0),
             next_table: AtomicU32::new(1),
             hits: Default::default(),
             misses: AtomicU64::new(0),
@@ -408,189 +423,6 @@ impl BlockCache {
 impl fmt::Debug for BlockCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BlockCache").field("stats", &self.stats()).finish()
-    }
-}
-
-/// The blocks of one open table in a [`BlockCache`], by number. They leave the cache with it.
-pub(crate) struct TableBlocks {
-    cache: Arc<BlockCache>,
-    /// Number of the table in the cache, in the upper half.
-    key: u64,
-    hints: Box<[AtomicU32]>,
-}
-
-impl TableBlocks {
-    /// Registers a table of `blocks` blocks; those beyond 2³² are not cached.
-    pub(crate) fn new(cache: Arc<BlockCache>, blocks: u64) -> Self {
-        let table = cache.next_table.fetch_add(1, Ordering::Relaxed);
-        // Numbers run out after four thousand million tables: then nothing more is cached.
-        let blocks = if table == 0 { 0 } else { blocks.min(u32::MAX.into()) };
-        if table == 0 {
-            cache.next_table.store(0, Ordering::Relaxed);
-        }
-        Self { cache, key: u64::from(table) << 32, hints: (0..blocks).map(|_| AtomicU32::new(0)).collect() }
-    }
-
-    /// Where blocks that are to be put in lie.
-    pub(crate) fn memory(&self) -> &Arc<BlockMemory> {
-        &self.cache.memory
-    }
-
-    #[inline]
-    fn slot(&self, number: u64) -> Option<&Slot> {
-        let hint = self.hints.get(usize::try_from(number).ok()?)?.load(Ordering::Relaxed);
-        self.cache.slots.get(hint.checked_sub(1)?)
-    }
-
-    /// Block number `number`, if it is in the cache; counts as a use.
-    #[inline]
-    pub(crate) fn get(&self, number: u64) -> Option<CachedBlock> {
-        if let Some(slot) = self.slot(number)
-            && let Some(block) = slot.get(self.key | number)
-        {
-            self.count_hit(slot, number);
-            return Some(block);
-        }
-        self.cache.misses.fetch_add(1, Ordering::Relaxed);
-        None
-    }
-
-    #[inline]
-    fn count_hit(&self, slot: &Slot, number: u64) {
-        slot.mark_used();
-        self.cache.hits[number as usize % HIT_COUNTERS].count();
-        ReadCounters::count(|counters| counters.blocks_cached += 1);
-    }
-
-    /// Data block number `number`, if it is in the cache; with `use_it` it counts as a use, a miss never. Asks for what a
-    /// comparison with entry number `index` reads before it waits for the block's reference count.
-    #[inline]
-    pub(crate) fn data_block(&self, number: u64, index: usize, use_it: bool) -> Option<Block> {
-        let slot = self.slot(number)?;
-        let held = slot.block.lock();
-        let found = slot.key.load(Ordering::Relaxed) == self.key | number;
-        let Some(CachedBlock::Data(block)) = held.as_ref().filter(|_| found) else { return None };
-        block.prefetch_listed(index);
-        let block = block.clone();
-        if use_it {
-            self.count_hit(slot, number);
-        }
-        Some(block)
-    }
-
-    /// As [`get`](Self::get), of a data block, which `work` sees where it lies. False if it is not there.
-    #[inline]
-    pub(crate) fn use_data_block(&self, number: u64, work: impl FnOnce(&Block)) -> bool {
-        if let Some(slot) = self.slot(number) {
-            let held = slot.block.lock();
-            if slot.key.load(Ordering::Relaxed) == self.key | number
-                && let Some(CachedBlock::Data(block)) = &*held
-            {
-                work(block);
-                drop(held);
-                self.count_hit(slot, number);
-                return true;
-            }
-        }
-        self.cache.misses.fetch_add(1, Ordering::Relaxed);
-        false
-    }
-
-    /// Asks the processor for the hint of block `number`, which [`prefetch_slot`](Self::prefetch_slot) reads.
-    #[inline]
-    pub(crate) fn prefetch_hint(&self, number: u64) {
-        if let Some(hint) = usize::try_from(number).ok().and_then(|number| self.hints.get(number)) {
-            prefetch(hint, 1);
-        }
-    }
-
-    /// Asks the processor for what [`get`](Self::get) of block `number` looks at first.
-    #[inline]
-    pub(crate) fn prefetch_slot(&self, number: u64) {
-        if let Some(slot) = self.slot(number) {
-            prefetch(slot, 1);
-        }
-    }
-
-    /// Asks the processor for the tables at the start of block `number`, if it is in the cache.
-    #[inline]
-    pub(crate) fn prefetch_block(&self, number: u64) {
-        self.glance(number, Block::prefetch);
-    }
-
-    /// Lets `ask` see data block `number`, if it is in the cache and nobody else looks at it just now.
-    #[inline]
-    pub(crate) fn glance(&self, number: u64, ask: impl FnOnce(&Block)) {
-        if let Some(slot) = self.slot(number)
-            && slot.key.load(Ordering::Relaxed) == self.key | number
-            && let Some(block) = slot.block.try_lock()
-            && let Some(CachedBlock::Data(block)) = &*block
-        {
-            ask(block);
-        }
-    }
-
-    /// Asks the processor for the first `len` bytes of meta block number `number`, if it is in the cache and nobody else
-    /// looks at it just now.
-    #[inline]
-    pub(crate) fn prefetch_meta(&self, number: u64, len: usize) {
-        if let Some(slot) = self.slot(number)
-            && slot.key.load(Ordering::Relaxed) == self.key | number
-            && let Some(block) = slot.block.try_lock()
-            && let Some(CachedBlock::Meta(payload)) = &*block
-        {
-            prefetch(&*payload.bytes, len);
-        }
-    }
-
-    /// As [`get`](Self::get), without a word about how useful the block is.
-    pub(crate) fn peek(&self, number: u64) -> Option<CachedBlock> {
-        self.slot(number)?.get(self.key | number)
-    }
-
-    /// Puts block number `number` in.
-    pub(crate) fn insert(&self, number: u64, block: CachedBlock) {
-        let Some(hint) = usize::try_from(number).ok().and_then(|number| self.hints.get(number)) else {
-            return;
-        };
-        // Two threads may read the same block at once: the second finds the first one's here.
-        if self.peek(number).is_none()
-            && let Some(slot) = self.cache.insert(self.key | number, block)
-        {
-            hint.store(slot + 1, Ordering::Relaxed);
-        }
-    }
-
-    /// The bytes that all blocks of the cache may take.
-    pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.cache.capacity_bytes
-    }
-
-    /// The bytes that the hints take.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.hints)
-    }
-}
-
-/// Blocks that a table that is dropped removes before it lets others at the queues.
-const REMOVED_AT_ONCE: usize = 256;
-
-impl Drop for TableBlocks {
-    fn drop(&mut self) {
-        let mut number = 0;
-        for hints in self.hints.chunks(REMOVED_AT_ONCE) {
-            let mut left = Vec::new();
-            let mut queues = self.cache.queues.lock();
-            for hint in hints {
-                if let Some(slot) = hint.load(Ordering::Relaxed).checked_sub(1) {
-                    queues.remove(&self.cache.slots, slot, self.key | number, &mut left);
-                }
-                number += 1;
-            }
-            drop(queues);
-            drop(left);
-        }
-        self.cache.queues.lock().sweep(&self.cache.slots);
     }
 }
 

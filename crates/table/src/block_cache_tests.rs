@@ -4,6 +4,7 @@ use std::thread;
 
 use super::*;
 use crate::block_builder::BlockBuilder;
+use crate::prefetch::LINE_BYTES;
 use crate::stored_block::{PADDING, Payload};
 
 /// A block of about `bytes` bytes whose only key is `number`.
@@ -46,6 +47,32 @@ fn slots_are_found_where_they_were_made() {
     assert_eq!(Slots::place(MAX_SLOTS - 1).0, CHUNKS - 1);
     assert_eq!(Slots::place(MAX_SLOTS).0, CHUNKS);
     assert!(slots.get(MAX_SLOTS).is_none());
+}
+
+#[test]
+fn hints_say_where_blocks_lie() {
+    // The second cache has its blocks in slabs, one behind the other.
+    for capacity in [1 << 20, 32 << 20] {
+        let cache = BlockCache::new(capacity);
+        let table = TableBlocks::new(Arc::clone(&cache), 100);
+        for number in 0..100 {
+            let CachedBlock::Data(found) = block(number, 3000) else { continue };
+            let mut bytes = table.memory().zeroed(found.bytes().len());
+            bytes.get_mut().unwrap().copy_from_slice(found.bytes());
+            let len = found.bytes().len() - PADDING;
+            let placed = Block::new(Payload { bytes, len }).unwrap();
+            let (address, directory_at) = (placed.bytes().address(), placed.first_start());
+            table.insert(number, CachedBlock::Data(placed));
+            let [start, listed] = table.addresses(table.hint(number).unwrap(), 0);
+            assert_eq!(start, address as u64 / LINE_BYTES as u64 * LINE_BYTES as u64);
+            // The directory has one entry, and the end.
+            let expected = address + size_of::<[u64; 2]>() + directory_at - 8;
+            assert!((expected as u64 - listed) < LINE_BYTES as u64, "{expected} {listed}");
+            table.prefetch_listed(number, 0);
+            assert!(is_block(table.data_block(number, 0, true).map(CachedBlock::Data), number));
+        }
+        table.prefetch_listed(100, 0);
+    }
 }
 
 #[test]

@@ -83,6 +83,12 @@ impl SharedBytes {
         unsafe { self.header.as_ref() }
     }
 
+    /// Where the header and then the bytes lie.
+    #[inline]
+    pub(crate) fn address(&self) -> usize {
+        self.header.addr().get()
+    }
+
     /// The bytes, to be changed; `None` if they are shared.
     pub(crate) fn get_mut(&mut self) -> Option<&mut [u8]> {
         if self.header().references.load(Ordering::Acquire) != 1 {

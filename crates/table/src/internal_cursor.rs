@@ -111,6 +111,19 @@ pub trait InternalCursor {
         Ok(EntryHead::of(self))
     }
 
+    /// As [`next_entry`](Self::next_entry), where the next entry is at hand and surely has another key than the current one;
+    /// else `None`, and the cursor stays where it is.
+    #[inline]
+    fn next_in_hand(&mut self) -> Option<EntryHead> {
+        None
+    }
+
+    /// False where [`next_in_hand`](Self::next_in_hand) is not worth asking, as it answers nothing as a rule.
+    #[inline]
+    fn can_have_next_in_hand(&self) -> bool {
+        false
+    }
+
     /// True where the entries that [`next`](Self::next) goes to from here on have each another key than the one before:
     /// of each key one version is shown.
     #[inline]

@@ -189,6 +189,13 @@ impl TableReader {
         self.prefetch_slot(block);
     }
 
+    /// Asks the processor for all that [`block_in_cache`](Self::block_in_cache) looks at, and for what the block says of
+    /// entry number `index`.
+    #[inline]
+    pub fn prefetch_block_listed(&self, block: u64, index: usize) {
+        self.prefetch_listed(block, index);
+    }
+
     /// Asks the processor for what a comparison with entry number `index` of block number `block` reads, if the
     /// block is in the cache.
     #[inline]

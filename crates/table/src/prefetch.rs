@@ -33,6 +33,19 @@ fn prefetch_from(address: *const u8, len: usize) {
     let _ = (address, lines);
 }
 
+/// Asks for the cache line at an address, whatever is there.
+#[inline]
+pub(crate) fn prefetch_line(address: u64) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch reads nothing and cannot fault, whatever its address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address as usize));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
 #[inline(never)]
 fn prefetch_long(address: *const u8, len: usize) {
     prefetch_from(address, len);

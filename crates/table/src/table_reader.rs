@@ -376,6 +376,12 @@ impl TableReader {
         self.blocks.prefetch_slot(ordinal);
     }
 
+    /// Asks the processor for all that [`data_block_in_cache`](Self::data_block_in_cache) looks at.
+    #[inline]
+    pub(crate) fn prefetch_listed(&self, ordinal: u64, index: usize) {
+        self.blocks.prefetch_listed(ordinal, index);
+    }
+
     /// Asks the processor for the start of a block, if it is in the cache.
     #[inline]
     pub(crate) fn prefetch_block(&self, number: u64) {

@@ -23,6 +23,11 @@ pub struct MergingCursor<S> {
     heap: Vec<usize>,
     current: Option<usize>,
     direction: Direction,
+    /// Forward: the head of the key of the source that comes next, or the largest one if there is none. Backward: zero.
+    /// Before a key with a smaller head than that comes no other.
+    limit: u128,
+    /// The source of the current entry can have the next one in hand.
+    in_hand: bool,
 }
 
 /// Where the sources stand. Forward: each on its first entry that is not before the current one.
@@ -44,6 +49,8 @@ impl<S: InternalCursor> MergingCursor<S> {
             heap: Vec::with_capacity(count),
             current: None,
             direction: Direction::Forward,
+            limit: 0,
+            in_hand: false,
         }
     }
 
@@ -95,7 +102,19 @@ impl<S: InternalCursor> MergingCursor<S> {
             self.sift_down(slot);
         }
         self.current = self.pop();
+        self.note_limit();
         Ok(())
+    }
+
+    /// Notes how far the source of the current entry goes alone, when it has become that.
+    #[inline]
+    fn note_limit(&mut self) {
+        self.in_hand = self.current.is_some_and(|current| self.sources[current].can_have_next_in_hand());
+        self.limit = match (self.direction, self.heap.first()) {
+            (Direction::Backward, _) => 0,
+            (Direction::Forward, Some(&second)) => self.heads[second],
+            (Direction::Forward, None) => u128::MAX,
+        };
     }
 
     /// Turns around: the others go one entry over the current one, and it one entry back.
@@ -126,14 +145,19 @@ impl<S: InternalCursor> MergingCursor<S> {
     fn settle(&mut self, source: usize, head: Option<u128>) -> bool {
         let Some(head) = head else {
             self.current = self.pop();
+            self.note_limit();
             return false;
         };
         self.heads[source] = head;
+        if head < self.limit {
+            return true;
+        }
         match self.heap.first() {
             Some(&second) if self.is_before(second, source) => {
                 self.heap[0] = source;
                 self.current = Some(second);
                 self.sift_down(0);
+                self.note_limit();
                 false
             }
             _ => true,
@@ -209,6 +233,26 @@ impl<S: InternalCursor> MergingCursor<S> {
 }
 
 impl<S: InternalCursor> InternalCursor for MergingCursor<S> {
+    /// Where the source of the current entry has the next one at hand, and neither of the two has the key of another
+    /// source's entry.
+    #[inline]
+    fn next_in_hand(&mut self) -> Option<EntryHead> {
+        if !self.in_hand {
+            return None;
+        }
+        let current = self.current?;
+        if self.heads[current] >= self.limit {
+            return None;
+        }
+        let entry = self.sources[current].next_in_hand()?;
+        self.heads[current] = entry.key_head;
+        if entry.key_head < self.limit {
+            return Some(entry);
+        }
+        self.settle(current, Some(entry.key_head));
+        self.head_of_current()
+    }
+
     #[inline]
     fn valid(&self) -> bool {
         self.current.is_some()

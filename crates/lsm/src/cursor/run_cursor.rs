@@ -185,6 +185,11 @@ impl<R: Run> InternalCursor for RunCursor<R> {
         Ok(EntryHead::of(self))
     }
 
+    #[inline]
+    fn next_in_hand(&mut self) -> Option<EntryHead> {
+        self.cursor.as_mut()?.next_in_hand()
+    }
+
     /// So do the cursors over all tables where one does: no two tables have a key in common.
     #[inline]
     fn shows_keys_once(&self) -> bool {

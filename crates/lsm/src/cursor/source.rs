@@ -132,6 +132,20 @@ impl InternalCursor for Source {
     }
 
     #[inline]
+    fn next_in_hand(&mut self) -> Option<EntryHead> {
+        match self {
+            Self::View(cursor) => cursor.next_in_hand(),
+            Self::Level(cursor) => cursor.next_in_hand(),
+            Self::Memtable(_) | Self::Table(_) | Self::Run(_) => None,
+        }
+    }
+
+    #[inline]
+    fn can_have_next_in_hand(&self) -> bool {
+        matches!(self, Self::View(_) | Self::Level(_))
+    }
+
+    #[inline]
     fn shows_keys_once(&self) -> bool {
         each!(self, cursor => cursor.shows_keys_once())
     }

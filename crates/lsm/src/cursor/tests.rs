@@ -44,7 +44,7 @@ fn burn(fuse: &Fuse) -> Result<()> {
     Err(Error::internal("burnt"))
 }
 
-/// A cursor over sorted entries in memory.
+/// A cursor over sorted entries in memory. If their number is odd, most are at hand.
 struct VecCursor {
     entries: Arc<Vec<Entry>>,
     at: Option<usize>,
@@ -110,6 +110,20 @@ impl InternalCursor for VecCursor {
             Some(at) => self.go(Some(at + 1)),
             None => Ok(()),
         }
+    }
+
+    fn next_in_hand(&mut self) -> Option<EntryHead> {
+        let at = self.at.filter(|at| at % 5 != 4 && self.can_have_next_in_hand())?;
+        let [current, next] = self.entries.get(at..at + 2)? else { return None };
+        if next.0 == current.0 {
+            return None;
+        }
+        self.at = Some(at + 1);
+        EntryHead::of(self)
+    }
+
+    fn can_have_next_in_hand(&self) -> bool {
+        self.entries.len() % 2 == 1
     }
 
     fn prev(&mut self) -> Result<()> {
@@ -192,6 +206,12 @@ impl InternalCursor for TestSource {
     }
     fn next_entry(&mut self) -> Result<Option<EntryHead>> {
         each!(self, cursor => cursor.next_entry())
+    }
+    fn next_in_hand(&mut self) -> Option<EntryHead> {
+        each!(self, cursor => cursor.next_in_hand())
+    }
+    fn can_have_next_in_hand(&self) -> bool {
+        !matches!(self, Self::Memtable(_))
     }
     fn shows_keys_once(&self) -> bool {
         each!(self, cursor => cursor.shows_keys_once())
@@ -385,6 +405,12 @@ fn walk_merged(world: &World, random: &mut Random) {
                 .map(|()| all.partition_point(|(key, _, _)| *key < target).checked_sub(1)),
             4 if at.is_some_and(|at| position >= at) => {
                 cursor.seek_forward(&target, sequence).map(|()| Some(position))
+            }
+            5 => {
+                let (before, stepped) = (cursor.key().to_vec(), cursor.next_in_hand());
+                assert!(stepped.is_none() || stepped == EntryHead::of(&cursor), "seed {}", world.seed);
+                assert!(stepped.is_none() || cursor.key() != before, "seed {}", world.seed);
+                Ok(at.map(|at| at + usize::from(stepped.is_some())))
             }
             4..10 => cursor.next().map(|()| at.map(|at| at + 1)),
             _ => cursor.prev().map(|()| at.and_then(|at| at.checked_sub(1))),

@@ -179,6 +179,15 @@ impl<S: InternalCursor> VisibleCursor<S> {
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "a cursor lends its entries; an iterator cannot")]
     pub fn next(&mut self) -> Result<()> {
+        if self.state == State::At
+            && let Some(entry) = self.inner.next_in_hand()
+        {
+            if self.shows_all && self.is_plain(entry.trailer) {
+                return Ok(());
+            }
+            self.state = State::Invalid;
+            return self.settle_forward(false);
+        }
         match std::mem::replace(&mut self.state, State::Invalid) {
             State::Invalid => Ok(()),
             State::At if self.inner.leaves_key() => {

@@ -55,6 +55,8 @@ pub struct SortedViewCursor {
 const MAX_WIDTH: usize = 64;
 /// The entries whose runs the first step after a seek asks for.
 const FIRST_ASKED: usize = 9;
+/// What is asked for is waited for where it is that of one of so many steps.
+const SOON: usize = 2;
 /// Who takes as many steps will take more.
 const FIRST_STEPS: u8 = 2;
 /// As many entries before the end of a segment the runs of the next one are asked for.
@@ -67,9 +69,7 @@ const STEPS_OF_STAGE: usize = 2;
 /// between, so that none is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Its slot in the cache.
-    Slot,
-    /// Where the block says that it is.
+    /// Its slot in the cache, and where the block says that it is.
     Listed,
     /// The entry, whose block is in hand; nothing is left to ask for.
     Content,
@@ -79,6 +79,12 @@ enum Stage {
 #[inline]
 pub(super) fn passed(pass_deleted: bool) -> u8 {
     if pass_deleted { OLD | TOMBSTONE } else { OLD }
+}
+
+/// A bit for each run that an entry with one of these selectors is in.
+#[inline]
+fn runs_of(selectors: &[u8]) -> u64 {
+    selectors.iter().fold(0, |runs, selector| runs | 1 << (selector & RUN_BITS))
 }
 
 /// The numbers of the bits that are set.
@@ -314,11 +320,9 @@ impl SortedViewCursor {
     #[cold]
     fn ask_for_next_block_of(&mut self, number: usize) {
         let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) else { return };
-        source.prefetch_slot(source.advance(run.position, 0).block);
-        if matches!(self.stage, Stage::Content | Stage::Slot) {
-            (self.asked, self.stage) = (self.asked | 1 << number, Stage::Slot);
-            self.quiet_until = 0;
-        }
+        source.prefetch_listed(source.advance(run.position, 0));
+        (self.asked, self.stage) = (self.asked | 1 << number, Stage::Listed);
+        self.quiet_until = 0;
     }
 
     /// Finds the runs of the next `entries` entries of the current segment, or of all of the one behind, that the
@@ -331,7 +335,7 @@ impl SortedViewCursor {
         let index = if number == self.place.segment { self.place.index } else { 0 };
         let end = index.saturating_add(entries).min(segment.entries());
         let coming = segment.selectors().get(index..end).unwrap_or_default();
-        let unmet = coming.iter().fold(0, |runs, selector| runs | 1 << (selector & RUN_BITS)) & !self.known;
+        let unmet = runs_of(coming) & !self.known;
         self.known |= unmet;
         // What is read for a run is asked for before that of the run before is read.
         for number in Ones(unmet) {
@@ -347,36 +351,23 @@ impl SortedViewCursor {
         }
         for number in Ones(unmet) {
             if let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) {
-                source.prefetch_slot(run.position.block);
+                source.prefetch_listed(run.position);
             }
         }
         if unmet != 0 {
-            (self.asked, self.stage) = (unmet, Stage::Slot);
+            (self.asked, self.stage) = (unmet, Stage::Listed);
         }
     }
 
     /// Asks for what the stage before led to.
     #[inline]
     fn ask_on(&mut self) {
-        let next = match self.stage {
-            Stage::Slot => Stage::Listed,
-            Stage::Listed | Stage::Content => Stage::Content,
-        };
         for number in Ones(self.asked) {
             if let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) {
-                match next {
-                    Stage::Listed => {
-                        run.settle(source);
-                        source.prefetch_entry(run.position);
-                    }
-                    _ => run.come_to(source, self.fill_cache),
-                }
+                run.come_to(source, self.fill_cache);
             }
         }
-        self.stage = next;
-        if next == Stage::Content {
-            self.asked = 0;
-        }
+        (self.asked, self.stage) = (0, Stage::Content);
     }
 
     /// What the steps of a scan do for those behind them: they find out which runs come up next, and ask the processor
@@ -388,7 +379,9 @@ impl SortedViewCursor {
                 self.held.prefetch_next(block);
             }
             self.meet(self.place.segment, FIRST_ASKED);
-            while self.stage != Stage::Content {
+            let index = self.place.index + 1;
+            let soon = self.selectors.get(index..(index + SOON).min(self.entries)).unwrap_or_default();
+            if self.asked & runs_of(soon) != 0 {
                 self.ask_on();
             }
         } else if self.stage != Stage::Content {
@@ -442,12 +435,21 @@ impl SortedViewCursor {
         let mut probe = CursorProbe { view: &self.view, runs: &mut self.runs, fill_cache: self.fill_cache };
         let (remix, runs) = (self.view.remix(), self.view.runs());
         let located = match leaf {
-            Some(leaf) => remix.locate_from(leaf, runs, key, sequence, &mut probe),
+            Some(leaf) => {
+                remix.locate_from(leaf, runs, key, sequence, &mut probe).map(|place| (place, Some(leaf)))
+            }
             None => remix.locate(runs, key, sequence, &mut probe),
         };
         match located {
-            Ok(place) => {
+            Ok((place, leaf)) => {
                 self.set_place(place);
+                // As a rule that is the place, so that its run is known.
+                if let Some(leaf) = leaf.filter(|leaf| leaf.place == place)
+                    && let Some(run) = self.runs.get_mut(leaf.run)
+                {
+                    run.lead_to(leaf.at);
+                    self.known = 1 << leaf.run;
+                }
                 Ok(())
             }
             Err(error) => Err(self.fail(error)),
@@ -537,6 +539,17 @@ impl InternalCursor for SortedViewCursor {
         self.next()?;
         let head = || EntryHead { key_head: self.held.key_head(), trailer: self.held.trailer() };
         Ok(self.current.is_some().then(head))
+    }
+
+    #[inline]
+    fn next_in_hand(&mut self) -> Option<EntryHead> {
+        (self.hidden == OLD && self.step_in_hand(OLD))
+            .then(|| EntryHead { key_head: self.held.key_head(), trailer: self.held.trailer() })
+    }
+
+    #[inline]
+    fn can_have_next_in_hand(&self) -> bool {
+        self.hidden == OLD
     }
 
     #[inline]

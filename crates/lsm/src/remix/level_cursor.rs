@@ -160,6 +160,16 @@ macro_rules! delegate {
             }
 
             #[inline]
+            fn next_in_hand(&mut self) -> Option<EntryHead> {
+                each!(self, $one, $other, cursor => cursor.next_in_hand())
+            }
+
+            #[inline]
+            fn can_have_next_in_hand(&self) -> bool {
+                each!(self, $one, $other, cursor => cursor.can_have_next_in_hand())
+            }
+
+            #[inline]
             fn shows_keys_once(&self) -> bool {
                 each!(self, $one, $other, cursor => cursor.shows_keys_once())
             }

@@ -24,9 +24,7 @@ enum Asked {
     Segment(usize),
     /// How many entries the block has that the forks lead to, and what says where the cache has it.
     Block(Place),
-    /// Where the cache has the block.
-    Slot(Leaf),
-    /// What the block says of the entry.
+    /// Where the cache has the block, and what the block says of the entry.
     Listed(Leaf),
     /// The entry; nothing is left to ask for.
     Entry(Leaf),
@@ -53,9 +51,8 @@ impl Preparation {
             Asked::Nothing | Asked::Entry(_) => return false,
             Asked::Anchors(near) => ask_for_segment(view, near, &self.place),
             Asked::Segment(number) => ask_for_block(view, number, self.place.key()),
-            Asked::Block(place) => ask_for_slot(view, place),
-            Asked::Slot(leaf) => take_in_hand(view, runs, leaf, fill_cache),
-            Asked::Listed(leaf) => ask_for_entry(runs, leaf),
+            Asked::Block(place) => ask_for_listed(view, place),
+            Asked::Listed(leaf) => take_in_hand(view, runs, leaf, fill_cache),
         };
         self.asked = next.unwrap_or_default();
         !matches!(self.asked, Asked::Nothing | Asked::Entry(_))
@@ -66,9 +63,7 @@ impl Preparation {
     #[inline]
     pub(super) fn take_leaf(&mut self, key: &[u8], sequence: SequenceNumber) -> Option<Leaf> {
         match std::mem::take(&mut self.asked) {
-            Asked::Slot(leaf) | Asked::Listed(leaf) | Asked::Entry(leaf) => {
-                self.place.is(key, sequence).then_some(leaf)
-            }
+            Asked::Listed(leaf) | Asked::Entry(leaf) => self.place.is(key, sequence).then_some(leaf),
             Asked::Nothing | Asked::Anchors(_) | Asked::Segment(_) | Asked::Block(_) => None,
         }
     }
@@ -93,23 +88,18 @@ fn ask_for_block(view: &SortedView, number: usize, key: &[u8]) -> Option<Asked> 
     Some(Asked::Block(Place { segment: number, index }))
 }
 
-fn ask_for_slot(view: &SortedView, place: Place) -> Option<Asked> {
+fn ask_for_listed(view: &SortedView, place: Place) -> Option<Asked> {
     let segment = view.remix().segments.get(place.segment);
     let run = segment.run(place.index);
     let source = view.runs().get(run)?;
     let at = segment.position(source, run, place.index);
-    source.prefetch_slot(at.block);
-    Some(Asked::Slot(Leaf { place, run, at }))
+    source.prefetch_listed(at);
+    Some(Asked::Listed(Leaf { place, run, at }))
 }
 
 fn take_in_hand(view: &SortedView, runs: &mut [RunPlace], leaf: Leaf, fill_cache: bool) -> Option<Asked> {
     let (run, source) = (runs.get_mut(leaf.run)?, view.runs().get(leaf.run)?);
     run.enter_cached(source, leaf.at, fill_cache)?;
-    Some(Asked::Listed(leaf))
-}
-
-fn ask_for_entry(runs: &[RunPlace], leaf: Leaf) -> Option<Asked> {
-    let block = runs.get(leaf.run)?.block.as_ref()?;
-    block.prefetch_entry(leaf.at.entry as usize, true);
+    run.block.as_ref()?.prefetch_entry(leaf.at.entry as usize, true);
     Some(Asked::Entry(leaf))
 }

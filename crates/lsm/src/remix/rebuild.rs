@@ -174,7 +174,8 @@ impl Rebuild<'_> {
         while self.further.valid() {
             key.clear();
             key.extend_from_slice(self.further.key());
-            let point = self.old.remix().locate(self.old.runs(), &key, MAX_SEQUENCE, &mut self.blocks)?;
+            let (point, _) =
+                self.old.remix().locate(self.old.runs(), &key, MAX_SEQUENCE, &mut self.blocks)?;
             self.take_over(point)?;
             self.cost.merge_points += 1;
             let tag = if self.tags { tag_of(&key) } else { 0 };

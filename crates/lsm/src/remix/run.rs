@@ -178,7 +178,7 @@ impl ViewRun {
         self.reader(table)?.block_in_cache(number, at.entry as usize, use_it)
     }
 
-    /// Asks the processor for what [`prefetch_slot`](Self::prefetch_slot) reads.
+    /// Asks the processor for what [`prefetch_listed`](Self::prefetch_listed) reads.
     #[inline]
     pub(crate) fn prefetch_hint(&self, block: u32) {
         let (table, number) = self.table_of(block);
@@ -187,21 +187,13 @@ impl ViewRun {
         }
     }
 
-    /// Asks the processor for the place in the cache where block number `block` is found.
+    /// Asks the processor for the place in the cache where the block of the entry at `at` is found, and for the block and
+    /// what that says of the entry.
     #[inline]
-    pub(crate) fn prefetch_slot(&self, block: u32) {
-        let (table, number) = self.table_of(block);
-        if let Some(reader) = self.reader(table) {
-            reader.prefetch_block_slot(number);
-        }
-    }
-
-    /// Asks the processor for what a comparison with the entry at `at` reads, if its block is in the cache.
-    #[inline]
-    pub(crate) fn prefetch_entry(&self, at: Position) {
+    pub(crate) fn prefetch_listed(&self, at: Position) {
         let (table, number) = self.table_of(at.block);
         if let Some(reader) = self.reader(table) {
-            reader.prefetch_block_entry(number, at.entry as usize);
+            reader.prefetch_block_listed(number, at.entry as usize);
         }
     }
 

@@ -83,7 +83,8 @@ impl Segment<'_> {
 }
 
 impl Remix {
-    /// The first entry of `runs`, which this is the REMIX of, at or after `(key, sequence)`.
+    /// The first entry of `runs`, which this is the REMIX of, at or after `(key, sequence)`, and the entry that the forks have
+    /// led to, if there are any.
     #[inline]
     pub(super) fn locate(
         &self,
@@ -91,9 +92,11 @@ impl Remix {
         key: &[u8],
         sequence: SequenceNumber,
         probe: &mut impl Probe,
-    ) -> Result<Place> {
+    ) -> Result<(Place, Option<Leaf>)> {
         let through = self.anchors.count_through(key, sequence);
-        let Some(number) = through.checked_sub(1) else { return Ok(Place { segment: 0, index: 0 }) };
+        let Some(number) = through.checked_sub(1) else {
+            return Ok((Place { segment: 0, index: 0 }, None));
+        };
         self.segments.prefetch(number);
         let segment = self.segments.get(number);
         match segment.forks() {
@@ -107,11 +110,11 @@ impl Remix {
                 source.prefetch_hint(near);
                 let at = segment.position(source, run, index);
                 let leaf = Leaf { place: Place { segment: number, index }, run, at };
-                self.locate_from(leaf, runs, key, sequence, probe)
+                Ok((self.locate_from(leaf, runs, key, sequence, probe)?, Some(leaf)))
             }
             None => {
                 let index = segment.search(runs, 0..segment.entries(), key, sequence, probe)?;
-                Ok(self.place(number, index))
+                Ok((self.place(number, index), None))
             }
         }
     }
@@ -224,9 +227,8 @@ impl Segment<'_> {
         let step = (high - low).div_ceil(ASKED_AT_ONCE + 1).max(1);
         let first = if high - low <= ASKED_AT_ONCE { low } else { low + step };
         let mut asked_for = 0;
-        let mut blocks = [None; ASKED_AT_ONCE];
         let mut last = None;
-        for (slot, index) in blocks.iter_mut().zip((first..high).step_by(step)) {
+        for index in (first..high).step_by(step).take(ASKED_AT_ONCE) {
             asked_for |= 1 << index;
             let number = self.run(index);
             if let Some(run) = runs.get(number) {
@@ -234,13 +236,9 @@ impl Segment<'_> {
                 // Neighbours in one block are asked for once.
                 if last != Some((number, at.block)) {
                     last = Some((number, at.block));
-                    run.prefetch_slot(at.block);
-                    *slot = Some((run, at));
+                    run.prefetch_listed(at);
                 }
             }
-        }
-        if blocks.iter().flatten().count() > 1 {
-            blocks.iter().flatten().for_each(|(run, at)| run.prefetch_entry(*at));
         }
         asked_for
     }

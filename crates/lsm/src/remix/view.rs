@@ -111,7 +111,7 @@ impl SortedView {
             return self.get_by_tag(key, sequence);
         }
         let mut block = LastBlock::new(&self.runs);
-        let place = self.remix.locate(&self.runs, key, sequence, &mut block)?;
+        let (place, _) = self.remix.locate(&self.runs, key, sequence, &mut block)?;
         Ok(self.entry_of_key(place, key, &mut block)?.filter(|(trailer, _)| trailer.sequence() <= sequence))
     }
 
