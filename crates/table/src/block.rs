@@ -3,8 +3,7 @@
 //! ```text
 //! base          u64        the smallest trailer of the block
 //! count         u32        n entries, at least one
-//! shape         u32        bits  0..17 prefix length, 24..26 trailer width w (0..7: sequence
-//!                          numbers have 47 bits), bit 28 offsets are u32 (else u16); all other bits zero
+//! shape         u32        see `block_shape`
 //! prefix        bytes      what all keys of the block start with
 //! directory     n × {
 //!     offset         u16 or u32   where the entry starts, counted from the first one
@@ -13,8 +12,8 @@
 //! }
 //! end           u16 or u32 where the last entry ends, counted from the first one
 //! entries       n × {
-//!     suffix length  varint     bytes of the key behind the prefix
-//!     trailer        w bytes    little-endian difference to `base`
+//!     suffix length  varint     bytes of the key behind the prefix; absent where the shape says it
+//!     trailer        w bytes    little-endian difference to `base`, of sequence numbers if all are of one kind
 //!     rest           bytes      the suffix without its first 4 bytes (nothing if it is shorter)
 //!     value          bytes      up to the start of the next entry
 //! }
@@ -38,6 +37,7 @@ use bolide_base::key_bits::first_difference;
 use bolide_base::{EntryKind, SequenceNumber, Trailer};
 
 use crate::block_memory::SharedBytes;
+use crate::block_shape::Shape;
 use crate::prefetch::{LINE_BYTES, prefetch, prefetch_short};
 use crate::stored_block::{PADDING, Payload};
 
@@ -45,14 +45,6 @@ use crate::stored_block::{PADDING, Payload};
 pub(crate) const HEADER_BYTES: usize = 16;
 /// Bytes of a suffix that the heads hold.
 pub(crate) const HEAD_BYTES: usize = 4;
-/// Bits of `shape` that hold the prefix length.
-pub(crate) const PREFIX_MASK: u32 = (1 << 18) - 1;
-/// Position of the trailer width in `shape`.
-pub(crate) const WIDTH_SHIFT: u32 = 24;
-/// The bit of `shape` for offsets of four bytes.
-pub(crate) const WIDE_OFFSETS: u32 = 1 << 28;
-const WIDTH_MASK: u32 = 0x7;
-const UNUSED_SHAPE: u32 = !(PREFIX_MASK | WIDTH_MASK << WIDTH_SHIFT | WIDE_OFFSETS);
 
 /// Bytes of a rest that are copied at once, and of a prefix.
 const REST_AT_ONCE: usize = 16;
@@ -74,10 +66,8 @@ pub(crate) struct Block {
     bytes: SharedBytes,
     base: u64,
     count: u32,
-    prefix_len: u32,
     entries_at: u32,
-    trailer_bytes: u8,
-    wide: bool,
+    shape: Shape,
 }
 
 /// One entry of a [`Block`]: positions in its bytes.
@@ -145,21 +135,16 @@ impl Block {
         let [b0, b1, b2, b3, b4, b5, b6, b7, c0, c1, c2, c3, s0, s1, s2, s3] = *header;
         let base = u64::from_le_bytes([b0, b1, b2, b3, b4, b5, b6, b7]);
         let count = u32::from_le_bytes([c0, c1, c2, c3]);
-        let shape = u32::from_le_bytes([s0, s1, s2, s3]);
-        let trailer_bytes = (shape >> WIDTH_SHIFT & WIDTH_MASK) as u8;
-        if shape & UNUSED_SHAPE != 0 || count == 0 {
-            return Err(Malformed("a data block has impossible fields"));
-        }
-        let wide = shape & WIDE_OFFSETS != 0;
-        let prefix_len = shape & PREFIX_MASK;
-        let offset_bytes = if wide { 4 } else { 2 };
+        let shape = Shape::decode(u32::from_le_bytes([s0, s1, s2, s3])).filter(|_| count != 0);
+        let shape = shape.ok_or(Malformed("a data block has impossible fields"))?;
+        let offset_bytes = if shape.wide { 4 } else { 2 };
         let listed_bytes = u64::from(count) * (offset_bytes + HEAD_BYTES as u64) + offset_bytes;
-        let entries_at = HEADER_BYTES as u64 + u64::from(prefix_len) + listed_bytes;
+        let entries_at = HEADER_BYTES as u64 + u64::from(shape.prefix_len) + listed_bytes;
         if entries_at > len as u64 || len + PADDING > bytes.len() || u32::try_from(bytes.len()).is_err() {
             return Err(Malformed("the directory of a data block reaches past its end"));
         }
         let entries_at = entries_at as u32;
-        let block = Self { bytes, base, count, prefix_len, entries_at, trailer_bytes, wide };
+        let block = Self { bytes, base, count, entries_at, shape };
         // With the last one, each entry that starts before its end, as `decode` checks, lies in the payload.
         match block.listed(block.count() - 1) {
             Some(last) if last.end == len => Ok(block),
@@ -169,12 +154,12 @@ impl Block {
 
     #[inline]
     fn directory_at(&self) -> usize {
-        HEADER_BYTES + self.prefix_len as usize
+        HEADER_BYTES + self.shape.prefix_len as usize
     }
 
     #[inline]
     fn offset_bytes(&self) -> usize {
-        if self.wide { 4 } else { 2 }
+        if self.shape.wide { 4 } else { 2 }
     }
 
     #[inline]
@@ -191,7 +176,7 @@ impl Block {
     /// Asks the processor for what a search touches first: the fixed fields and the directory.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        let offset_bytes = if self.wide { 4 } else { 2 };
+        let offset_bytes = if self.shape.wide { 4 } else { 2 };
         prefetch(&*self.bytes, self.directory_at() + self.count() * (offset_bytes + HEAD_BYTES));
     }
 
@@ -239,7 +224,7 @@ impl Block {
         let at = self.directory_at() + (offset_bytes + HEAD_BYTES) * index;
         let bytes = self.bytes.get(at..)?;
         // The offset behind an entry's head is that of the next entry, or the end of the last one.
-        let (start, head, end) = if self.wide {
+        let (start, head, end) = if self.shape.wide {
             let [a, b, c, d, rest @ ..] = *bytes.first_chunk::<12>()?;
             let rest = u64::from_le_bytes(rest);
             (u32::from_le_bytes([a, b, c, d]), rest as u32, (rest >> 32) as u32)
@@ -269,11 +254,13 @@ impl Block {
         let Listed { start, end, head } = self.listed(index)?;
         // The padding makes eight bytes readable even at the end of the last entry.
         let word = u64::from_le_bytes(*self.bytes.get(start..)?.first_chunk()?);
-        let width = u32::from(self.trailer_bytes);
-        let short = word as u8 & 0x80 == 0;
-        let (suffix_len, trailer_at, word) =
-            if short { (u32::from(word as u8), start + 1, word >> 8) } else { self.long_suffix_len(start)? };
-        let difference = word & ((1 << (8 * width)) - 1);
+        let width = u32::from(self.shape.trailer_bytes);
+        let (suffix_len, trailer_at, word) = match self.shape.suffix_len {
+            0 if word as u8 & 0x80 != 0 => self.long_suffix_len(start)?,
+            0 => (u32::from(word as u8), start + 1, word >> 8),
+            of_all => (of_all.into(), start, word),
+        };
+        let difference = (word & ((1 << (8 * width)) - 1)) << self.shape.trailer_shift;
         let trailer = Trailer::from_bits(self.base.wrapping_add(difference));
         let rest_at = trailer_at + width as usize;
         let value_at = rest_at + (suffix_len as usize).saturating_sub(HEAD_BYTES);
@@ -318,7 +305,7 @@ impl Block {
     /// Makes `key`, which starts with this block's prefix, the key of `entry`.
     #[inline]
     pub(crate) fn complete_key(&self, entry: &Entry, key: &mut Vec<u8>) {
-        let prefix_len = self.prefix_len as usize;
+        let prefix_len = self.shape.prefix_len as usize;
         key.truncate(prefix_len);
         key.extend_from_slice(&entry.head.to_be_bytes());
         if entry.suffix_len < HEAD_BYTES as u32 {
@@ -332,7 +319,7 @@ impl Block {
     /// have a longer prefix or rest than is copied at once, and the last ones of small blocks.
     #[inline(always)]
     pub(crate) fn put_short_key(&self, entry: &Entry, key: &mut [u8; SHORT_KEY]) -> Option<usize> {
-        let prefix_len = self.prefix_len as usize;
+        let prefix_len = self.shape.prefix_len as usize;
         let rest_len = entry.suffix_len.wrapping_sub(HEAD_BYTES as u32) as usize;
         if rest_len > REST_AT_ONCE || prefix_len > PREFIX_AT_ONCE {
             return None;
@@ -404,7 +391,7 @@ impl Block {
     #[inline]
     fn run_of(&self, head: u32) -> (usize, usize) {
         let directory = self.bytes.get(self.directory_at()..self.entries_at()).unwrap_or_default();
-        if self.wide { run_in::<8>(directory, head) } else { run_in::<6>(directory, head) }
+        if self.shape.wide { run_in::<8>(directory, head) } else { run_in::<6>(directory, head) }
     }
 
     /// Binary search by whole keys between `low` and `high`, whose heads all equal that of `suffix`.
@@ -480,7 +467,7 @@ impl Block {
             };
         };
         let listed = self.listed(index).ok_or(PAST_THE_END)?;
-        let (head, before) = (head_of(suffix), 8 * self.prefix_len);
+        let (head, before) = (head_of(suffix), 8 * self.shape.prefix_len);
         if listed.head != head {
             let bit = Some(before + (listed.head ^ head).leading_zeros());
             return Ok(Difference { order: listed.head.cmp(&head), bit, trailer: None });
@@ -556,7 +543,7 @@ impl Block {
         key: &[u8],
         sequence: SequenceNumber,
     ) -> Result<Found, Malformed> {
-        let suffix = key.get(self.prefix_len as usize..).unwrap_or_default();
+        let suffix = key.get(self.shape.prefix_len as usize..).unwrap_or_default();
         let index = if high - low > 1 { self.lower_bound_in_run(low, high, suffix, sequence)? } else { low };
         if index >= high {
             return Ok(if high < self.count() { Found::Absent } else { Found::PastTheEnd });

@@ -3,7 +3,8 @@
 use bolide_base::Trailer;
 use bolide_base::coding::{put_u32, put_u64, put_varint, varint_len};
 
-use crate::block::{HEAD_BYTES, HEADER_BYTES, WIDE_OFFSETS, WIDTH_SHIFT, head_of};
+use crate::block::{HEAD_BYTES, HEADER_BYTES, head_of};
+use crate::block_shape::{Shape, suffix_len_of_all, trailer_shape};
 
 /// Collects the entries of one block. Its buffers are reused for the next block.
 ///
@@ -16,6 +17,10 @@ pub(crate) struct BlockBuilder {
     entries: Vec<StagedEntry>,
     smallest_trailer: u64,
     largest_trailer: u64,
+    /// Some entry is of another kind than the first one.
+    kinds_differ: bool,
+    /// Some key is of another length than the first one.
+    lengths_differ: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -85,8 +90,10 @@ impl BlockBuilder {
         let prefix = shared_prefix_len(self.first_key(), key);
         let suffix = key.len().saturating_sub(prefix);
         let padding = HEAD_BYTES.saturating_sub(suffix);
-        let width = byte_width(self.largest_trailer.saturating_sub(self.smallest_trailer));
-        let per_entry = 2 + varint_len(suffix as u64) + width + padding;
+        let (_, width) = trailer_shape(self.smallest_trailer, self.largest_trailer, !self.kinds_differ);
+        let is_said_once = !self.lengths_differ && key.len() == self.first_key().len();
+        let said = if is_said_once && suffix_len_of_all(suffix) > 0 { 0 } else { varint_len(suffix as u64) };
+        let per_entry = 2 + said + usize::from(width) + padding;
         HEADER_BYTES + prefix + staged.saturating_sub(count * prefix) + count * per_entry + 2
     }
 
@@ -97,7 +104,10 @@ impl BlockBuilder {
         if self.entries.is_empty() {
             self.smallest_trailer = bits;
             self.largest_trailer = bits;
+            (self.kinds_differ, self.lengths_differ) = (false, false);
         } else {
+            self.kinds_differ |= bits as u8 != self.smallest_trailer as u8;
+            self.lengths_differ |= key.len() != self.first_key().len();
             self.smallest_trailer = self.smallest_trailer.min(bits);
             self.largest_trailer = self.largest_trailer.max(bits);
         }
@@ -112,22 +122,27 @@ impl BlockBuilder {
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         out.clear();
         let prefix_len = shared_prefix_len(self.first_key(), self.last_key());
-        let width = byte_width(self.largest_trailer - self.smallest_trailer);
+        let (trailer_shift, trailer_bytes) =
+            trailer_shape(self.smallest_trailer, self.largest_trailer, !self.kinds_differ);
+        let suffix_len = match self.lengths_differ {
+            true => 0,
+            false => suffix_len_of_all(self.first_key().len() - prefix_len),
+        };
         let count = self.entries.len();
         // An upper bound of the entries: suffix length (3 bytes at most), trailer, key and value.
-        let wide = self.staged.len() + count * (3 + width) > usize::from(u16::MAX);
+        let wide = self.staged.len() + count * (3 + usize::from(trailer_bytes)) > usize::from(u16::MAX);
         put_u64(out, self.smallest_trailer);
         put_u32(out, count as u32);
-        let wide_bit = if wide { WIDE_OFFSETS } else { 0 };
-        put_u32(out, prefix_len as u32 | (width as u32) << WIDTH_SHIFT | wide_bit);
+        let shape = Shape { prefix_len: prefix_len as u32, suffix_len, trailer_bytes, trailer_shift, wide };
+        put_u32(out, shape.encode());
         out.extend_from_slice(self.first_key().get(..prefix_len).unwrap_or_default());
         let directory_at = out.len();
         let offset_bytes = if wide { 4 } else { 2 };
         out.resize(directory_at + (offset_bytes + HEAD_BYTES) * count + offset_bytes, 0);
         if wide {
-            self.put_entries::<4, 8>(out, directory_at, prefix_len, width);
+            self.put_entries::<4, 8>(out, directory_at, shape);
         } else {
-            self.put_entries::<2, 6>(out, directory_at, prefix_len, width);
+            self.put_entries::<2, 6>(out, directory_at, shape);
         }
         self.staged.clear();
         self.entries.clear();
@@ -139,9 +154,9 @@ impl BlockBuilder {
         &self,
         out: &mut Vec<u8>,
         directory_at: usize,
-        prefix_len: usize,
-        width: usize,
+        shape: Shape,
     ) {
+        let prefix_len = shape.prefix_len as usize;
         let entries_at = out.len();
         let value_ends = self.entries.iter().skip(1).map(|next| next.key_at as usize);
         let value_ends = value_ends.chain([self.staged.len()]);
@@ -153,9 +168,12 @@ impl BlockBuilder {
             let suffix = self.staged.get(suffix_at..entry.value_at as usize).unwrap_or_default();
             put_listed::<OFFSET, LISTED>(out, listed_at, offset, head_of(suffix));
             listed_at += LISTED;
-            put_varint(out, suffix_len as u64);
-            let difference = (entry.trailer - self.smallest_trailer).to_le_bytes();
-            out.extend_from_slice(difference.get(..width).unwrap_or_default());
+            if shape.suffix_len == 0 {
+                put_varint(out, suffix_len as u64);
+            }
+            let difference = (entry.trailer - self.smallest_trailer) >> shape.trailer_shift;
+            let difference = difference.to_le_bytes();
+            out.extend_from_slice(difference.get(..shape.trailer_bytes.into()).unwrap_or_default());
             // The rest of the suffix and the value lie side by side.
             let rest_at = suffix_at + suffix_len.min(HEAD_BYTES);
             out.extend_from_slice(self.staged.get(rest_at..value_end).unwrap_or_default());
@@ -179,11 +197,6 @@ fn put_listed<const OFFSET: usize, const LISTED: usize>(out: &mut [u8], at: usiz
         place.copy_from_slice(offset);
         head_place.copy_from_slice(&head.to_le_bytes());
     }
-}
-
-/// How many bytes hold `value`; 0 for 0.
-fn byte_width(value: u64) -> usize {
-    (64 - value.leading_zeros() as usize).div_ceil(8)
 }
 
 #[cfg(test)]
@@ -217,19 +230,62 @@ mod tests {
         let documented: [&[u8]; 9] = [
             &[0x00, 0x02, 0, 0, 0, 0, 0, 0],
             &[0x02, 0, 0, 0],
-            &[0x04, 0, 0, 0x02],
+            &[0x04, 0, 0x04, 0x02],
             b"appl",
             &[0, 0, 0, 0, 0, b'e'],
-            &[6, 0, 0, 0, 0, b'y'],
-            &[9, 0],
-            &[1, 0x01, 0x01, b'r', b'e', b'd'],
-            &[1, 0, 0],
+            &[5, 0, 0, 0, 0, b'y'],
+            &[7, 0],
+            &[0x01, 0x01, b'r', b'e', b'd'],
+            &[0, 0],
         ];
         assert_eq!(payload, documented.concat());
         assert!(matches!(block.find(b"apple", 3), Ok(Found::Entry(entry)) if entry.trailer == put));
         assert!(matches!(block.find(b"apple", 2), Ok(Found::Absent)));
         assert!(matches!(block.find(b"applz", MAX_SEQUENCE), Ok(Found::PastTheEnd)));
         assert!(matches!(block.find(b"appl", MAX_SEQUENCE), Ok(Found::Absent)));
+    }
+
+    /// The other example there, and one in which nothing can be said once.
+    #[test]
+    fn what_all_entries_have_in_common_is_said_once() {
+        let put = |sequence| Trailer::new(sequence, EntryKind::Put);
+        let delete = Trailer::new(2, EntryKind::Delete);
+        let one_kind: [&[u8]; 9] = [
+            &[0x01, 0x03, 0, 0, 0, 0, 0, 0],
+            &[0x02, 0, 0, 0],
+            &[0x04, 0, 0x04, 0x22],
+            b"appl",
+            &[0, 0, 0, 0, 0, b'e'],
+            &[5, 0, 0, 0, 0, b'y'],
+            &[7, 0],
+            &[0, 0, b'r', b'e', b'd'],
+            &[0, 1],
+        ];
+        let no_length: [&[u8]; 9] = [
+            &[0x00, 0x02, 0, 0, 0, 0, 0, 0],
+            &[0x02, 0, 0, 0],
+            &[0x05, 0, 0, 0x02],
+            b"apple",
+            &[0, 0, 0, 0, 0, 0],
+            &[6, 0, 0, 0, 0, b's'],
+            &[9, 0],
+            &[0, 0x01, 0x01, b'r', b'e', b'd'],
+            &[1, 0, 0],
+        ];
+        let blocks: [(&[_], _); 2] = [
+            (&[(&b"apple"[..], put(3), &b"red"[..]), (b"apply", put(259), b"")], one_kind),
+            (&[(b"apple", put(3), b"red"), (b"apples", delete, b"")], no_length),
+        ];
+        for (entries, documented) in blocks {
+            let (payload, block) = block(entries);
+            assert_eq!(payload, documented.concat());
+            for (index, (key, trailer, value)) in entries.iter().enumerate() {
+                let (entry, mut found) = (block.entry(index).unwrap(), block.prefix().to_vec());
+                block.complete_key(&entry, &mut found);
+                assert_eq!((found.as_slice(), entry.trailer), (*key, *trailer));
+                assert_eq!(entry.value().len(), value.len());
+            }
+        }
     }
 
     #[test]

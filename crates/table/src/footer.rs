@@ -5,7 +5,7 @@
 //!    0  magic         8 bytes   "BOLIDSST"
 //!    8  version       u32       1
 //!   12  zero          u32
-//!   16  features      u64       bits that a reader must know; none are defined yet
+//!   16  features      u64       bits that a reader must know; bit 0: entries may be short, see `block_shape`
 //!   24  database id   u64
 //!   32  file number   u64
 //!   40  checksum      u64       of bytes 0..40, seeded with the id and number that stand in them
@@ -35,6 +35,7 @@
 use bolide_base::coding::{put_u32, put_u64};
 use bolide_base::{Error, FileIdentity, Result};
 
+use crate::block_shape::SHORT_ENTRIES;
 use crate::file_pool::FileSource;
 use crate::index_block::IndexLevel;
 use crate::stored_block::BlockHandle;
@@ -42,7 +43,7 @@ use crate::stored_block::BlockHandle;
 /// The version of the sstable format that this code writes, and the newest one that it reads.
 pub const TABLE_FORMAT_VERSION: u32 = 1;
 /// The feature bits that this code knows.
-const KNOWN_FEATURES: u64 = 0;
+const KNOWN_FEATURES: u64 = SHORT_ENTRIES;
 const HEADER_MAGIC: &[u8; 8] = b"BOLIDSST";
 const FOOTER_MAGIC: &[u8; 8] = b"TSSDILOB";
 /// Length of the header.

@@ -12,6 +12,7 @@ mod block;
 mod block_builder;
 mod block_cache;
 mod block_memory;
+mod block_shape;
 mod bloom;
 mod cache_stats;
 mod describe;

@@ -193,6 +193,9 @@ fn foreign_newer_and_misplaced_files_are_named() -> Result<()> {
     refused(b"BOLIDSST", ErrorKind::Corruption, "ends inside its header");
     refused(&with_header(&good, |header| header[8] = 2), ErrorKind::Unsupported, "format version 2");
     refused(&with_header(&good, |header| header[16] = 4), ErrorKind::Unsupported, "features 0x4");
+    // A file of before there were any.
+    let (entries, _) = small_table(Compression::None)?;
+    read_all(&open_bytes(&with_header(&good, |header| header[16] = 0), &cache)?, &entries)?;
     refused(&with_header(&good, |header| header[24] = 1), ErrorKind::Corruption, "another database");
     refused(&with_header(&good, |header| header[32] = 1), ErrorKind::Corruption, "another file");
     let mut bytes = good.clone();

@@ -3,7 +3,7 @@
 
 mod support;
 
-use bolide_base::{MAX_SEQUENCE, Result};
+use bolide_base::{EntryKind, MAX_SEQUENCE, Result, Trailer};
 use bolide_table::{
     BlockCache, Compression, InternalCursor, PointRead, TableCursor, TableOptions, TablePosition,
     TableReader, read_many,
@@ -56,6 +56,8 @@ fn key(rng: &mut Rng, shape: Shape) -> Vec<u8> {
 
 fn entries(rng: &mut Rng, shape: Shape, count: usize) -> Vec<Entry> {
     let mut all = Vec::new();
+    // Blocks whose entries are all of one kind say so once.
+    let puts_alone = rng.below(2) == 0;
     for _ in 0..count {
         let len = match shape {
             Shape::Jumbo if rng.below(40) == 0 => 20_000,
@@ -69,7 +71,11 @@ fn entries(rng: &mut Rng, shape: Shape, count: usize) -> Vec<Entry> {
         } else {
             vec![b'x'; rng.below(len) as usize]
         };
-        all.push(Entry { key: key(rng, shape), trailer: trailer(rng, sequence), value });
+        let trailer = match puts_alone {
+            true => Trailer::new(sequence, EntryKind::Put),
+            false => trailer(rng, sequence),
+        };
+        all.push(Entry { key: key(rng, shape), trailer, value });
     }
     sorted(all)
 }
