@@ -233,7 +233,10 @@ fn random_lives_in_partitions_agree_with_a_map() {
         println!("seed {seed}, {threads} threads: {sum:?}");
         let all = [sum.aborts, sum.minor_compactions, sum.major_compactions];
         // With threads, there are four to eight splits as a rule.
-        assert!(all.iter().all(|&count| count > 3) && sum.splits > 0, "seed {seed}, {threads} threads: {sum:?}");
+        assert!(
+            all.iter().all(|&count| count > 3) && sum.splits > 0,
+            "seed {seed}, {threads} threads: {sum:?}"
+        );
     }
 }
 
