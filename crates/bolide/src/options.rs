@@ -144,8 +144,8 @@ impl Options {
     }
 
     /// Bytes of memory for single records that were asked for by their keys more than once: a part of
-    /// [`cache_bytes`](Self::cache_bytes()), beside the blocks. A record that is found there costs a quarter of one in a cached block,
-    /// and takes less memory where records that are asked for often lie far apart. Default: a sixteenth of `cache_bytes`;
+    /// [`cache_bytes`](Self::cache_bytes()), beside the blocks. A record that is found there waits for memory twice, one in a cached block
+    /// some seven times; it takes less memory where records that are asked for often lie far apart. Default: a sixteenth of `cache_bytes`;
     /// nothing where [`Components::cache`](crate::Components::cache()) brings a cache, beside which it may be asked for.
     /// Raise it where most reads are gets of a few hot keys; 0 turns it off.
     ///

@@ -185,7 +185,7 @@ impl Soak {
             retained: tables().map(|table| table.retained_bytes).sum(),
             disk: stats.disk_bytes(),
             process: anonymous_bytes(),
-            accounted: memtables + resident + stats.cache.used_bytes,
+            accounted: memtables + resident + stats.cache.used_bytes + stats.rows.used_bytes,
         };
         let bounds = [
             ("the log", peaks.log, budget * MOST_LOG + LOG_SET_ASIDE),

@@ -1,6 +1,6 @@
 //! A cache of rows: records that were asked for by their key more than once.
 //!
-//! A get that goes to sstables waits for memory eight to ten times, one after the other, although each block is cached. Where
+//! A get that goes to sstables waits for memory some seven times, one after the other, although each block is cached. Where
 //! some keys are asked for far more often than others, as in YCSB's workloads, most of them are found here, with two waits.
 //! Rows also take less memory than their blocks, where hot keys lie all over the key space.
 //!
@@ -13,7 +13,7 @@
 //!
 //! # What comes in, and what leaves
 //! A key becomes a row when it is asked for a second time while its bucket still has a note of the first: what is asked for
-//! once, of millions of keys, takes six bits of a cache line and nothing else. The oldest row leaves when
+//! once, of millions of keys, takes two bytes of a cache line and nothing else. The oldest row leaves when
 //! there is no room, unless it was asked for since it came: then it goes to the end once more (the clock of S3-FIFO and of
 //! others).
 //!

@@ -39,13 +39,13 @@ struct Course {
     rate: f64,
 }
 
-/// MB of memtables, of open sstables with what belongs to them, and of the cache.
+/// MB of memtables, of open sstables with what belongs to them, and of the caches.
 fn in_memory(stats: &DbStats) -> f64 {
     let of = |tree: &TreeFigures| tree.memtable_bytes + tree.resident_bytes;
     let trees = stats.collections.iter().map(|collection| {
         of(&collection.table) + collection.indexes.iter().map(|index| of(&index.tree)).sum::<usize>()
     });
-    (trees.sum::<usize>() as f64 + stats.cache.used_bytes as f64) / 1e6
+    (trees.sum::<usize>() as f64 + (stats.cache.used_bytes + stats.rows.used_bytes) as f64) / 1e6
 }
 
 /// Writes all records, at `rate` a second if one is given.
