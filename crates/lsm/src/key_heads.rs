@@ -4,15 +4,16 @@
 //! by side: the search compares numbers, and looks at whole keys only where heads are equal. Every sixteenth of them
 //! stands in a second, denser array, which is searched first: of a long list little else is in the processor's cache.
 
+use bolide_storage::LargeArray;
 use bolide_table::prefetch;
 
 /// The heads of a sorted list of keys; the keys themselves stay elsewhere.
 #[derive(Debug)]
 pub(crate) struct KeyHeads {
     shared: Box<[u8]>,
-    heads: Box<[u64]>,
+    heads: LargeArray<u64>,
     /// Every [`SAMPLED`]th of `heads`, from the first on.
-    sample: Box<[u64]>,
+    sample: LargeArray<u64>,
 }
 
 /// Where a search goes on after that of the sample.
@@ -29,7 +30,7 @@ impl KeyHeads {
             (keys.clone().next().unwrap_or_default(), keys.clone().next_back().unwrap_or_default());
         let len = first.iter().zip(last).take_while(|(left, right)| left == right).count();
         let shared = first.get(..len).unwrap_or_default();
-        let heads: Box<[u64]> = keys.map(|key| head(key, len)).collect();
+        let heads: LargeArray<u64> = keys.map(|key| head(key, len)).collect();
         let sample = heads.iter().copied().step_by(SAMPLED).collect();
         Self { shared: shared.into(), heads, sample }
     }

@@ -23,6 +23,9 @@ use parking_lot::{Condvar, Mutex};
 /// The size of a large page, in bytes.
 pub const LARGE_PAGE_BYTES: usize = 2 << 20;
 
+/// The smallest page that a system may have, in bytes.
+const SMALL_PAGE_BYTES: usize = 4096;
+
 /// Most pages that are kept for the next who asks, in the whole process: 128 MiB.
 const MOST_KEPT: usize = (128 << 20) / LARGE_PAGE_BYTES;
 /// For so many pages in use one is made ahead at most, so that little memory waits for its use.
@@ -63,7 +66,7 @@ impl Pool {
     }
 }
 
-/// Memory of whole large pages with any content. It does not move, and is given back when dropped.
+/// Memory of large pages with any content. It does not move, and is given back when dropped.
 ///
 /// Where the system has no large pages, or none to spare, it consists of ordinary ones.
 #[derive(Debug)]
@@ -93,7 +96,22 @@ impl LargePages {
         Some(Self::in_use(mapping))
     }
 
-    /// The same, of zeros that are all touched already: for who has time. About a millisecond a page.
+    /// Memory of at least `bytes` bytes, of which what does not fill a large page at the end is in ordinary ones: for
+    /// who keeps it long and would leave much of that page unused. `None` where the system has none.
+    ///
+    /// ```
+    /// let memory = bolide_storage::LargePages::with_small_end((2 << 20) + 1).expect("two megabytes");
+    /// assert_eq!(memory.len(), (2 << 20) + 4096);
+    /// ```
+    pub fn with_small_end(bytes: usize) -> Option<Self> {
+        let bytes = bytes.max(1).checked_next_multiple_of(SMALL_PAGE_BYTES)?;
+        if bytes == LARGE_PAGE_BYTES {
+            return Self::new(bytes);
+        }
+        Mapping::new(bytes).map(Self::in_use)
+    }
+
+    /// The same as [`new`](Self::new), of zeros that are all touched already: for who has time. About a millisecond a page.
     ///
     /// ```
     /// let memory = bolide_storage::LargePages::touched(1).expect("two megabytes");
@@ -221,7 +239,7 @@ impl LargePageMaker {
     }
 }
 
-/// Memory from the system: zeros at first, a multiple of [`LARGE_PAGE_BYTES`], aligned to that. Given back when dropped.
+/// Memory from the system: zeros at first, a multiple of [`SMALL_PAGE_BYTES`], aligned to [`LARGE_PAGE_BYTES`]. Given back when dropped.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<u8>,
@@ -260,10 +278,7 @@ mod system {
 
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-    use super::LARGE_PAGE_BYTES;
-
-    /// The smallest page that a system may have.
-    const SMALL_PAGE_BYTES: usize = 4096;
+    use super::{LARGE_PAGE_BYTES, SMALL_PAGE_BYTES};
 
     /// Zeros, aligned to a large page, by large pages where the system has them.
     pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
@@ -358,6 +373,10 @@ mod system {
         }
     }
 }
+
+/// Of the tests that look at the pages of the whole process or take many, one at a time.
+#[cfg(test)]
+pub(crate) static ALONE: Mutex<()> = Mutex::new(());
 
 #[cfg(test)]
 #[path = "large_pages_tests.rs"]

@@ -6,9 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Of the tests that look at the pages of the whole process, one at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
 #[test]
 fn memory_can_be_written_to_its_end() {
     let _alone = ALONE.lock();

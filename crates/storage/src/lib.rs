@@ -16,6 +16,8 @@
 mod directory;
 mod disk;
 mod failure;
+mod granules;
+mod large_array;
 mod large_pages;
 mod lock;
 mod mapped_log;
@@ -23,11 +25,14 @@ mod mem;
 pub mod pmem;
 mod runtime;
 mod sim;
+mod slabs;
 mod vfs;
 
 pub use disk::DiskVfs;
+pub use large_array::LargeArray;
 pub use large_pages::{LARGE_PAGE_BYTES, LargePageMaker, LargePages};
 pub use mem::MemVfs;
 pub use runtime::{JoinHandle, Runtime, SystemRuntime};
 pub use sim::{CrashMode, DiskImage, Fault, FaultPlan, IoCounters, RecordImages, SimRng, SimRuntime, SimVfs};
+pub use slabs::{Slab, SlabPiece, Slabs};
 pub use vfs::{File, FileLock, Vfs};

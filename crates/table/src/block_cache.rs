@@ -38,6 +38,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use bolide_storage::LargeArray;
 use parking_lot::Mutex;
 
 pub(crate) use self::table_blocks::TableBlocks;
@@ -130,7 +131,7 @@ impl Slot {
 /// Slots in chunks that double in size and never move, so that they are reached without a lock.
 #[derive(Debug, Default)]
 struct Slots {
-    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    chunks: [OnceLock<LargeArray<Slot>>; CHUNKS],
 }
 
 /// 2⁸ slots in the first chunk, 2²⁸ in all.
@@ -156,7 +157,7 @@ impl Slots {
     /// As [`get`](Self::get), and makes the chunk if it is not there.
     fn get_or_make(&self, number: u32) -> Option<&Slot> {
         let (chunk, at) = Self::place(number);
-        let make = || (0..1_usize << (chunk as u32 + FIRST_CHUNK_BITS)).map(|_| Slot::default()).collect();
+        let make = || LargeArray::from_fn(1 << (chunk as u32 + FIRST_CHUNK_BITS), |_| Slot::default());
         self.chunks.get(chunk)?.get_or_init(make).get(at)
     }
 }

@@ -3,15 +3,13 @@
 //! A cache of many megabytes is read all over. In pages of 4 KiB as good as every block that is met is a page that the
 //! processor has to look up in the page table, which costs as much as the block's first bytes do; in pages of
 //! 2 MiB the table is small enough to be at hand. So blocks that go into a cache lie in *slabs* of 2 MiB, which
-//! are large pages where the system has them (see [`LargePages`]); nothing else depends on it.
+//! are large pages where the system has them; nothing else depends on it.
 //!
 //! ```text
-//! slab     8192 granules of 256 bytes
-//! block      header 16 bytes, then the bytes; whole granules
+//! block      header 16 bytes, then the bytes; whole granules of a slab
 //! ```
 //!
-//! A slab is taken only while those there are nearly full ([`Slabs::may_grow`]) and given back once it is empty.
-//! Blocks for which there is no room, and those that are not cached, come from the allocator, one by one. A block keeps
+//! A slab is taken only while seven eighths of those there are in use, and given back once it is empty (see [`Slabs`]). Blocks for which there is no room, and those that are not cached, come from the allocator, one by one. A block keeps
 //! its memory, whatever becomes of the cache.
 
 // Shared bytes with their count in front of them, in memory that is divided here.
@@ -25,18 +23,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use bolide_storage::{LARGE_PAGE_BYTES, LargePages};
+use bolide_storage::{LARGE_PAGE_BYTES, SlabPiece, Slabs};
 use parking_lot::Mutex;
 
-use crate::granules::{GRANULES, Granules};
-
-/// Bytes of a granule.
-const GRANULE_BYTES: usize = 256;
-/// Bytes of a slab, and of a large page.
-const SLAB_BYTES: usize = GRANULE_BYTES * GRANULES;
-const _: () = assert!(SLAB_BYTES == LARGE_PAGE_BYTES);
 /// Blocks of fewer bytes are not worth a granule, larger ones would leave holes.
-const SIZES: std::ops::Range<usize> = 1 << 10..SLAB_BYTES / 16;
+const SIZES: std::ops::Range<usize> = 1 << 10..LARGE_PAGE_BYTES / 16;
+/// So many eighths of the slabs are in use before there is one more.
+const FULL_EIGHTHS: usize = 7;
 /// Caches of less than this use no slabs.
 const SMALLEST_CACHE: u64 = 16 << 20;
 
@@ -102,7 +95,7 @@ impl SharedBytes {
     #[inline]
     pub(crate) fn memory_bytes(&self) -> usize {
         match self.header().home {
-            Some(_) => granules(self.len) * GRANULE_BYTES,
+            Some(_) => Slabs::piece_bytes(taken(self.len)),
             None => self.len,
         }
     }
@@ -115,9 +108,9 @@ fn layout(len: usize) -> Layout {
     Layout::from_size_align(bytes, align_of::<Header>()).unwrap_or_else(|_| std::process::abort())
 }
 
-/// The granules of a header and `len` bytes.
-fn granules(len: usize) -> usize {
-    (len + size_of::<Header>()).div_ceil(GRANULE_BYTES)
+/// A header and `len` bytes, in bytes.
+fn taken(len: usize) -> usize {
+    len + size_of::<Header>()
 }
 
 impl Deref for SharedBytes {
@@ -164,7 +157,13 @@ impl SharedBytes {
         // SAFETY: the caller's promise: the header is read for the last time.
         let Header { home, slab, .. } = unsafe { self.header.read() };
         match home {
-            Some(memory) => memory.give_back(slab, self.header.cast(), granules(self.len)),
+            Some(memory) => {
+                let piece = SlabPiece { slab, memory: self.header.cast() };
+                // SAFETY: it was taken from there with this length; the caller's promise.
+                let empty = unsafe { memory.slabs.lock().give_back(piece, taken(self.len)) };
+                // The system takes it back outside the lock.
+                drop(empty);
+            }
             // SAFETY: it came from the allocator, with this layout.
             None => unsafe { dealloc(self.header.cast().as_ptr(), layout(self.len)) },
         }
@@ -200,113 +199,13 @@ pub(crate) struct BlockMemory {
     slabs: Mutex<Slabs>,
 }
 
-#[derive(Default)]
-struct Slabs {
-    /// By number; `None` for one that was given back.
-    slabs: Vec<Option<Slab>>,
-    /// Numbers of the slabs that may have room.
-    open: Vec<u32>,
-    /// Numbers that no slab has.
-    unused: Vec<u32>,
-    /// Slabs that there are.
-    count: usize,
-    /// Slabs without any block; no more than one is kept.
-    empty: usize,
-    /// Granules that blocks take.
-    taken: usize,
-}
-
-struct Slab {
-    /// With any content. No block lies in it when it is dropped: one that did would keep all slabs.
-    memory: LargePages,
-    granules: Granules,
-    is_open: bool,
-}
-
-impl Slabs {
-    /// True if one slab more would still leave seven eighths of all full, or there are few.
-    fn may_grow(&self) -> bool {
-        self.count < 2 || self.taken >= self.count * GRANULES / 8 * 7
-    }
-
-    /// Takes neighbouring granules; answers their slab and their first byte.
-    fn take(&mut self, count: usize) -> Option<(u32, NonNull<u8>)> {
-        loop {
-            let Some(&number) = self.open.last() else {
-                self.grow()?;
-                continue;
-            };
-            let Some(Some(slab)) = self.slabs.get_mut(number as usize) else {
-                self.open.pop();
-                continue;
-            };
-            let was_empty = slab.granules.is_empty();
-            if let Some(start) = slab.granules.take(count) {
-                self.empty -= usize::from(was_empty);
-                self.taken += count;
-                // SAFETY: the granules lie in the slab.
-                return Some((number, unsafe { slab.memory.base().add(start * GRANULE_BYTES) }));
-            }
-            // It is asked again once it has got something back.
-            slab.is_open = false;
-            self.open.pop();
-        }
-    }
-
-    fn grow(&mut self) -> Option<()> {
-        if !self.may_grow() {
-            return None;
-        }
-        // A cache that is dropped is one of many megabytes: too much to keep for others.
-        let memory = LargePages::new(SLAB_BYTES)?.released_when_dropped();
-        let slab = Slab { memory, granules: Granules::new(), is_open: true };
-        let number = match self.unused.pop() {
-            Some(number) => number,
-            None => {
-                self.slabs.push(None);
-                self.slabs.len() as u32 - 1
-            }
-        };
-        *self.slabs.get_mut(number as usize)? = Some(slab);
-        self.open.push(number);
-        (self.count, self.empty) = (self.count + 1, self.empty + 1);
-        Some(())
-    }
-
-    /// Takes granules back; answers their slab if that is empty now and not kept.
-    fn give_back(&mut self, number: u32, memory: NonNull<u8>, count: usize) -> Option<Slab> {
-        let slab = self.slabs.get_mut(number as usize)?.as_mut()?;
-        let offset = memory.addr().get() - slab.memory.base().addr().get();
-        slab.granules.give_back(offset / GRANULE_BYTES, count);
-        self.taken -= count;
-        if slab.granules.is_empty() {
-            if self.empty > 0 {
-                return self.remove(number);
-            }
-            self.empty += 1;
-        }
-        if !slab.is_open {
-            slab.is_open = true;
-            self.open.push(number);
-        }
-        None
-    }
-
-    fn remove(&mut self, number: u32) -> Option<Slab> {
-        let slab = self.slabs.get_mut(number as usize)?.take()?;
-        if slab.is_open {
-            self.open.retain(|&open| open != number);
-        }
-        self.unused.push(number);
-        self.count -= 1;
-        Some(slab)
-    }
-}
-
 impl BlockMemory {
     /// The memory of a cache of `capacity_bytes`. Takes none yet.
     pub(crate) fn new(capacity_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { has_slabs: capacity_bytes >= SMALLEST_CACHE, slabs: Mutex::default() })
+        Arc::new(Self {
+            has_slabs: capacity_bytes >= SMALLEST_CACHE,
+            slabs: Mutex::new(Slabs::new(FULL_EIGHTHS)),
+        })
     }
 
     /// `len` zeros, in a slab if there is room.
@@ -317,13 +216,13 @@ impl BlockMemory {
         if !self.has_slabs || !SIZES.contains(&len) {
             return SharedBytes::zeroed(len);
         }
-        let Some((slab, memory)) = self.slabs.lock().take(granules(len)) else {
+        let Some(SlabPiece { slab, memory }) = self.slabs.lock().take(taken(len)) else {
             return SharedBytes::zeroed(len);
         };
         let header = memory.cast::<Header>();
         let home = Some(Arc::clone(self));
-        // SAFETY: the granules have room for a header and `len` bytes, start at a multiple of 256 bytes, and belong to
-        // this block alone until it gives them back.
+        // SAFETY: the piece has room for a header and `len` bytes, starts at a multiple of 256 bytes, and belongs to
+        // this block alone until that gives it back.
         unsafe {
             header.write(Header { home, references: AtomicU32::new(1), slab });
             header.add(1).cast::<u8>().write_bytes(0, len);
@@ -331,16 +230,10 @@ impl BlockMemory {
         SharedBytes { header, len }
     }
 
-    fn give_back(&self, slab: u32, memory: NonNull<u8>, count: usize) {
-        let empty = self.slabs.lock().give_back(slab, memory, count);
-        // The system takes it back outside the lock.
-        drop(empty);
-    }
-
     /// Bytes of all slabs.
     #[cfg(test)]
     fn slab_bytes(&self) -> usize {
-        self.slabs.lock().count * SLAB_BYTES
+        self.slabs.lock().bytes()
     }
 }
 

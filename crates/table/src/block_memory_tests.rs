@@ -69,12 +69,12 @@ fn blocks_keep_their_bytes_and_slabs_stay_full() {
             peak = peak.max(now);
             live.push((number, bytes));
             // What blocks took at their most, an eighth more, and a slab or two.
-            assert!(memory.slab_bytes() <= peak / 7 * 8 + 2 * SLAB_BYTES, "seed {seed}");
+            assert!(memory.slab_bytes() <= peak / 7 * 8 + 2 * LARGE_PAGE_BYTES, "seed {seed}");
         }
         live.iter().for_each(|(number, bytes)| check(bytes, *number));
         // A block outlives the cache, and with it nothing but its slab.
         live.truncate(1);
-        assert!(memory.slab_bytes() <= 2 * SLAB_BYTES, "seed {seed}");
+        assert!(memory.slab_bytes() <= 2 * LARGE_PAGE_BYTES, "seed {seed}");
         drop(memory);
         live.iter().for_each(|(number, bytes)| check(bytes, *number));
     }
@@ -112,5 +112,5 @@ fn threads_share_the_memory() {
             check(&bytes, number);
         }
     });
-    assert!(memory.slab_bytes() <= SLAB_BYTES);
+    assert!(memory.slab_bytes() <= LARGE_PAGE_BYTES);
 }

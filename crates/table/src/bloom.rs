@@ -13,6 +13,8 @@
 //!
 //! At 10 bits per key about 1 % of the absent keys pass. A key that was added always passes.
 
+use bolide_storage::LargeArray;
+
 use crate::prefetch::prefetch;
 
 /// Bits of a block.
@@ -39,7 +41,7 @@ struct FilterBlock([u64; 8]);
 /// ```
 #[derive(Debug, Clone)]
 pub struct BloomFilter {
-    blocks: Box<[FilterBlock]>,
+    blocks: LargeArray<FilterBlock>,
     probes: u8,
 }
 
@@ -72,7 +74,7 @@ impl BloomFilter {
         let blocks = bits.div_ceil(BLOCK_BITS).min(u32::MAX.into()) as usize;
         // Fewest false positives are at bits · ln 2; blocks vary in load, which favours a little less.
         let probes = (f64::from(bits_per_key) * 0.62).round().clamp(1.0, f64::from(MAX_PROBES)) as u8;
-        let mut filter = Self { blocks: vec![FilterBlock::default(); blocks].into_boxed_slice(), probes };
+        let mut filter = Self { blocks: LargeArray::from_fn(blocks, |_| FilterBlock::default()), probes };
         for &hash in hashes {
             filter.insert(hash);
         }
@@ -113,7 +115,7 @@ impl BloomFilter {
         let mut out = Vec::with_capacity(HEADER_BYTES + self.blocks.len() * BLOCK_BYTES);
         out.push(self.probes);
         out.resize(HEADER_BYTES, 0);
-        for FilterBlock(words) in &self.blocks {
+        for FilterBlock(words) in &*self.blocks {
             for word in words {
                 out.extend_from_slice(&word.to_le_bytes());
             }

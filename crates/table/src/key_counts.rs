@@ -11,6 +11,8 @@
 
 use bolide_base::{Result, Trailer};
 
+use bolide_storage::LargeArray;
+
 use crate::block::Malformed;
 use crate::meta_collector::MetaCollector;
 use crate::prefetch::prefetch;
@@ -24,7 +26,7 @@ pub(crate) const KEY_COUNTS: &str = "bolide.key-counts";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyCounts {
     width: u8,
-    bytes: Box<[u8]>,
+    bytes: LargeArray<u8>,
 }
 
 impl KeyCounts {
@@ -80,7 +82,7 @@ impl KeyCounts {
 
     /// The bytes that the counts take in memory.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.memory_bytes()
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -93,7 +95,7 @@ impl KeyCounts {
         if !matches!(width, 1 | 2 | 4) || !bytes.len().is_multiple_of(width.into()) {
             return Err(DAMAGED);
         }
-        let counts = Self { width, bytes: bytes.into() };
+        let counts = Self { width, bytes: bytes.to_vec().into() };
         if counts.iter().any(|count| count == 0) { Err(DAMAGED) } else { Ok(counts) }
     }
 }

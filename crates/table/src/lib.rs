@@ -21,7 +21,6 @@ mod file_pool;
 mod footer;
 #[doc(hidden)]
 pub mod fuzzing;
-mod granules;
 mod held_entry;
 mod index_block;
 mod internal_cursor;

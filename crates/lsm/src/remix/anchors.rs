@@ -15,6 +15,8 @@ use bolide_base::SequenceNumber;
 use bolide_base::coding::{Decoder, put_bytes, put_varint};
 use bolide_base::limits::MAX_TREE_KEY_BYTES;
 
+use bolide_storage::LargeArray;
+
 use crate::key_heads::{KeyHeads, Near};
 
 /// The anchors of a REMIX in memory: eight bytes of each key side by side, and the rests of the keys one after the other.
@@ -23,9 +25,9 @@ pub(crate) struct Anchors {
     heads: KeyHeads,
     /// Of each key what is behind the bytes that all share and the head; of one too short to fill the head, what is
     /// behind the shared bytes.
-    rests: Box<[u8]>,
+    rests: LargeArray<u8>,
     /// Where each rest ends in `rests`, and [`SHORT`] for that of a key that does not fill the head.
-    ends: Box<[u32]>,
+    ends: LargeArray<u32>,
     /// Sequence numbers of the anchors that have one, by segment.
     exact: Box<[(u32, SequenceNumber)]>,
 }

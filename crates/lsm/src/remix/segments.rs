@@ -16,6 +16,7 @@
 //! its largest block needs, S is what the largest offset needs.
 
 use bolide_base::checksum::hash_key;
+use bolide_storage::LargeArray;
 use bolide_table::prefetch;
 
 use super::forks::{BASE_BYTES, FAR, encode as encode_forks};
@@ -231,7 +232,7 @@ pub(crate) struct Segments {
     group: usize,
     count: usize,
     /// All segments, then [`PADDING`].
-    bytes: Box<[u8]>,
+    bytes: LargeArray<u8>,
 }
 
 /// One segment.
@@ -273,7 +274,7 @@ impl Segments {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.memory_bytes()
     }
 
     /// Where segment number `index` starts, and the offsets of its group.

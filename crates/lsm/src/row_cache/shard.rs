@@ -2,6 +2,8 @@
 
 use bolide_base::SequenceNumber;
 
+use bolide_storage::LargeArray;
+
 use super::ring::{Ring, Row, RowKey, UNIT_BYTES, row_bytes};
 
 /// Rows that a bucket leads to.
@@ -86,7 +88,7 @@ pub(super) enum Found<'s> {
 
 /// Some of the rows, under one lock.
 pub(super) struct Shard {
-    buckets: Box<[Bucket]>,
+    buckets: LargeArray<Bucket>,
     ring: Option<Ring>,
     ring_bytes: usize,
     pub(super) hits: u64,
@@ -97,13 +99,13 @@ pub(super) struct Shard {
 impl Shard {
     /// One that may take `ring_bytes` for rows, and leads to them by `buckets` buckets once it is [prepared](Self::prepare).
     pub(super) fn new(ring_bytes: usize) -> Self {
-        Self { buckets: Box::default(), ring: None, ring_bytes, hits: 0, misses: 0, inserts: 0 }
+        Self { buckets: LargeArray::default(), ring: None, ring_bytes, hits: 0, misses: 0, inserts: 0 }
     }
 
     /// Makes the buckets. The first of them.
     pub(super) fn prepare(&mut self, buckets: usize) -> *mut Bucket {
         if self.buckets.is_empty() {
-            self.buckets = vec![Bucket::default(); buckets].into();
+            self.buckets = LargeArray::from_fn(buckets, |_| Bucket::default());
         }
         self.buckets.as_mut_ptr()
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bolide_storage::LargeArray;
+
 use super::{BlockCache, CachedBlock, HIT_COUNTERS, Slot};
 use crate::block::Block;
 use crate::block_memory::BlockMemory;
@@ -33,7 +35,7 @@ pub(crate) struct TableBlocks {
     cache: Arc<BlockCache>,
     /// Number of the table in the cache, in the upper half.
     key: u64,
-    hints: Box<[Hint]>,
+    hints: LargeArray<Hint>,
 }
 
 impl TableBlocks {
@@ -45,7 +47,11 @@ impl TableBlocks {
         if table == 0 {
             cache.next_table.store(0, Ordering::Relaxed);
         }
-        Self { cache, key: u64::from(table) << 32, hints: (0..blocks).map(|_| Hint::default()).collect() }
+        Self {
+            cache,
+            key: u64::from(table) << 32,
+            hints: LargeArray::from_fn(blocks as usize, |_| Hint::default()),
+        }
     }
 
     /// Where blocks that are to be put in lie.
@@ -229,7 +235,7 @@ impl TableBlocks {
 
     /// The bytes that the hints take.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.hints)
+        self.hints.memory_bytes()
     }
 }
 

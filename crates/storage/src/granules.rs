@@ -86,9 +86,8 @@ impl Granules {
 
 #[cfg(test)]
 mod tests {
-    use bolide_storage::SimRng;
-
     use super::*;
+    use crate::SimRng;
 
     #[test]
     fn granules_are_those_of_a_list_of_flags() {
