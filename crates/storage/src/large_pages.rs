@@ -4,7 +4,7 @@
 //! it hardly misses one. In exchange the first touch of such a page has the system find and clear 2 MiB, which takes a good part
 //! of a millisecond, and some of them where the machine is a virtual one whose host has to find them as well. So
 //! * pages that are given back are kept for the next who asks, up to 128 MiB in the process, and
-//! * somebody who has time makes pages ahead of those who fill them: see [`LargePageMaker`].
+//! * somebody who has time makes pages ahead of those who fill them: see [`LargePageMaker`](crate::LargePageMaker).
 //!
 //! ```text
 //! asked for one page     kept ones, then the system       by new
@@ -15,8 +15,9 @@
 // Memory from the system, without a type.
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Weak;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -35,29 +36,39 @@ const USED_FOR_ONE: usize = 4;
 const MOST_AHEAD: usize = 8;
 
 /// Single pages, in the whole process.
-static POOL: Mutex<Pool> = Mutex::new(Pool { kept: Vec::new(), used: 0, being_made: 0 });
+pub(crate) static POOL: Mutex<Pool> =
+    Mutex::new(Pool { kept: Vec::new(), used: 0, being_made: 0, makers: 0, asked: VecDeque::new() });
 /// A maker is wanted, or to stop.
-static MAKER_WANTED: Condvar = Condvar::new();
+pub(crate) static MAKER_WANTED: Condvar = Condvar::new();
 
-/// Single pages.
-#[derive(Debug)]
-struct Pool {
+/// Single pages, and what makers are to make.
+pub(crate) struct Pool {
     /// Not in use, and touched already, the one that was used last at the end.
-    kept: Vec<Mapping>,
+    pub(crate) kept: Vec<Mapping>,
     /// How many are in use.
     used: usize,
     /// How many are being made.
-    being_made: usize,
+    pub(crate) being_made: usize,
+    /// How many makers there are.
+    pub(crate) makers: usize,
+    /// Who wants something else made, once each. Empty where there is no maker.
+    pub(crate) asked: VecDeque<Weak<dyn MadeAhead>>,
+}
+
+/// Somebody who asks for pages other than those of the pool.
+pub(crate) trait MadeAhead: Send + Sync {
+    /// Makes what is still wanted. Called by a maker that holds no lock.
+    fn make_ahead(&self);
 }
 
 impl Pool {
     /// True if more pages should be made ahead.
-    fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.kept.len() + self.being_made < (self.used / USED_FOR_ONE).min(MOST_AHEAD)
     }
 
     /// Keeps a page; answers it if there are enough.
-    fn keep(&mut self, page: Mapping) -> Option<Mapping> {
+    pub(crate) fn keep(&mut self, page: Mapping) -> Option<Mapping> {
         if self.kept.len() >= MOST_KEPT {
             return Some(page);
         }
@@ -175,73 +186,9 @@ impl Drop for LargePages {
     }
 }
 
-/// Makes large pages ahead of those who fill them, in a thread of its own.
-///
-/// A writer that gets a page which was never touched waits for the system to clear 2 MiB. Where others have just given
-/// pages back it gets one of theirs; but while a flush takes longer than the next memtable takes to fill up, nobody gives
-/// any back. Then those made here are at hand: one for each four pages in use, at most eight, 16 MiB in the whole process
-/// however many makers there are. What is ready stays ready until it is used.
-///
-/// ```
-/// use std::sync::Arc;
-/// use bolide_storage::{LargePageMaker, Runtime, SystemRuntime};
-///
-/// let maker = Arc::new(LargePageMaker::default());
-/// let works = maker.clone();
-/// let thread = SystemRuntime::new().spawn("memory", Box::new(move || works.run()))?;
-/// maker.stop();
-/// thread.join()?;
-/// # Ok::<(), bolide_base::Error>(())
-/// ```
-#[derive(Debug, Default)]
-pub struct LargePageMaker {
-    /// Changed under the lock of the pool.
-    is_stopping: AtomicBool,
-}
-
-impl LargePageMaker {
-    /// Makes pages whenever few are left, until it is told to stop. It sleeps while there are enough.
-    pub fn run(&self) {
-        self.run_with(|| Mapping::touched(LARGE_PAGE_BYTES));
-    }
-
-    /// The same, with pages from `make`.
-    fn run_with(&self, mut make: impl FnMut() -> Option<Mapping>) {
-        let mut pool = POOL.lock();
-        // Memory is short: nothing is made until somebody takes a page and asks again.
-        let mut has_failed = false;
-        while !self.is_stopping.load(Ordering::Relaxed) {
-            if has_failed || !pool.is_short() {
-                has_failed = false;
-                MAKER_WANTED.wait(&mut pool);
-                continue;
-            }
-            pool.being_made += 1;
-            drop(pool);
-            // Made without the lock: who asks meanwhile does not wait for it.
-            let made = make();
-            pool = POOL.lock();
-            pool.being_made -= 1;
-            has_failed = made.is_none();
-            if let Some(page) = made {
-                drop(pool.keep(page));
-            }
-        }
-    }
-
-    /// Has [`run`](Self::run) return, after the page at hand.
-    pub fn stop(&self) {
-        // The lock orders this signal after the look of a maker that is about to sleep.
-        let pool = POOL.lock();
-        self.is_stopping.store(true, Ordering::Relaxed);
-        drop(pool);
-        MAKER_WANTED.notify_all();
-    }
-}
-
 /// Memory from the system: zeros at first, a multiple of [`SMALL_PAGE_BYTES`], aligned to [`LARGE_PAGE_BYTES`]. Given back when dropped.
 #[derive(Debug)]
-struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
 }
@@ -257,7 +204,7 @@ impl Mapping {
     }
 
     /// The same, without any fault to come.
-    fn touched(bytes: usize) -> Option<Self> {
+    pub(crate) fn touched(bytes: usize) -> Option<Self> {
         let mapping = Self::new(bytes)?;
         // SAFETY: just mapped; nobody else knows of it.
         unsafe { system::touch(mapping.base, bytes) };
@@ -380,4 +327,4 @@ pub(crate) static ALONE: Mutex<()> = Mutex::new(());
 
 #[cfg(test)]
 #[path = "large_pages_tests.rs"]
-mod tests;
+pub(crate) mod tests;

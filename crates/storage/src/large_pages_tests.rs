@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::page_maker::LargePageMaker;
 
 #[test]
 fn memory_can_be_written_to_its_end() {
@@ -145,11 +146,17 @@ fn a_maker_that_gets_no_memory_can_be_stopped() {
 /// Whether the system has memory for all of the page: bit 63 of each entry of `pagemap` says so.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn is_touched(page: &LargePages) -> bool {
+    is_in_memory(page.base().addr().get(), page.len())
+}
+
+/// The same of any memory.
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(crate) fn is_in_memory(address: usize, bytes: usize) -> bool {
     use std::os::unix::fs::FileExt;
     let small = rustix::param::page_size();
-    let mut entries = vec![0; page.len() / small * 8];
+    let mut entries = vec![0; bytes / small * 8];
     let map = std::fs::File::open("/proc/self/pagemap").unwrap();
-    map.read_exact_at(&mut entries, (page.base().addr().get() / small * 8) as u64).unwrap();
+    map.read_exact_at(&mut entries, (address / small * 8) as u64).unwrap();
     entries.as_chunks::<8>().0.iter().all(|entry| u64::from_ne_bytes(*entry) >> 63 == 1)
 }
 

@@ -14,53 +14,100 @@
 //! The system hands out the mapping by pages of 4 KiB: one fault for each 25 records of 160 bytes, which cost more than copying the
 //! records. In pages of 2 MiB that is next to nothing; but a page is written whole when it is synced. So an extent is
 //! mapped in large pages only where nobody synced while the one before it was filled; the first sync within such an extent cuts
-//! the file to what was appended, and the extent goes on in small ones.
+//! the file to what was appended, and the extent goes on in small ones. The first extent goes on in large pages from its middle, if only its head was
+//! synced by then.
+//!
+//! # Extents made ahead
+//! A large page that is touched first has to be found and cleared by the system, while the writer waits. A log that goes on in large pages therefore
+//! asks a [maker](crate::LargePageMaker) for its next extent as soon as it begins one, and finds it reserved, mapped and in memory when it
+//! gets there. Nobody waits for a maker: where there is none, or it is late, an append maps the extent itself.
+//!
+//! ```text
+//!             asked                    made                    next extent
+//! nothing  ---------->  wanted  ------------------>  next  ------------------>  window
+//!    ^                    |                           |
+//!    +--------------------+---------------------------+   sync, full disk, drop; wanted: next extent, too
+//! ```
 //!
 //! # Invariants
 //! * `len <= reserved`; the mapped window holds `len`, or ends there, or is stale.
 //! * Bytes below `len` are never written again.
-#![allow(unsafe_code, reason = "mapping a file")]
+//! * The file has `reserved` bytes; more only while somebody holds `making`.
+//! * `next` starts where the window ends, ends at `reserved`, and is there only while the window is in large pages and nobody
+//!   synced it.
+//! * Each extent is wanted once at most, so that what was wanted before a cut is never taken for what is wanted after it.
+//! * Locks are taken in the order of `making`, `state`.
 
 use std::fmt;
 use std::fs;
 use std::io;
+use std::mem;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
 use bolide_base::{Error, ErrorKind, Result};
-use memmap2::{MmapMut, MmapOptions};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::failure::describe;
+use crate::large_pages::MadeAhead;
+use crate::log_window::{EXTENT_BYTES, Window};
+use crate::page_maker::ask;
 use crate::vfs::File;
 
-/// How much is reserved and mapped at a time.
-const EXTENT_BYTES: u64 = 4 << 20;
+/// A sync of no more than so many bytes is one of the head of the file, which each log has.
+const HEAD_BYTES: u64 = 4096;
+
+/// Never reached.
+const NEVER: u64 = u64::MAX;
 
 /// A new file of this process that only it writes.
 pub(crate) struct MappedLog {
+    shared: Arc<Shared>,
+}
+
+/// What the log and a maker know.
+struct Shared {
     file: fs::File,
     path: PathBuf,
+    /// Held while an extent is made ahead, and by whoever cuts the file.
+    making: Mutex<()>,
     state: Mutex<State>,
+    #[cfg(test)]
+    disk: tests::Disk,
 }
 
 struct State {
-    /// The window of the file that is mapped, and where it starts.
-    window: MmapMut,
-    window_start: u64,
+    /// The window of the file that is appended to.
+    window: Window,
+    /// The one before it, if a maker is to unmap it.
+    left: Option<Window>,
+    /// The one behind it, made ahead.
+    next: Option<Window>,
+    /// Where the extent starts that a maker is to make.
+    wanted: Option<u64>,
+    /// The next extent is asked for when the log has so many bytes.
+    ask_at: u64,
     /// Bytes appended.
     len: u64,
     /// Bytes of the file whose space is reserved.
     reserved: u64,
-    /// Whether the window is mapped in large pages.
-    large: bool,
     /// A sync was asked for since the window was mapped.
     synced: bool,
     /// The window is to be mapped anew before the next append.
     stale: bool,
     /// Set by a failed sync or mapping: the end of the file is in doubt.
     poisoned: bool,
+}
+
+impl State {
+    /// Wants nothing made ahead. Answers what was, to be unmapped.
+    fn give_up_next(&mut self) -> Option<Window> {
+        self.wanted = None;
+        self.ask_at = NEVER;
+        self.next.take()
+    }
 }
 
 impl MappedLog {
@@ -70,74 +117,115 @@ impl MappedLog {
             let _ = file.set_len(0);
             return Err(file);
         };
-        match map(&file, 0, false) {
-            Ok(window) => {
-                let state = State {
-                    window,
-                    window_start: 0,
-                    len: 0,
-                    reserved: EXTENT_BYTES,
-                    large: false,
-                    synced: false,
-                    stale: false,
-                    poisoned: false,
-                };
-                Ok(Self { file, path: path.into(), state: Mutex::new(state) })
-            }
-            Err(_) => {
-                let _ = file.set_len(0);
-                Err(file)
-            }
-        }
+        let Ok(window) = Window::map(&file, 0, false) else {
+            let _ = file.set_len(0);
+            return Err(file);
+        };
+        let state = State {
+            window,
+            left: None,
+            next: None,
+            wanted: None,
+            ask_at: EXTENT_BYTES / 2,
+            len: 0,
+            reserved: EXTENT_BYTES,
+            synced: false,
+            stale: false,
+            poisoned: false,
+        };
+        let shared = Shared {
+            file,
+            path: path.into(),
+            making: Mutex::new(()),
+            state: Mutex::new(state),
+            #[cfg(test)]
+            disk: tests::Disk::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Has a maker make the next extent.
+    fn ask_for_next(&self, state: &mut State) {
+        state.ask_at = NEVER;
+        if !state.window.is_large() {
+            state.window.go_on_in_large_pages();
+        }
+        // Should the extent that was wanted before not be there yet, it is late.
+        state.wanted = Some(state.window.end());
+        let whom: Weak<Shared> = Arc::downgrade(&self.shared);
+        if !ask(whom) {
+            state.wanted = None;
+            state.left = None;
+        }
+    }
+}
+
+impl Shared {
     /// Reserves space for `end` bytes. On an error nothing has changed.
     fn reserve(&self, state: &mut State, end: u64) -> Result<()> {
         if end <= state.reserved {
             return Ok(());
         }
         let reserved = end.next_multiple_of(EXTENT_BYTES);
-        if let Err(errno) =
-            fallocate(&self.file, FallocateFlags::empty(), state.reserved, reserved - state.reserved)
-        {
-            // Part of the space may have been reserved: give it back.
+        if let Err(error) = self.allocate(state.reserved, reserved) {
+            // Part of the space may have been reserved, here or for an extent that is being made: give it back.
+            state.wanted = None;
             let _ = self.file.set_len(state.reserved);
-            return Err(describe("append to", &self.path, io::Error::from(errno)));
+            return Err(describe("append to", &self.path, error));
         }
         state.reserved = reserved;
         Ok(())
     }
 
-    /// Maps the window that holds the end of the log.
+    /// Has the file system find space. On an error it may have found some of it.
+    fn allocate(&self, start: u64, end: u64) -> io::Result<()> {
+        #[cfg(test)]
+        self.disk.allocate(&self.file, start, end)?;
+        fallocate(&self.file, FallocateFlags::empty(), start, end - start)?;
+        Ok(())
+    }
+
+    /// Goes on to the window that holds the end of the log.
     fn advance(&self, state: &mut State) -> Result<()> {
         let start = state.len / EXTENT_BYTES * EXTENT_BYTES;
         let large = !state.synced;
-        match map(&self.file, start, large) {
-            Ok(window) => {
-                state.window = window;
-                state.window_start = start;
-                state.large = large;
-                state.synced = false;
-                state.stale = false;
-                Ok(())
-            }
-            Err(error) => {
+        let window = match state.next.take() {
+            Some(next) => next,
+            None => Window::map(&self.file, start, large).map_err(|error| {
                 state.poisoned = true;
-                Err(describe("map", &self.path, error))
-            }
-        }
+                describe("map", &self.path, error)
+            })?,
+        };
+        debug_assert_eq!((window.start(), window.is_large()), (start, large), "the window that goes on");
+        let left = mem::replace(&mut state.window, window);
+        // Unmapping takes a while: a maker has the time.
+        state.left = large.then_some(left);
+        state.ask_at = if large { state.len } else { NEVER };
+        state.synced = false;
+        state.stale = false;
+        Ok(())
     }
 
-    /// Notes a sync, before which large pages are given up: they would be written whole.
+    /// Has no maker work on the file as long as the guard is there. Waits for the large page in hand, if there is one; for more where an append asks just
+    /// now.
+    fn stop_making(&self) -> MutexGuard<'_, ()> {
+        self.state.lock().wanted = None;
+        self.making.lock()
+    }
+
+    /// Notes a sync, before which large pages are given up: they would be written whole. The caller holds `making`.
     fn note_sync(&self, state: &mut State) -> io::Result<()> {
-        state.synced = true;
-        if !state.large || state.len == state.window_start + EXTENT_BYTES {
+        if state.len <= HEAD_BYTES {
             return Ok(());
         }
-        self.file.set_len(state.len)?;
-        state.reserved = state.len;
-        state.large = false;
-        state.stale = true;
+        state.synced = true;
+        let next = state.give_up_next();
+        let has_rest = state.window.is_large() && !state.stale && state.len < state.window.end();
+        if next.is_some() || has_rest {
+            self.file.set_len(state.len)?;
+            state.reserved = state.len;
+            state.stale = true;
+        }
         Ok(())
     }
 
@@ -147,157 +235,107 @@ impl MappedLog {
     }
 }
 
-fn map(file: &fs::File, start: u64, large: bool) -> io::Result<MmapMut> {
-    // SAFETY: the file was created by this process, is held open, and only appended to through this one
-    // mapping; it is cut only when the mapping goes or is stale, and a stale one is not touched again. Its space is reserved, so touching a page cannot run
-    // out of disk. Another process that cuts the file meanwhile would end this one with a bus error, as
-    // for any mapping; the lock file of the database keeps other instances of Bolide away.
-    let window = unsafe { MmapOptions::new().offset(start).len(EXTENT_BYTES as usize).map_mut(file) }?;
-    #[cfg(target_os = "linux")]
-    if large {
-        // Advice: without it everything is as right, and slower.
-        let _ = window.advise(memmap2::Advice::HugePage);
+impl MadeAhead for Shared {
+    fn make_ahead(&self) {
+        let _making = self.making.lock();
+        let mut state = self.state.lock();
+        let (left, wanted) = (state.left.take(), state.wanted);
+        drop(state);
+        drop(left);
+        let Some(start) = wanted else { return };
+        let made =
+            self.allocate(start, start + EXTENT_BYTES).and_then(|()| Window::map(&self.file, start, true));
+        if let Ok(window) = &made {
+            window.touch(|| self.state.lock().wanted == Some(start));
+        }
+        let mut state = self.state.lock();
+        if state.wanted == Some(start) {
+            state.wanted = None;
+            if let Ok(window) = made {
+                state.reserved = state.reserved.max(window.end());
+                state.next = Some(window);
+                return;
+            }
+        }
+        // Nobody wants it, or there is no space: the file is as long as the log knows. Where an append went on there itself this cuts nothing.
+        let _ = self.file.set_len(state.reserved);
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = large;
-    Ok(window)
 }
 
 impl File for MappedLog {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let len = self.state.lock().len;
+        let len = self.len()?;
         let count = len.saturating_sub(offset).min(buf.len() as u64) as usize;
         let Some(buf) = buf.get_mut(..count) else { return Ok(0) };
-        self.file.read_at(buf, offset).map_err(|error| describe("read", &self.path, error))
+        self.shared.file.read_at(buf, offset).map_err(|error| describe("read", &self.shared.path, error))
     }
 
     fn append(&self, bytes: &[u8]) -> Result<()> {
-        let mut state = self.state.lock();
+        let shared = &*self.shared;
+        let mut state = shared.state.lock();
         if state.poisoned {
-            return Err(self.poisoned());
+            return Err(shared.poisoned());
         }
         let end = state.len + bytes.len() as u64;
-        self.reserve(&mut state, end)?;
+        shared.reserve(&mut state, end)?;
         let mut rest = bytes;
         while !rest.is_empty() {
-            if state.stale || state.len - state.window_start == EXTENT_BYTES {
-                self.advance(&mut state)?;
+            if state.stale || state.len == state.window.end() {
+                shared.advance(&mut state)?;
             }
-            let from = (state.len - state.window_start) as usize;
-            let count = rest.len().min(EXTENT_BYTES as usize - from);
-            let (head, tail) = rest.split_at(count);
-            state.window[from..from + count].copy_from_slice(head);
+            let at = state.len;
+            let count = state.window.write(at, rest);
             state.len += count as u64;
-            rest = tail;
+            rest = &rest[count..];
+        }
+        if state.len >= state.ask_at {
+            self.ask_for_next(&mut state);
         }
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
         // Dirty pages of the mapping are pages of the file: a sync of the file writes them. Appends go on.
-        let mut state = self.state.lock();
+        let shared = &*self.shared;
+        let making = shared.stop_making();
+        let mut state = shared.state.lock();
         if state.poisoned {
-            return Err(self.poisoned());
+            return Err(shared.poisoned());
         }
-        if let Err(error) = self.note_sync(&mut state) {
+        if let Err(error) = shared.note_sync(&mut state) {
             state.poisoned = true;
-            return Err(describe("sync", &self.path, error));
+            return Err(describe("sync", &shared.path, error));
         }
         drop(state);
-        self.file.sync_data().map_err(|error| {
-            self.state.lock().poisoned = true;
-            describe("sync", &self.path, error)
+        drop(making);
+        shared.file.sync_data().map_err(|error| {
+            shared.state.lock().poisoned = true;
+            describe("sync", &shared.path, error)
         })
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(self.state.lock().len)
+        Ok(self.shared.state.lock().len)
     }
 }
 
 impl Drop for MappedLog {
     fn drop(&mut self) {
+        // Nobody else appends, so nothing is wanted any more: the file stays as it is from here on.
+        let _making = self.shared.stop_making();
+        let mut state = self.shared.state.lock();
+        drop(state.give_up_next());
         // A tail of zeros would do no harm, but it would take space.
-        let _ = self.file.set_len(self.state.get_mut().len);
+        let _ = self.shared.file.set_len(state.len);
     }
 }
 
 impl fmt::Debug for MappedLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.display())
+        write!(f, "{}", self.shared.path.display())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn create(path: &Path) -> MappedLog {
-        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
-        MappedLog::new(file, path).unwrap()
-    }
-
-    #[test]
-    fn appends_cross_extents_and_are_there_for_other_readers() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        let log = create(&path);
-        let mut expected = Vec::new();
-        for round in 0..40_u8 {
-            let piece = vec![round + 1; 300_000];
-            log.append(&piece).unwrap();
-            expected.extend_from_slice(&piece);
-        }
-        // One append over several extents.
-        let piece = vec![77; 3 * EXTENT_BYTES as usize];
-        log.append(&piece).unwrap();
-        expected.extend_from_slice(&piece);
-        log.sync().unwrap();
-        assert_eq!(log.len().unwrap(), expected.len() as u64);
-        let seen = fs::read(&path).unwrap();
-        assert!(seen[..expected.len()] == expected[..]);
-        assert!(seen[expected.len()..].iter().all(|&byte| byte == 0));
-        let mut back = vec![0; expected.len()];
-        log.read_exact_at(0, &mut back).unwrap();
-        assert!(back == expected);
-        assert_eq!(log.read_at(expected.len() as u64, &mut [0; 8]).unwrap(), 0);
-        drop(log);
-        assert_eq!(fs::metadata(&path).unwrap().len(), expected.len() as u64);
-    }
-
-    #[test]
-    fn syncs_within_large_pages_cut_the_file_and_appends_go_on() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        let log = create(&path);
-        let mut expected = Vec::new();
-        let mut append = |bytes: &[u8]| {
-            log.append(bytes).unwrap();
-            expected.extend_from_slice(bytes);
-            expected.len() as u64
-        };
-        append(&vec![1; EXTENT_BYTES as usize - 3]);
-        // Nobody synced in the first extent: the second one is in large pages.
-        let end = append(b"across the border");
-        assert!(log.state.lock().large);
-        log.sync().unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().len(), end);
-        for byte in 2..90_u8 {
-            append(&[byte; 100_000]);
-            if byte % 16 == 5 {
-                log.sync().unwrap();
-                assert!(!log.state.lock().large);
-            }
-        }
-        // Exactly at a border.
-        let rest = (EXTENT_BYTES - log.len().unwrap() % EXTENT_BYTES) as usize;
-        append(&vec![91; rest]);
-        log.sync().unwrap();
-        append(b"end");
-        let mut read = vec![0; expected.len()];
-        assert_eq!(log.read_at(0, &mut read).unwrap(), expected.len());
-        assert!(read == expected);
-        drop(log);
-        assert!(fs::read(&path).unwrap() == expected);
-    }
-}
+#[path = "mapped_log_tests.rs"]
+mod tests;

@@ -109,7 +109,7 @@ pub(super) enum Job {
 pub(super) struct Workers {
     inner: Arc<StoreInner>,
     threads: Vec<Box<dyn JoinHandle>>,
-    /// Has memory ready for memtables, in the last of the threads.
+    /// Has memory ready for memtables and the log, in the last of the threads.
     page_maker: Option<Arc<LargePageMaker>>,
 }
 

@@ -1,0 +1,436 @@
+//! Tests of logs that are written through a mapping, and of their extents that are made ahead.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::large_pages::{ALONE, POOL};
+use crate::{LargePageMaker, SimRng};
+
+const EXTENT: usize = EXTENT_BYTES as usize;
+
+/// What a disk may do when space is asked for.
+pub(super) struct Disk {
+    /// It has no space behind this offset of the file.
+    full_at: AtomicU64,
+    /// How long it takes.
+    micros: AtomicU64,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self { full_at: NEVER.into(), micros: 0.into() }
+    }
+}
+
+impl Disk {
+    pub(super) fn allocate(&self, file: &fs::File, start: u64, end: u64) -> io::Result<()> {
+        let half = Duration::from_micros(self.micros.load(Ordering::Relaxed) / 2);
+        thread::sleep(half);
+        if end > self.full_at.load(Ordering::Relaxed) {
+            fallocate(file, FallocateFlags::empty(), start, (end - start) / 2)?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        fallocate(file, FallocateFlags::empty(), start, end - start)?;
+        thread::sleep(half);
+        Ok(())
+    }
+}
+
+fn create(path: &Path) -> MappedLog {
+    let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+    MappedLog::new(file, path).unwrap()
+}
+
+/// A log beside the bytes that were appended to it.
+struct Checked {
+    log: MappedLog,
+    path: PathBuf,
+    expected: Vec<u8>,
+}
+
+impl Checked {
+    fn new(path: PathBuf) -> Self {
+        Self { log: create(&path), path, expected: Vec::new() }
+    }
+
+    /// Appends bytes other than those before, none of them zero.
+    fn append(&mut self, count: usize) -> Result<()> {
+        let start = self.expected.len();
+        let bytes: Vec<u8> = (start..start + count).map(|at| (at / 7 % 251 + 1) as u8).collect();
+        self.log.append(&bytes)?;
+        self.expected.extend_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Appends until the log has so many bytes.
+    fn fill(&mut self, len: usize) {
+        self.append(len - self.expected.len()).unwrap();
+    }
+
+    fn file_len(&self) -> u64 {
+        fs::metadata(&self.path).unwrap().len()
+    }
+
+    /// What holds whenever no maker is at the file.
+    fn check(&self, what: &str) {
+        let shared = &*self.log.shared;
+        let _making = shared.making.lock();
+        let state = shared.state.lock();
+        assert_eq!(state.len, self.expected.len() as u64, "{what}");
+        assert!(state.len <= state.reserved, "{what}");
+        assert_eq!(self.file_len(), state.reserved, "{what}: the file is as long as the log knows");
+        if let Some(next) = &state.next {
+            assert_eq!((next.start(), next.end()), (state.window.end(), state.reserved), "{what}");
+            assert!(state.window.is_large() && !state.stale, "{what}");
+        }
+        let is_asked = state.next.is_some() || state.wanted.is_some();
+        assert!(!is_asked || !state.synced, "{what}: nothing is made ahead of who syncs");
+    }
+
+    /// Reads everything back, by the log and by the file.
+    fn check_content(&self, what: &str) {
+        let mut read = vec![0; self.expected.len() + 1];
+        assert_eq!(self.log.read_at(0, &mut read).unwrap(), self.expected.len(), "{what}");
+        assert!(read[..self.expected.len()] == self.expected[..], "{what}");
+        let seen = fs::read(&self.path).unwrap();
+        assert!(seen[..self.expected.len()] == self.expected[..], "{what}");
+        assert!(seen[self.expected.len()..].iter().all(|&byte| byte == 0), "{what}: zeros behind the log");
+    }
+
+    /// Drops the log. The file holds what was appended, and nothing else.
+    fn close(self, what: &str) {
+        let Self { log, path, expected } = self;
+        drop(log);
+        assert!(fs::read(&path).unwrap() == expected, "{what}");
+    }
+}
+
+/// Has requests accepted, which are met when the test says so.
+struct Requests;
+
+impl Requests {
+    fn accepted() -> Self {
+        POOL.lock().makers += 1;
+        Self
+    }
+
+    fn count() -> usize {
+        POOL.lock().asked.len()
+    }
+
+    /// Does what a maker would do. Says how many had asked.
+    fn meet() -> usize {
+        let asked = mem::take(&mut POOL.lock().asked);
+        asked.iter().filter_map(Weak::upgrade).map(|asked| asked.make_ahead()).count()
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        let mut pool = POOL.lock();
+        pool.makers -= 1;
+        pool.asked.clear();
+    }
+}
+
+#[test]
+fn appends_cross_extents_and_are_there_for_other_readers() {
+    let _alone = ALONE.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Checked::new(dir.path().join("log"));
+    for _ in 0..40 {
+        log.append(300_000).unwrap();
+    }
+    // One append over several extents.
+    log.append(3 * EXTENT).unwrap();
+    log.log.sync().unwrap();
+    log.check("at the end");
+    log.check_content("at the end");
+    let end = log.expected.len() as u64;
+    assert_eq!(log.log.read_at(end, &mut [0; 8]).unwrap(), 0);
+    log.close("closed");
+}
+
+#[test]
+fn syncs_within_large_pages_cut_the_file_and_appends_go_on() {
+    let _alone = ALONE.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Checked::new(dir.path().join("log"));
+    log.append(EXTENT - 3).unwrap();
+    // Nobody synced in the first extent: the second one is in large pages.
+    log.append(17).unwrap();
+    assert!(log.log.shared.state.lock().window.is_large());
+    log.log.sync().unwrap();
+    assert_eq!(log.file_len(), log.expected.len() as u64);
+    for number in 0..88 {
+        log.append(100_000).unwrap();
+        if number % 16 == 5 {
+            log.log.sync().unwrap();
+            let state = log.log.shared.state.lock();
+            assert!(!state.window.is_large() || state.stale);
+        }
+    }
+    // Exactly at a border.
+    log.fill(log.expected.len().next_multiple_of(EXTENT));
+    log.log.sync().unwrap();
+    log.append(3).unwrap();
+    log.check_content("at the end");
+    log.close("closed");
+}
+
+#[test]
+fn a_sync_of_the_head_leaves_the_log_its_large_pages() {
+    let _alone = ALONE.lock();
+    let dir = tempfile::tempdir().unwrap();
+    for (synced_at, is_large) in [(64, true), (HEAD_BYTES as usize, true), (HEAD_BYTES as usize + 1, false)] {
+        let mut log = Checked::new(dir.path().join(format!("{synced_at}")));
+        log.append(synced_at).unwrap();
+        log.log.sync().unwrap();
+        log.fill(EXTENT / 2 - 1);
+        assert!(!log.log.shared.state.lock().window.is_large());
+        log.append(1).unwrap();
+        assert_eq!(log.log.shared.state.lock().window.is_large(), is_large, "synced at {synced_at}");
+        log.fill(EXTENT + 1);
+        assert_eq!(log.log.shared.state.lock().window.is_large(), is_large, "synced at {synced_at}");
+        log.close("closed");
+    }
+}
+
+#[test]
+fn what_was_made_ahead_is_gone_on_in() {
+    let _alone = ALONE.lock();
+    let _requests = Requests::accepted();
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Checked::new(dir.path().join("log"));
+    log.fill(EXTENT / 2 - 1);
+    assert_eq!(Requests::count(), 0);
+    for number in 1..6 {
+        log.append(1).unwrap();
+        assert_eq!(Requests::meet(), 1, "asked for extent {number}");
+        let address = log.log.shared.state.lock().next.as_ref().unwrap().address();
+        #[cfg(target_os = "linux")]
+        assert!(crate::large_pages::tests::is_in_memory(address, EXTENT), "extent {number}");
+        log.check("made");
+        log.fill(number * EXTENT);
+        assert_eq!(Requests::count(), 0, "once for each extent");
+        log.append(1).unwrap();
+        let state = log.log.shared.state.lock();
+        assert_eq!(state.window.address(), address, "extent {number} is the one made ahead");
+        assert!(state.next.is_none() && state.left.is_some());
+        drop(state);
+        log.check_content("gone on");
+    }
+    // A request that is met when the log is gone.
+    assert_eq!(Requests::count(), 1);
+    log.close("closed with a request");
+    assert_eq!(Requests::meet(), 0);
+}
+
+#[test]
+fn a_sync_gives_up_what_was_made_ahead_and_cuts_the_file() {
+    let _alone = ALONE.lock();
+    let _requests = Requests::accepted();
+    let dir = tempfile::tempdir().unwrap();
+    // Synced in the middle of an extent and at its end; with the next extent made, and asked for.
+    for (number, (end, is_made)) in
+        [(EXTENT + 100, true), (2 * EXTENT, true), (EXTENT + 100, false), (2 * EXTENT, false)]
+            .into_iter()
+            .enumerate()
+    {
+        let what = format!("synced at {end}, {}", if is_made { "made" } else { "asked for" });
+        let mut log = Checked::new(dir.path().join(format!("{number}")));
+        log.fill(EXTENT + 1);
+        assert_eq!(Requests::count(), 1, "{what}");
+        assert!(!is_made || Requests::meet() == 1, "{what}");
+        log.fill(end);
+        log.log.sync().unwrap();
+        assert_eq!(log.file_len(), end as u64, "{what}");
+        Requests::meet();
+        log.check(&what);
+        assert_eq!(log.file_len(), end as u64, "{what}");
+        // The rest of the extent is synced, so the next one is in small pages, and nothing is asked for.
+        log.append(10).unwrap();
+        log.log.sync().unwrap();
+        log.fill(2 * EXTENT + EXTENT / 2 + 1);
+        log.log.sync().unwrap();
+        log.fill(3 * EXTENT + 1);
+        assert_eq!(Requests::count(), 0, "{what}");
+        log.check_content(&what);
+        log.close(&what);
+    }
+}
+
+#[test]
+fn a_log_goes_on_by_itself_where_no_maker_is_or_comes() {
+    let _alone = ALONE.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Checked::new(dir.path().join("alone"));
+    log.fill(5 * EXTENT + 1);
+    let state = log.log.shared.state.lock();
+    assert!(state.wanted.is_none() && state.left.is_none() && state.next.is_none());
+    drop(state);
+    log.check("alone");
+    log.close("alone");
+
+    let _requests = Requests::accepted();
+    let mut log = Checked::new(dir.path().join("late"));
+    for number in 1..4 {
+        // Byte by byte over the border, so that it asks in each extent.
+        log.fill(number * EXTENT - 1);
+        log.append(1).unwrap();
+        log.append(1).unwrap();
+        assert_eq!(Requests::count(), 1);
+    }
+    log.check("late");
+    // What is made then is what is wanted now.
+    Requests::meet();
+    assert_eq!(log.log.shared.state.lock().next.as_ref().unwrap().start(), 4 * EXTENT_BYTES);
+    log.check("late");
+    log.fill(6 * EXTENT);
+    log.close("late");
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_the_append_that_needs_the_space() {
+    let _alone = ALONE.lock();
+    let _requests = Requests::accepted();
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Checked::new(dir.path().join("log"));
+    let full_at = |log: &Checked, bytes| log.log.shared.disk.full_at.store(bytes, Ordering::Relaxed);
+    full_at(&log, 3 * EXTENT_BYTES);
+    log.fill(EXTENT + 1);
+    assert_eq!(Requests::meet(), 1);
+    // The last extent there is space for was made ahead. It counts for appends.
+    assert!(log.log.shared.state.lock().next.is_some());
+    assert_eq!(log.append(2 * EXTENT).unwrap_err().kind(), ErrorKind::NoSpace);
+    log.check("refused");
+    log.fill(2 * EXTENT + 1);
+    // Nothing is left for another one: the log goes on to the end of the disk.
+    assert_eq!(Requests::meet(), 1);
+    assert!(log.log.shared.state.lock().next.is_none());
+    log.check("nothing to be made");
+    log.fill(3 * EXTENT);
+    for _ in 0..2 {
+        assert_eq!(log.append(1).unwrap_err().kind(), ErrorKind::NoSpace);
+        log.check("full");
+        log.check_content("full");
+    }
+    full_at(&log, NEVER);
+    log.fill(4 * EXTENT + 1);
+    assert_eq!(Requests::meet(), 1);
+    log.check("space again");
+    assert!(log.log.shared.state.lock().next.is_some());
+    // A request is given up with an append that finds no space, for which what is being made may have been cut.
+    log.fill(5 * EXTENT + 1);
+    full_at(&log, 7 * EXTENT_BYTES);
+    assert_eq!(log.append(3 * EXTENT).unwrap_err().kind(), ErrorKind::NoSpace);
+    Requests::meet();
+    assert!(log.log.shared.state.lock().next.is_none());
+    log.check("given up");
+    log.close("closed");
+}
+
+#[test]
+fn a_sync_and_a_drop_leave_a_file_that_no_maker_touches() {
+    let _alone = ALONE.lock();
+    let _requests = Requests::accepted();
+    let dir = tempfile::tempdir().unwrap();
+    for syncs in [true, false] {
+        let mut log = Checked::new(dir.path().join(format!("{syncs}")));
+        let shared = log.log.shared.clone();
+        log.fill(EXTENT + 1);
+        // A maker that has begun, and is not done before the log is.
+        shared.disk.micros.store(50_000, Ordering::Relaxed);
+        let maker = thread::spawn(Requests::meet);
+        while !shared.making.is_locked() {
+            thread::yield_now();
+        }
+        let expected = log.expected.clone();
+        let path = log.path.clone();
+        if syncs {
+            log.log.sync().unwrap();
+            let mut is_done = false;
+            while !is_done {
+                is_done = maker.is_finished();
+                assert_eq!(log.file_len(), expected.len() as u64);
+                thread::sleep(Duration::from_micros(100));
+            }
+            maker.join().unwrap();
+            log.check("synced");
+            log.close("synced");
+        } else {
+            log.close("dropped");
+            maker.join().unwrap();
+        }
+        assert!(fs::read(&path).unwrap() == expected, "nobody has touched the file since");
+    }
+}
+
+/// A life of a log beside makers: appends of all lengths, syncs, full disks.
+fn live(rng: &mut SimRng, log: &mut Checked, what: &str) {
+    let syncs_one_in = *rng.pick(&[3, 20, 1_000]).unwrap();
+    let fills_one_in = *rng.pick(&[10, 1_000]).unwrap();
+    for step in 0..rng.below(60) {
+        let what = format!("{what}, step {step}");
+        let len = log.expected.len();
+        let count = match rng.below(8) {
+            0..4 => rng.below(400_000) as usize,
+            4..6 => rng.below(EXTENT_BYTES) as usize,
+            // About the next border.
+            6 => (len.next_multiple_of(EXTENT) - len + 2).saturating_sub(rng.below(4) as usize),
+            _ => rng.below(3 * EXTENT_BYTES) as usize,
+        };
+        if rng.one_in(fills_one_in) {
+            let more = rng.below(2 * EXTENT_BYTES);
+            log.log.shared.disk.full_at.store(len as u64 + more, Ordering::Relaxed);
+        }
+        if let Err(error) = log.append(count) {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{what}: {error}");
+            log.log.shared.disk.full_at.store(NEVER, Ordering::Relaxed);
+        }
+        if rng.one_in(syncs_one_in) {
+            log.log.sync().unwrap();
+        }
+        if rng.one_in(5) {
+            log.check(&what);
+        }
+        if rng.one_in(8) {
+            thread::sleep(Duration::from_micros(rng.below(3_000)));
+        }
+    }
+}
+
+#[test]
+fn logs_beside_makers_hold_what_was_appended() {
+    let _alone = ALONE.lock();
+    let seed = std::env::var("MAPPED_LOG_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let rounds = std::env::var("MAPPED_LOG_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap());
+    let makers = [(); 2].map(|()| Arc::new(LargePageMaker::default()));
+    let threads = makers.clone().map(|maker| thread::spawn(move || maker.run()));
+    let dir = tempfile::tempdir().unwrap();
+    for seed in seed.map_or(0..rounds, |seed| seed..seed + 1) {
+        let mut rng = SimRng::new(seed);
+        let what = format!("seed {seed}");
+        let path = dir.path().join("log");
+        let mut log = Checked::new(path.clone());
+        live(&mut rng, &mut log, &what);
+        let expected = log.expected.clone();
+        if rng.one_in(2) {
+            log.check_content(&what);
+        }
+        log.close(&what);
+        // Nor does anybody touch the file later.
+        thread::sleep(Duration::from_millis(5));
+        assert!(fs::read(&path).unwrap() == expected, "{what}: the file of a log that is gone");
+        fs::remove_file(&path).unwrap();
+    }
+    makers.iter().for_each(|maker| maker.stop());
+    let started = Instant::now();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert!(started.elapsed() < Duration::from_secs(60), "makers stop");
+    assert!(POOL.lock().asked.is_empty());
+}
