@@ -222,6 +222,50 @@ fn a_checkpoint_is_a_database_of_its_own() {
     );
 }
 
+/// What a killed process leaves: its log holds everything, and ends with space that was made ready and not used.
+#[test]
+fn records_are_there_after_the_process_is_killed() {
+    let temp = tempfile::tempdir().unwrap();
+    let (original, left) = (temp.path().join("original"), temp.path().join("left"));
+    let options = || Options::default().sync(SyncMode::None).memtable_bytes(64 << 20);
+    let db = Db::open(&original, options()).unwrap();
+    let bytes = db.create_collection("bytes", CollectionOptions::bytes()).unwrap();
+    let record = |number: u64| -> Vec<u8> { number.to_le_bytes().repeat(16) };
+    let disk = DiskVfs::new();
+    let read = |name: &str| {
+        let file = disk.open(&original.join(name)).unwrap();
+        let mut content = vec![0; file.len().unwrap() as usize];
+        file.read_exact_at(0, &mut content).unwrap();
+        content
+    };
+    // The log is longer than its records by more than an extent once the next one is made ahead.
+    let (mut count, mut zeros) = (0, 0);
+    while count < 200_000 && zeros <= 4 << 20 {
+        bytes.put(&bolide::key::encode_uint(count), &record(count)).unwrap();
+        count += 1;
+        if count >= 100_000 && count % 2_000 == 0 {
+            let names = disk.list(&original).unwrap();
+            let log = names.iter().rfind(|name| name.ends_with(".wal")).unwrap();
+            zeros = read(log).iter().rev().take_while(|&&byte| byte == 0).count();
+        }
+    }
+    assert!(!cfg!(target_os = "linux") || zeros > 4 << 20, "{zeros} zeros at the end of the log");
+    disk.create_dir_all(&left).unwrap();
+    for name in disk.list(&original).unwrap() {
+        disk.create(&left.join(&name)).unwrap().append(&read(&name)).unwrap();
+    }
+    drop((bytes, db));
+
+    let db = Db::open(&left, options()).unwrap();
+    let bytes = db.collection("bytes").unwrap();
+    assert!((0..count).all(|number| {
+        let found = bytes.get(&bolide::key::encode_uint(number)).unwrap();
+        found.is_some_and(|found| found[..] == record(number)[..])
+    }));
+    assert_eq!(bytes.get(&bolide::key::encode_uint(count)).unwrap(), None);
+    assert!(db.check(true).unwrap().is_sound());
+}
+
 #[test]
 fn names_and_counts_are_limited() {
     let db = tiny_db();
