@@ -11,7 +11,7 @@
 //!            trailer     8   sequence number and kind
 //!            value info  4   value length in bits 0..30; bit 31: linked, not embedded
 //!   embedded value       n
-//!   linked   depth       4   0: no jump
+//!   linked   depth       4   how many were put at the head before it; 0: no jump
 //!            jump        8   link to some older version (null: none)
 //!            value       n
 //! ```
@@ -21,9 +21,11 @@
 //! log changes nothing.
 //!
 //! **Jumps.** A snapshot that looks at a key which was overwritten ten thousand times since must not walk
-//! over all of these. A version put at the head jumps to an older one by the rule of skew-binary numbers
-//! (Myers 1983): its predecessor's jump target's jump target where both jumps are equally long, else its
-//! predecessor. Any version is then found in O(log n) steps. A version that comes late, and goes below
+//! over all of these. Of the versions put at the head every sixteenth is a *stop*. It jumps to an older stop by the rule of
+//! skew-binary numbers (Myers 1983): its predecessor's jump target's jump target where both jumps are equally long, else its
+//! predecessor. The others jump to the stop before them. Any version is then found in O(log n) steps and some sixteen more; and
+//! a new version, unless it is a stop, looks at none but the head, where the rule alone would have it look at two more, each of them
+//! far away in memory. A version that comes late, and goes below
 //! the head, has no jump; jumps may pass over it, which does not matter as a jump is only taken to a
 //! version that is itself still too new.
 
@@ -193,24 +195,34 @@ impl<'a> Place<'a, Version> {
         }
         let (depth, jump) = match head {
             None => (0, None),
-            Some(head) => match head.jump() {
-                Some((depth, target)) => {
-                    let (target_depth, beyond) = match target.jump() {
-                        Some((target_depth, beyond)) => (target_depth, beyond),
-                        None => (0, target),
-                    };
-                    let beyond_depth = beyond.jump().map_or(0, |(depth, _)| depth);
-                    let equally_long = depth - target_depth == target_depth - beyond_depth;
-                    (depth + 1, Some(if equally_long { beyond } else { head }))
-                }
-                None => (1, Some(head)),
-            },
+            Some(head) => {
+                let (depth, stop) = head.depth_and_stop();
+                let depth = depth + 1;
+                (depth, Some(if is_stop(depth) { stop.beyond() } else { stop }))
+            }
         };
         // SAFETY: a linked version has both fields, and nobody else has seen this one yet.
         unsafe {
             self.address().add(SHIFT + DEPTH).cast().write(depth);
             self.address().add(SHIFT + JUMP).cast().write(jump);
         }
+    }
+
+    /// How many versions were put at the head before this one since the first, and the last stop among it and those.
+    #[inline]
+    fn depth_and_stop(self) -> (u32, Self) {
+        match self.jump() {
+            Some((depth, target)) => (depth, if is_stop(depth) { self } else { target }),
+            None => (0, self),
+        }
+    }
+
+    /// Where the next stop behind this one jumps to.
+    fn beyond(self) -> Self {
+        let Some((depth, target)) = self.jump() else { return self };
+        let Some((target_depth, beyond)) = target.jump() else { return self };
+        let beyond_depth = beyond.jump().map_or(0, |(depth, _)| depth);
+        if depth - target_depth == target_depth - beyond_depth { beyond } else { self }
     }
 
     /// The depth of this version and the older version it jumps to.
@@ -285,6 +297,15 @@ impl<'a> Place<'a, Version> {
     }
 }
 
+/// From one stop to the next, in versions.
+const STOPS: u32 = 16;
+
+/// True for the depth of a stop.
+#[inline]
+fn is_stop(depth: u32) -> bool {
+    depth.is_multiple_of(STOPS)
+}
+
 fn length(bytes: &[u8]) -> u32 {
     assert!(bytes.len() < LINKED as usize, "{} bytes are over every limit", bytes.len());
     bytes.len() as u32
@@ -292,4 +313,50 @@ fn length(bytes: &[u8]) -> u32 {
 
 fn start(bytes: &[u8]) -> NonNull<u8> {
     NonNull::from_ref(bytes).cast()
+}
+
+#[cfg(all(test, not(bolide_shuttle)))]
+mod tests {
+    use bolide_base::EntryKind;
+
+    use super::*;
+
+    /// The steps that a search for the version of `sequence` takes from the newest one.
+    fn steps_to(entry: EntryRef<'_>, sequence: SequenceNumber) -> usize {
+        let (mut version, mut steps) = (entry.head(), 0);
+        while version.sequence() > sequence {
+            let target =
+                version.jump().map(|(_, target)| target).filter(|target| target.sequence() >= sequence);
+            version = target.or(version.next()).expect("an older version");
+            steps += 1;
+        }
+        steps
+    }
+
+    #[test]
+    fn old_versions_of_hot_keys_are_a_few_steps_away() {
+        let versions: u64 = if cfg!(miri) { 2_000 } else { 200_000 };
+        let arena = Arena::new(8, 4 << 10, 1 << 20);
+        let trailer = |sequence| Trailer::new(sequence, EntryKind::Put);
+        let entry = EntryRef::create(&arena, b"hot", trailer(1), b"first");
+        for sequence in 2..=versions {
+            assert!(entry.add(VersionRef::create(&arena, trailer(sequence), &sequence.to_le_bytes())));
+        }
+        let most = (STOPS + 4 * versions.ilog2()) as usize;
+        let mut sum = 0;
+        for sequence in (1..=versions).step_by(37) {
+            let found = entry.newest(sequence).expect("it was added");
+            assert_eq!(found.sequence(), sequence);
+            let steps = steps_to(entry, sequence);
+            assert!(steps <= most, "{steps} steps to {sequence}");
+            sum += steps;
+        }
+        assert!(sum > 0 && entry.newest(0).is_none());
+        assert!((1..versions).step_by(97).all(|sequence| {
+            entry.oldest_above(sequence).map(VersionRef::sequence) == Some(sequence + 1)
+        }));
+        // One that comes late is found, too.
+        let late = VersionRef::create(&arena, trailer(versions / 2), b"once more");
+        assert!(!entry.add(late) && entry.newest(versions / 2).map(VersionRef::value) == Some(b"once more"));
+    }
 }
