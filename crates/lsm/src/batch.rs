@@ -149,13 +149,6 @@ impl StoreBatch {
         self.bytes.len().max(HEADER_BYTES)
     }
 
-    /// The key of the first operation; of a deleted range its start.
-    pub(crate) fn first_key(&self) -> Option<&[u8]> {
-        let placed = BatchReader::over_own(&self.bytes).read()?;
-        let (Operation::Entry { key, .. } | Operation::RangeDelete { start: key, .. }) = placed.operation;
-        Some(key)
-    }
-
     /// How many sequence numbers the commit will assign.
     pub fn sequence_count(&self) -> u64 {
         u64::from(self.sequences)

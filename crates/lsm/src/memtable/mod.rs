@@ -164,27 +164,6 @@ impl Memtable {
         }
     }
 
-    /// True once it finds single keys by their hash, or begins to.
-    #[inline]
-    pub fn finds_by_hash(&self) -> bool {
-        !self.points.is_off()
-    }
-
-    /// Asks the processor for what [`insert`](Self::insert) of `key` reads first. What it answers is for
-    /// [`foresee_entry`](Self::foresee_entry). Purely a hint.
-    #[inline]
-    pub fn foresee(&self, key: &[u8]) -> u64 {
-        let hash = hash_key(key);
-        self.points.prefetch(hash);
-        hash
-    }
-
-    /// Asks the processor for what is read then, if a key with this [`hash_key`] is there. Purely a hint.
-    #[inline]
-    pub fn foresee_entry(&self, hash: u64) {
-        self.points.prefetch_entry(hash);
-    }
-
     /// From now on, notes what is inserted, for [`take_journal`](Self::take_journal). Everything whose
     /// insertion this call does not see noted is found by a cursor that is positioned afterwards; some
     /// may be both. Noting costs a writer some nanoseconds and 16 bytes an entry.

@@ -250,18 +250,6 @@ impl PointIndex {
         }
     }
 
-    /// Asks for the entry of the first key with this hash, if there is one. Purely a hint.
-    #[inline]
-    pub(super) fn prefetch_entry(&self, hash: u64) {
-        let PlaceOf { shard, tag } = PlaceOf::hash(hash);
-        let Some(table) = self.table(shard) else { return };
-        let slots = table.probed(tag).map(|slot| slot.load(Ordering::Relaxed));
-        let mut there = slots.take_while(|raw| !raw.is_null());
-        if let Some(entry) = there.find(|&raw| tag_of(raw) == tag).and_then(entry_at) {
-            prefetch(entry.address().as_ptr(), 1);
-        }
-    }
-
     #[inline]
     fn table(&self, shard: usize) -> Option<Table<'_>> {
         let address = NonNull::new(self.shards[shard % SHARDS].table.load(Ordering::Acquire))?;

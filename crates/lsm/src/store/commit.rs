@@ -154,10 +154,9 @@ impl StoreInner {
         self.check_writable()?;
         self.make_room(&mut log, request.batch.len_bytes())?;
         let first = log.applied + 1;
-        let mut foreseen = self.foresee(&request.batch)?;
         let syncs_first = self.place(&log, first, &mut request)?;
         let last = log.applied + request.batch.sequence_count();
-        self.append_and_apply(&mut log, std::iter::once(&request.batch), syncs_first, &mut foreseen)?;
+        self.append_and_apply(&mut log, std::iter::once(&request.batch), syncs_first)?;
         log.applied = last;
         self.sync_as_asked(&mut log, std::iter::once(request.sync))
             .inspect_err(|error| poison(self, error))?;
@@ -254,7 +253,7 @@ impl StoreInner {
             return;
         }
         let batches = group.prepared.iter().map(|(_, batch)| batch);
-        if let Err(error) = self.append_and_apply(log, batches, group.syncs_first, &mut None) {
+        if let Err(error) = self.append_and_apply(log, batches, group.syncs_first) {
             for (position, _) in &group.prepared {
                 group.results[*position] = Err(error.clone());
             }
@@ -273,9 +272,8 @@ impl StoreInner {
         log: &mut LogState,
         batches: impl Iterator<Item = &'b StoreBatch> + Clone,
         syncs_first: bool,
-        foreseen: &mut Option<Touched>,
     ) -> Result<()> {
-        self.try_append_and_apply(log, batches, syncs_first, foreseen).inspect_err(|error| {
+        self.try_append_and_apply(log, batches, syncs_first).inspect_err(|error| {
             if error.kind() != ErrorKind::NoSpace {
                 poison(self, error);
             }
@@ -287,15 +285,8 @@ impl StoreInner {
         log: &mut LogState,
         batches: impl Iterator<Item = &'b StoreBatch> + Clone,
         syncs_first: bool,
-        foreseen: &mut Option<Touched>,
     ) -> Result<()> {
         self.check_writable()?;
-        if let Some(touched) = foreseen
-            && let Some(hash) = touched.hash
-        {
-            // The entry comes while the log is appended to.
-            touched.logged.memtable.foresee_entry(hash);
-        }
         let log_bytes = log.len();
         log.append(batches.clone().map(StoreBatch::sealed_bytes))?;
         self.counters.log_bytes.fetch_add(log.len() - log_bytes, Ordering::Relaxed);
@@ -306,30 +297,25 @@ impl StoreInner {
         for batch in batches {
             self.counters.batch_bytes.fetch_add(batch.len_bytes() as u64, Ordering::Relaxed);
             // Past the append nothing may fail: a failure here is a bug, and poisons like a failed write.
-            self.apply(log, batch.sealed_bytes(), foreseen)
-                .map_err(|error| Error::internal(error.to_string()))?;
+            self.apply(log, batch.sealed_bytes()).map_err(|error| Error::internal(error.to_string()))?;
         }
         Ok(())
     }
 
-    /// Inserts a payload into the memtables, of which one may be touched already.
-    fn apply(&self, log: &LogState, payload: &[u8], last: &mut Option<Touched>) -> Result<()> {
-        last.iter().for_each(|touched| self.note_log(log, touched));
+    /// Inserts a payload into the memtables.
+    fn apply(&self, log: &LogState, payload: &[u8]) -> Result<()> {
         // Most batches write to one tree: the list of others takes no memory then.
+        let mut last: Option<Touched> = None;
         let mut others: Vec<Touched> = Vec::new();
         for placed in BatchReader::new(payload)? {
             let placed = placed?;
-            let touched = match last {
+            let touched = match &mut last {
                 Some(touched) if touched.tree == placed.tree => touched,
                 _ => {
                     let known = others.iter().position(|one| one.tree == placed.tree);
                     let next = match known {
                         Some(position) => others.swap_remove(position),
-                        None => {
-                            let next = self.touch(placed.tree)?;
-                            self.note_log(log, &next);
-                            next
-                        }
+                        None => self.touch(log, placed.tree)?,
                     };
                     others.extend(last.take());
                     last.insert(next)
@@ -340,40 +326,22 @@ impl StoreInner {
                 None => placed.operation.insert_into(&touched.logged.memtable, placed.sequence),
             }
         }
-        for one in last.take().iter().chain(&others) {
+        for one in last.iter().chain(&others) {
             let grown = one.logged.memtable.memory_bytes().saturating_sub(one.bytes_before);
             self.active_bytes.fetch_add(grown, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// The memtable that a batch writes to first, asked for what its first operation will read there.
-    #[inline]
-    fn foresee(&self, batch: &StoreBatch) -> Result<Option<Touched>> {
-        let Some(&tree) = batch.trees().first() else { return Ok(None) };
-        let mut touched = self.touch(tree)?;
-        let memtable = &touched.logged.memtable;
-        // During a load there is nothing to be asked for.
-        if memtable.finds_by_hash() {
-            touched.hash = batch.first_key().map(|key| memtable.foresee(key));
-        }
-        Ok(Some(touched))
-    }
-
     /// The memtable of `tree`, before a batch writes to it.
-    #[inline]
-    fn touch(&self, tree: TreeId) -> Result<Touched> {
+    fn touch(&self, log: &LogState, tree: TreeId) -> Result<Touched> {
         let id = tree;
         let tree = self.tree(id)?;
         let logged = tree.state_guard().active.clone();
+        logged.note_log(log.number(), self.counters.log_bytes.load(Ordering::Relaxed));
         let bytes_before = logged.memtable.memory_bytes();
         let keeper = tree.keeper.get().cloned();
-        Ok(Touched { tree: id, logged, bytes_before, keeper, hash: None })
-    }
-
-    /// Notes that a memtable has entries of the segment that is written.
-    fn note_log(&self, log: &LogState, touched: &Touched) {
-        touched.logged.note_log(log.number(), self.counters.log_bytes.load(Ordering::Relaxed));
+        Ok(Touched { tree: id, logged, bytes_before, keeper })
     }
 }
 
@@ -395,8 +363,6 @@ struct Touched {
     bytes_before: usize,
     /// Who takes the writes instead.
     keeper: Option<Arc<dyn TreeKeeper>>,
-    /// The hash of the key that the memtable was asked for.
-    hash: Option<u64>,
 }
 
 impl Operation<'_> {
