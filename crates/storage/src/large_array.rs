@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! shorter than 16 KiB     from the allocator
-//! up to 1 MiB             a piece of a slab that the arrays of the whole process share (see Slabs)
+//! up to 2 MiB             a piece of a slab that the arrays of the whole process share (see Slabs)
 //! longer                  large pages of its own, the end of it in small ones
 //! no memory of that kind  from the allocator
 //! ```
@@ -25,12 +25,12 @@ use crate::slabs::{SlabPiece, Slabs};
 
 /// Shorter arrays touch few pages.
 const SMALLEST_BYTES: usize = 16 << 10;
-/// Longer arrays have pages of their own.
-const LARGEST_PIECE_BYTES: usize = LARGE_PAGE_BYTES / 2;
+/// Longer arrays have pages of their own; shorter ones would not fill a large one.
+const LARGEST_PIECE_BYTES: usize = LARGE_PAGE_BYTES;
 /// Every piece and page starts at a multiple of this.
 const ALIGNMENT: usize = 256;
 
-/// The slabs of all arrays of the process. Half full will do, as a piece may take half of one.
+/// The slabs of all arrays of the process. Half full will do: behind a piece of more than half a slab only shorter ones fit.
 static SLABS: Mutex<Slabs> = Mutex::new(Slabs::new(4));
 
 /// As many values of `T` as there were when it was made, like a `Box<[T]>`.
@@ -223,7 +223,7 @@ mod tests {
 
     /// Lengths at which the memory comes from elsewhere, in bytes.
     const BORDERS: [usize; 5] =
-        [SMALLEST_BYTES, LARGEST_PIECE_BYTES, LARGE_PAGE_BYTES, 2 * LARGE_PAGE_BYTES, 5 << 20];
+        [SMALLEST_BYTES, LARGE_PAGE_BYTES / 2, LARGEST_PIECE_BYTES, 2 * LARGE_PAGE_BYTES, 5 << 20];
 
     #[test]
     fn arrays_are_the_slices_they_were_made_of() {
@@ -245,6 +245,17 @@ mod tests {
         assert!(
             LargeArray::<u64>::default().is_empty() && LargeArray::from(vec![(); 1 << 20]).len() == 1 << 20
         );
+    }
+
+    #[test]
+    fn long_arrays_lie_in_large_pages() {
+        let _alone = alone();
+        let array = |bytes: usize| LargeArray::from_fn(bytes, |_| 0_u8);
+        assert!(matches!(array(SMALLEST_BYTES - 1).home, Home::Allocator));
+        for bytes in [SMALLEST_BYTES, LARGE_PAGE_BYTES / 2 + 1, LARGE_PAGE_BYTES] {
+            assert!(matches!(array(bytes).home, Home::Slab(_)), "{bytes} bytes");
+        }
+        assert!(matches!(array(LARGE_PAGE_BYTES + 1).home, Home::Pages(_)));
     }
 
     #[test]
