@@ -174,6 +174,7 @@ fn store_options(path: &Path, options: &Options, read_only: bool, row_cache_byte
     store.sorted_views = options.sorted_views;
     store.view_delay_percent = options.view_delay_percent;
     store.partition_tables = options.partition_tables.clamp(2, 60);
+    store.memory_compaction = options.memory_compaction;
     store
 }
 

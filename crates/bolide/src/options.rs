@@ -49,6 +49,8 @@ pub struct Options {
     pub view_delay_percent: u32,
     /// See [`partition_tables`](Self::partition_tables()).
     pub partition_tables: usize,
+    /// See [`memory_compaction`](Self::memory_compaction()).
+    pub memory_compaction: bool,
     /// See [`fetch_threads`](Self::fetch_threads()).
     pub fetch_threads: usize,
     /// See [`fetch_shared_from`](Self::fetch_shared_from()).
@@ -76,6 +78,7 @@ impl Default for Options {
             sorted_views: store.sorted_views,
             view_delay_percent: store.view_delay_percent,
             partition_tables: store.partition_tables,
+            memory_compaction: store.memory_compaction,
             fetch_threads: 0,
             fetch_shared_from: FetchOptions::default().shared_from,
             fetch_by_sequence: true,
@@ -260,6 +263,20 @@ impl Options {
     #[must_use]
     pub fn partition_tables(mut self, tables: usize) -> Self {
         self.partition_tables = tables;
+        self
+    }
+
+    /// Whether full memtables of which a quarter or more is hidden by newer versions are put together in memory instead of being flushed, as
+    /// long as what is left takes no more than [`memtable_bytes`](Self::memtable_bytes()). Default: true. Records that are written again and again are rarely
+    /// written to sstables then. It takes as much memory as another full memtable at most, and a crash leaves up to five
+    /// segments of the log to be replayed. Turn it off where the start after a crash should be as short as can be.
+    ///
+    /// ```
+    /// assert!(!bolide::Options::default().memory_compaction(false).memory_compaction);
+    /// ```
+    #[must_use]
+    pub fn memory_compaction(mut self, on: bool) -> Self {
+        self.memory_compaction = on;
         self
     }
 

@@ -1,5 +1,5 @@
-//! What seeks and scans through a sorted view cost beside those of a merging cursor: CPU time of the calling thread, or
-//! instructions of the scans, with 0 rounds under `valgrind --tool=callgrind --toggle-collect='*scan_view*'`.
+//! What seeks and scans through a sorted view cost beside those of a merging cursor, and what it costs to build one, and to rebuild it
+//! with a further run that has every tenth key: CPU time of the calling thread, or instructions of the scans, with 0 rounds under `valgrind --tool=callgrind --toggle-collect='*scan_view*'`.
 //!
 //! `cargo run --release -p bolide-lsm --example sorted_view_costs -- [runs] [MiB of a run] [scans] [rounds]`
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bolide_base::{EntryKind, FileIdentity, MAX_SEQUENCE, Result, Trailer};
 use bolide_lsm::cursor::{Bounds, VisibleCursor};
 use bolide_lsm::range_tombstones::RangeTombstones;
-use bolide_lsm::remix::{RemixOptions, SortedView, ViewRun};
+use bolide_lsm::remix::{Remix, RemixOptions, SortedView, ViewRun};
 use bolide_storage::{MemVfs, Runtime, SystemRuntime, Vfs};
 use bolide_table::{
     BlockCache, Compression, FileSource, InternalCursor, TableBuilder, TableCursor, TableOptions, TableReader,
@@ -16,6 +16,8 @@ use bolide_table::{
 
 /// Entries that a scan reads after the first.
 const SCAN: usize = 50;
+/// One key of so many is in the further run.
+const FURTHER: u64 = 10;
 const VALUE: [u8; 100] = [b'v'; 100];
 
 fn mix(number: u64) -> u64 {
@@ -32,11 +34,12 @@ fn key(rank: u64, count: u64) -> [u8; 16] {
     })
 }
 
+/// Runs among which the keys are divided, and then one with newer versions of some.
 fn tables(runs: u64, count: u64) -> Result<Vec<Arc<TableReader>>> {
     let (vfs, cache) = (MemVfs::new(), BlockCache::new(8 << 30));
     let options = TableOptions::default().compression(Compression::None).key_counts(true);
     let mut builders = Vec::new();
-    for run in 0..runs {
+    for run in 0..=runs {
         let identity = FileIdentity { database_id: 1, file_number: run + 1 };
         let path = std::path::PathBuf::from(format!("{:06}.sst", run + 1));
         builders.push((
@@ -46,8 +49,12 @@ fn tables(runs: u64, count: u64) -> Result<Vec<Arc<TableReader>>> {
         ));
     }
     for rank in 0..count {
+        let key = key(rank, count);
         let builder = &mut builders[(mix(rank) % runs) as usize].0;
-        builder.add(&key(rank, count), Trailer::new(rank + 1, EntryKind::Put), &VALUE)?;
+        builder.add(&key, Trailer::new(rank + 1, EntryKind::Put), &VALUE)?;
+        if (mix(rank) / runs).is_multiple_of(FURTHER) {
+            builders[runs as usize].0.add(&key, Trailer::new(count + rank, EntryKind::Put), &VALUE)?;
+        }
     }
     let mut tables = Vec::new();
     for (builder, path, identity) in builders {
@@ -106,7 +113,12 @@ fn main() -> Result<()> {
     let tables = tables(runs, count)?;
     let view_runs: Result<Vec<_>> =
         tables.iter().map(|table| ViewRun::new(vec![Arc::clone(table)])).collect();
-    let view = SortedView::build(view_runs?, &RemixOptions::default())?;
+    let mut view_runs = view_runs?;
+    // The newest first.
+    view_runs.rotate_right(1);
+    let options = RemixOptions::default().tags(true);
+    let view = SortedView::build(view_runs[1..].to_vec(), &options)?;
+    let tables = &tables[..runs as usize];
     let mut whole = view.cursor(true);
     whole.seek_to_first()?;
     while whole.valid() {
@@ -130,17 +142,37 @@ fn main() -> Result<()> {
             let started = clock();
             let sum = match merged {
                 false => scan_view(&view, scans, more, count)?,
-                true => scan_merge(&tables, scans / 4, more, count)?,
+                true => scan_merge(tables, scans / 4, more, count)?,
             };
             std::hint::black_box(sum);
             let scans = if merged { scans / 4 } else { scans };
             *least = least.min((clock() - started) as f64 * 1000.0 / scans.max(1) as f64);
         }
     }
+    let [mut build, mut rebuild] = [f64::MAX; 2];
+    let mut keys = (0, 0);
+    for _ in 0..rounds {
+        let started = clock();
+        let built = Remix::build(&view_runs[1..], &options)?;
+        let between = clock();
+        let (rebuilt, cost) = Remix::rebuild(&view, &view_runs, &options)?;
+        build = build.min((between - started) as f64);
+        rebuild = rebuild.min((clock() - between) as f64);
+        keys = (built.entries(), cost.merge_points);
+        assert_eq!(rebuilt.entries(), keys.0 + keys.1);
+    }
     let [seek, scan, merged_seek, merged_scan] = least;
     let step = |scan: f64, seek: f64| (scan - seek) / SCAN as f64;
     println!("{runs} runs, ns    seek   seek + next {SCAN}   a step");
     println!("view        {seek:8.0} {scan:10.0} {:10.1}", step(scan, seek));
     println!("merging     {merged_seek:8.0} {merged_scan:10.0} {:10.1}", step(merged_scan, merged_seek));
+    let of_each = |micros: f64, entries: u64| micros * 1000.0 / entries as f64;
+    println!("build       {:8.1} ns a key of {}", of_each(build, keys.0), keys.0);
+    println!(
+        "rebuild     {:8.1} ns a key of {}, {} of them new",
+        of_each(rebuild, keys.0 + keys.1),
+        keys.0 + keys.1,
+        keys.1
+    );
     Ok(())
 }

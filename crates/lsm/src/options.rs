@@ -152,6 +152,10 @@ pub struct StoreOptions {
     /// 4 GB). What waits for others is flushed once it holds back four segments of the log. At least 1, at most
     /// `max_immutable_memtables`.
     pub partition_memtables: usize,
+    /// Full memtables of which a quarter or more is versions that newer ones hide are not flushed: what is left of them is
+    /// put together in memory, as long as that takes no more than [`memtable_bytes`](Self::memtable_bytes). It is flushed once it holds back
+    /// four segments of the log. So records that are written again and again are rarely written to sstables. Default: true.
+    pub memory_compaction: bool,
     /// Bytes of memory for records that were asked for by their key more than once, beside the cache of blocks. Default: 8 MiB.
     pub row_cache_bytes: usize,
 }
@@ -179,6 +183,7 @@ impl StoreOptions {
             view_delay_percent: 0,
             partition_tables: 10,
             partition_memtables: 2,
+            memory_compaction: true,
             row_cache_bytes: 8 << 20,
         }
     }

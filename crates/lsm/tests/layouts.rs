@@ -32,10 +32,19 @@ fn open_with(
     memtable_bytes: usize,
     together: usize,
 ) -> bolide_base::Result<Store> {
+    open_changed(vfs, threads, memtable_bytes, |options| options.partition_memtables = together)
+}
+
+fn open_changed(
+    vfs: &SimVfs,
+    threads: usize,
+    memtable_bytes: usize,
+    change: impl FnOnce(&mut StoreOptions),
+) -> bolide_base::Result<Store> {
     let mut options = StoreOptions::new(Path::new("db"));
-    options.partition_memtables = together;
     options.memtable_bytes = memtable_bytes;
     options.background_threads = threads;
+    change(&mut options);
     let vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
     let cache = BlockCache::new(1 << 20);
     Store::open(
@@ -345,7 +354,11 @@ fn no_power_cut_loses_a_synced_write_while_the_layout_changes() {
 fn what_was_kept_back_does_not_come_back_over_what_was_written_since() {
     let vfs = new_disk(3);
     // So large that the few writes of the quiet tree are not worth a flush.
-    let store = open_with(&vfs, 0, 12 * MEMTABLE_BYTES, 1).unwrap();
+    let store = open_changed(&vfs, 0, 12 * MEMTABLE_BYTES, |options| {
+        options.partition_memtables = 1;
+        options.memory_compaction = false;
+    });
+    let store = store.unwrap();
     let tree = store.create_tree(tree_options(Layout::Partitioned, 4 << 10), b"").unwrap();
     let quiet = store.create_tree(tree_options(Layout::Leveled, 4 << 10), b"").unwrap();
     let put = |tree: TreeId, number: u64, value: &[u8]| {

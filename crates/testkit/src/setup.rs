@@ -99,6 +99,12 @@ impl Setup {
             .fetch_shared_from(2)
             .fetch_by_sequence(self.fetch_by_sequence)
             .sorted_views(self.sorted_views)
+            .memory_compaction(self.memory_compaction())
+    }
+
+    /// With two of three sizes of blocks.
+    fn memory_compaction(&self) -> bool {
+        self.block_bytes != 512
     }
 
     /// Of the small cache the smallest part that keeps rows.

@@ -338,6 +338,11 @@ impl PointIndex {
         self.state.load(Ordering::Relaxed) == OFF
     }
 
+    /// True while there are keys that it does not know, and may come to know.
+    pub(super) fn is_filling(&self) -> bool {
+        self.state.load(Ordering::Acquire) == FILLING
+    }
+
     /// Adds the keys of the next leaf of `tree`, the tree that it belongs to, unless another thread is at it.
     pub(super) fn fill(&self, tree: &Tree) {
         if self.state.load(Ordering::Acquire) != FILLING {

@@ -71,6 +71,8 @@ struct Descent<'a> {
 pub(super) struct Inserted<'a> {
     /// False where the version replaced one with the same key and sequence number.
     pub(super) is_new: bool,
+    /// True where the tree had no entry of the key.
+    pub(super) is_new_key: bool,
     pub(super) entry: EntryRef<'a>,
     pub(super) version: VersionRef<'a>,
 }
@@ -167,7 +169,7 @@ impl Tree {
                     Some(fresh) => fresh.first(),
                     None => VersionRef::create(arena, trailer, value),
                 };
-                return Inserted { is_new: entry.add(version), entry, version };
+                return Inserted { is_new: entry.add(version), is_new_key: false, entry, version };
             }
             if leaf.count() == FANOUT {
                 if !self.split(parent, leaf, version, position == FANOUT) {
@@ -180,7 +182,7 @@ impl Tree {
                 leaf.begin_change();
                 leaf.insert(position, entry, None);
                 leaf.end_change();
-                return Inserted { is_new: true, entry, version: entry.first() };
+                return Inserted { is_new: true, is_new_key: true, entry, version: entry.first() };
             }
             wait(&mut turns);
         }
@@ -195,7 +197,7 @@ impl Tree {
         value: &[u8],
     ) -> Inserted<'a> {
         let version = VersionRef::create(&self.entries[lane % LANES], trailer, value);
-        Inserted { is_new: entry.add(version), entry, version }
+        Inserted { is_new: entry.add(version), is_new_key: false, entry, version }
     }
 
     /// About which share of all keys lies below `key`. It does not mind writers: what it reads of a node that

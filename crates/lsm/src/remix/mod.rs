@@ -41,6 +41,7 @@ mod cursor;
 mod describe;
 mod forks;
 mod format;
+mod further;
 #[doc(hidden)]
 pub mod fuzzing;
 mod level;

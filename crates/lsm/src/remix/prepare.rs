@@ -49,9 +49,11 @@ impl Preparation {
     pub(super) fn go_on(&mut self, view: &SortedView, runs: &mut [RunPlace], fill_cache: bool) -> bool {
         let next = match self.asked {
             Asked::Nothing | Asked::Entry(_) => return false,
-            Asked::Anchors(near) => ask_for_segment(view, near, &self.place),
-            Asked::Segment(number) => ask_for_block(view, number, self.place.key()),
-            Asked::Block(place) => ask_for_listed(view, place),
+            Asked::Anchors(near) => {
+                ask_for_segment_near(view, near, self.place.key(), self.place.sequence()).map(Asked::Segment)
+            }
+            Asked::Segment(number) => ask_for_block(view, number, self.place.key()).map(Asked::Block),
+            Asked::Block(place) => ask_for_listed(view, place).map(Asked::Listed),
             Asked::Listed(leaf) => take_in_hand(view, runs, leaf, fill_cache),
         };
         self.asked = next.unwrap_or_default();
@@ -69,14 +71,29 @@ impl Preparation {
     }
 }
 
-fn ask_for_segment(view: &SortedView, near: Near, place: &PreparedKey) -> Option<Asked> {
-    let remix = view.remix();
-    let number = remix.anchors.count_through_near(near, place.key(), place.sequence()).checked_sub(1)?;
-    remix.segments.prefetch(number);
-    Some(Asked::Segment(number))
+/// The segment for `(key, sequence)`, which is asked for; `None` if the key is before all.
+#[inline]
+pub(super) fn ask_for_segment(view: &SortedView, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
+    ask_for_segment_near(view, view.remix().anchors.near(key), key, sequence)
 }
 
-fn ask_for_block(view: &SortedView, number: usize, key: &[u8]) -> Option<Asked> {
+#[inline]
+fn ask_for_segment_near(
+    view: &SortedView,
+    near: Near,
+    key: &[u8],
+    sequence: SequenceNumber,
+) -> Option<usize> {
+    let remix = view.remix();
+    let number = remix.anchors.count_through_near(near, key, sequence).checked_sub(1)?;
+    remix.segments.prefetch(number);
+    Some(number)
+}
+
+/// The entry of a segment that the forks lead to with `key`. How many entries its block has is asked for, and what says where the
+/// cache has the block.
+#[inline]
+pub(super) fn ask_for_block(view: &SortedView, number: usize, key: &[u8]) -> Option<Place> {
     let segment = view.remix().segments.get(number);
     let (forks, base) = segment.forks()?;
     let index = Window::new(key, base).candidate(forks, segment.entries());
@@ -85,16 +102,26 @@ fn ask_for_block(view: &SortedView, number: usize, key: &[u8]) -> Option<Asked> 
     let source = view.runs().get(run)?;
     source.prefetch_count(near);
     source.prefetch_hint(near);
-    Some(Asked::Block(Place { segment: number, index }))
+    Some(Place { segment: number, index })
 }
 
-fn ask_for_listed(view: &SortedView, place: Place) -> Option<Asked> {
+/// Where the entry at `place` is. Its place in the cache is asked for, and what its block says of it.
+#[inline]
+pub(super) fn ask_for_listed(view: &SortedView, place: Place) -> Option<Leaf> {
     let segment = view.remix().segments.get(place.segment);
     let run = segment.run(place.index);
     let source = view.runs().get(run)?;
     let at = segment.position(source, run, place.index);
     source.prefetch_listed(at);
-    Some(Asked::Listed(Leaf { place, run, at }))
+    Some(Leaf { place, run, at })
+}
+
+/// Asks for an entry, if the cache has its block.
+#[inline]
+pub(super) fn ask_for_entry(view: &SortedView, Leaf { run, at, .. }: Leaf) {
+    if let Some(source) = view.runs().get(run) {
+        source.prefetch_entry(at);
+    }
 }
 
 fn take_in_hand(view: &SortedView, runs: &mut [RunPlace], leaf: Leaf, fill_cache: bool) -> Option<Asked> {

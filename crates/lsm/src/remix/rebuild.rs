@@ -3,24 +3,26 @@
 //! The runs that the older view has are one sorted sequence already. For each key of the further runs the merge
 //! point in it is found as every seek finds its place: by the anchors, then in one segment, reading a key or a few.
 //! The entries between two merge points are taken over from the old selectors unread. Where a segment of the new
-//! REMIX starts with one of them, its key is an old anchor or is read: one key for each segment at most.
+//! REMIX starts with one of them, its key is an old anchor or is read: one key for each segment at most. Where both
+//! views have forks, those tell where keys part: neither the keys around a merge point nor those behind it are read but for
+//! the one that the forks lead to.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
-use bolide_table::{InternalCursor, TableCursor, TableReader};
+use bolide_table::PinnedBlock;
 
-use super::forks::absolute;
+use super::forks::{NO_FORK, absolute};
+use super::further::FurtherEntries;
 use super::run::ViewRun;
-use super::search::{LastBlocks, Place};
+use super::search::{Beside, LastBlocks, Place};
 use super::segmenter::{Fork, Key, Segmenter};
 use super::segments::tag_of;
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 use super::view::SortedView;
 use super::{Remix, RemixOptions, TableName, contradiction, tables_of};
-use crate::cursor::{MergingCursor, Run, RunCursor};
 
 /// What a rebuild cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,18 +61,15 @@ impl Remix {
             return Ok((Self::build(runs, options)?, RebuildCost::default()));
         }
         let shape = options.shape(runs)?;
-        let further: Vec<(usize, FurtherTables)> = further_tables(old, runs);
-        let numbers = further.iter().map(|(number, _)| *number).collect();
-        let cursors = further.into_iter().map(|(_, tables)| RunCursor::new(tables, false)).collect();
         let mut rebuild = Rebuild {
             old,
             kept,
-            tags: shape.tags,
+            shape: (shape.tags, shape.forks),
             segmenter: Segmenter::new(runs, shape),
             blocks: LastBlocks::new(old.runs()),
             at: Place { segment: 0, index: 0 },
-            further: MergingCursor::new(cursors),
-            numbers,
+            last: Last::Unknown,
+            further: FurtherEntries::new(old, runs)?,
             cost: RebuildCost::default(),
         };
         rebuild.run()?;
@@ -122,67 +121,84 @@ impl KeptRun {
     }
 }
 
-/// The sstables of a run that the old view does not have.
-struct FurtherTables(Vec<Arc<TableReader>>);
-
-impl Run for FurtherTables {
-    type Cursor = TableCursor;
-
-    fn tables(&self) -> usize {
-        self.0.len()
-    }
-
-    fn position(&self, key: &[u8]) -> usize {
-        self.0.partition_point(|table| table.properties().largest_key.as_slice() < key)
-    }
-
-    fn open(&self, index: usize, fill_cache: bool) -> Result<Option<TableCursor>> {
-        Ok(self.0.get(index).map(|table| table.cursor(fill_cache)))
-    }
-}
-
-/// What `old` does not have, by the number of its run.
-fn further_tables(old: &SortedView, runs: &[Arc<ViewRun>]) -> Vec<(usize, FurtherTables)> {
-    let known: BTreeSet<u64> = old.runs().iter().flat_map(tables_of).map(|table| table.file_number).collect();
-    let further = runs.iter().enumerate().map(|(number, run)| {
-        let tables = run.readers().filter(|table| !known.contains(&table.identity().file_number));
-        (number, FurtherTables(tables.cloned().collect()))
-    });
-    further.filter(|(_, tables)| tables.tables() > 0).collect()
+/// What the last key of the new view is to the entry of the old one that is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// The key before it.
+    Before,
+    /// A further key, which parts from its key in this bit first.
+    Further(u32),
+    /// It is not known where they part.
+    Unknown,
 }
 
 struct Rebuild<'a> {
     old: &'a SortedView,
     /// Where the entries of each old run go.
     kept: Vec<KeptRun>,
-    tags: bool,
+    /// Whether the new view has tags, and forks.
+    shape: (bool, bool),
     segmenter: Segmenter,
     /// Blocks of the old runs.
     blocks: LastBlocks<'a>,
     /// The first old entry that was not taken over yet; always the first version of a key.
     at: Place,
-    further: MergingCursor<RunCursor<FurtherTables>>,
-    /// The new numbers of the further runs.
-    numbers: Vec<usize>,
+    last: Last,
+    further: FurtherEntries<'a>,
     cost: RebuildCost,
 }
 
 impl Rebuild<'_> {
     fn run(&mut self) -> Result<()> {
-        self.further.seek_to_first()?;
         let mut key = Vec::new();
-        while self.further.valid() {
+        while let Some(next) = self.further.next() {
             key.clear();
-            key.extend_from_slice(self.further.key());
-            let (point, _) =
-                self.old.remix().locate(self.old.runs(), &key, MAX_SEQUENCE, &mut self.blocks)?;
+            key.extend_from_slice(next.key);
+            let (remix, runs) = (self.old.remix(), self.old.runs());
+            let (point, beside) = match next.leaf {
+                Some(leaf) => remix.locate_beside(leaf, runs, &key, MAX_SEQUENCE, &mut self.blocks)?,
+                None => (remix.locate(runs, &key, MAX_SEQUENCE, &mut self.blocks)?.0, Beside::Unknown),
+            };
             self.take_over(point)?;
             self.cost.merge_points += 1;
-            let tag = if self.tags { tag_of(&key) } else { 0 };
-            self.segmenter.start_key(Key::Known(&key), tag, Fork::Compared)?;
-            self.merge_versions(&key)?;
+            let tag = if self.shape.0 { tag_of(&key) } else { 0 };
+            self.segmenter.start_key(Key::Known(&key), tag, self.fork_of_further(beside))?;
+            self.last = match self.merge_versions(&key, beside)? {
+                true => Last::Before,
+                false => self.further_before(beside),
+            };
         }
         self.take_over(Place { segment: self.old.remix().segments(), index: 0 })
+    }
+
+    /// The fork of the old entry at `at`, if that tells it.
+    fn old_fork(&self) -> Option<u32> {
+        let (forks, base) = self.old.remix().segments.get(self.at.segment).forks()?;
+        absolute(forks, base, self.at.index)
+    }
+
+    /// The fork of a further key whose place is `at`.
+    ///
+    /// Of three keys that ascend, the first parts from the last where it parts from the middle one or the middle one
+    /// from the last, whatever comes first.
+    fn fork_of_further(&self, beside: Beside) -> Fork {
+        let fork = match (self.last, beside) {
+            (Last::Before, Beside::After(bit)) => Some(bit),
+            (Last::Before, Beside::Before(bit)) => self.old_fork().filter(|&fork| fork < bit),
+            (Last::Before, Beside::Same) => self.old_fork(),
+            (Last::Further(bit), Beside::Same) => Some(bit),
+            _ => None,
+        };
+        fork.map_or(Fork::Compared, Fork::Known)
+    }
+
+    /// What a further key is to the entry at `at`, its place.
+    fn further_before(&self, beside: Beside) -> Last {
+        match (beside, self.old_fork()) {
+            (Beside::Before(bit), _) => Last::Further(bit),
+            (Beside::After(bit), Some(fork)) if fork < bit => Last::Further(fork),
+            _ => Last::Unknown,
+        }
     }
 
     /// The entry at `at`: its old run and selector.
@@ -207,85 +223,116 @@ impl Rebuild<'_> {
         }
     }
 
-    /// Takes over the entries up to `end`.
+    /// Takes over the entries up to `end`, where a key begins.
     fn take_over(&mut self, end: Place) -> Result<()> {
-        // Of the current key, and of the one before in the old view: some version was taken over.
-        let (mut started, mut follows) = (false, false);
-        while self.at != end
-            && let Some((run, selector)) = self.selector()
-        {
-            if selector & OLD == 0 {
-                follows = std::mem::replace(&mut started, false);
-            }
-            if let Some(number) = self.kept.get(run).and_then(KeptRun::number) {
+        let old = self.old.remix();
+        // Of the key that entries are versions of: some version was taken over; its fork.
+        let (mut started, mut fork) = (false, Fork::Compared);
+        while self.at < end {
+            let segment = old.segments.get(self.at.segment);
+            let entries = segment.entries();
+            let to = if self.at.segment < end.segment { entries } else { end.index.min(entries) };
+            let (selectors, tags, forks) = (segment.selectors(), segment.tags(), segment.forks());
+            for index in self.at.index..to {
+                let selector = selectors.get(index).copied().unwrap_or(0);
+                if selector & OLD == 0 {
+                    let old_fork = || forks.and_then(|(forks, base)| absolute(forks, base, index));
+                    fork = self.fork_of_old(old_fork);
+                    started = false;
+                }
+                let Some(kept) = self.kept.get_mut(usize::from(selector & RUN_BITS)) else { continue };
+                let number = kept.number();
+                kept.step();
+                let Some(number) = number else { continue };
+                self.cost.taken_over += 1;
+                self.last = Last::Before;
+                let (tag, tombstone) = (tags.get(index).copied().unwrap_or(0), selector & TOMBSTONE != 0);
+                let goes_on = || match index + 1 < entries {
+                    true => selectors.get(index + 1).is_some_and(|next| next & OLD != 0),
+                    false => old.segments.get(self.at.segment + 1).starts_old(),
+                };
+                if index > 0 && !started && !goes_on() {
+                    self.segmenter.push_lone(number, tombstone, tag, fork)?;
+                    continue;
+                }
                 if !started {
-                    self.start_old_key(follows)?;
+                    let anchor = (index == 0).then(|| old.anchors.key(self.at.segment));
+                    self.segmenter.start_key(anchor.as_deref().map_or(Key::Unread, Key::Known), tag, fork)?;
                     started = true;
                 }
-                self.segmenter.push(number, selector & TOMBSTONE != 0);
-                self.cost.taken_over += 1;
+                self.segmenter.push(number, tombstone);
             }
-            self.step();
+            let is_whole = to == entries;
+            let next = Place { segment: self.at.segment + 1, index: 0 };
+            self.at = if is_whole { next } else { Place { index: to.max(self.at.index), ..self.at } };
         }
         Ok(())
     }
 
-    /// Starts the key that the old entry at `at` is a version of. `follows`: the key before it in the old view is the one
-    /// before it in the new one.
-    fn start_old_key(&mut self, follows: bool) -> Result<()> {
-        let old = self.old.remix();
-        let tags = old.segments.get(self.at.segment).tags();
-        let tag = tags.get(self.at.index).copied().unwrap_or(0);
-        let anchor = (self.at.index == 0).then(|| old.anchors.key(self.at.segment));
-        let key = anchor.as_deref().map_or(Key::Unread, Key::Known);
-        let forks = old.segments.get(self.at.segment).forks().filter(|_| follows);
-        let fork = forks.and_then(|(forks, base)| absolute(forks, base, self.at.index));
-        self.segmenter.start_key(key, tag, fork.map_or(Fork::Compared, Fork::Known))
+    /// The fork of the old key that begins next, of which `old_fork` is what the old view says. Nobody knows yet what the last
+    /// key of the new view is to the one behind it.
+    #[inline]
+    fn fork_of_old(&mut self, old_fork: impl FnOnce() -> Option<u32>) -> Fork {
+        let fork = match std::mem::replace(&mut self.last, Last::Unknown) {
+            _ if !self.shape.1 => Some(NO_FORK),
+            Last::Before => old_fork(),
+            Last::Further(bit) => Some(bit),
+            Last::Unknown => None,
+        };
+        fork.map_or(Fork::Compared, Fork::Known)
     }
 
-    /// Merges the versions of `key` in the further runs with those, if any, that start at `at`.
-    fn merge_versions(&mut self, key: &[u8]) -> Result<()> {
+    /// Merges the versions of `key`, a further key that lies at `at` as `beside` tells, in the further runs with those, if any,
+    /// that the old view has; answers whether it has any.
+    fn merge_versions(&mut self, key: &[u8], beside: Beside) -> Result<bool> {
+        let is_old = match beside {
+            Beside::Same => true,
+            Beside::Before(_) | Beside::After(_) => false,
+            Beside::Unknown => self.is_next(key)?,
+        };
         let mut first = true;
-        while let Some((number, sequence, tombstone)) = self.old_version(key, first)? {
+        while is_old && let Some((number, sequence, tombstone)) = self.old_version(first)? {
             first = false;
             while let Some((further, newer)) = self.further_version(key)
                 && newer.cmp(&sequence).then(number.cmp(&further)) == Ordering::Greater
             {
-                self.push_further(further)?;
+                self.push_further()?;
             }
             self.segmenter.push(number, tombstone);
             self.step();
         }
-        while let Some((further, _)) = self.further_version(key) {
-            self.push_further(further)?;
+        while self.further_version(key).is_some() {
+            self.push_further()?;
         }
-        Ok(())
+        Ok(is_old)
     }
 
-    /// The kept version of `key` at `at` or behind: its new run, its sequence number, whether it is a tombstone.
-    /// `first`: nobody knows yet whether the entry at `at` is one of that key.
-    fn old_version(&mut self, key: &[u8], first: bool) -> Result<Option<(usize, SequenceNumber, bool)>> {
-        let mut unknown = first;
-        while let Some((run, selector)) = self.selector() {
-            if !unknown && selector & OLD == 0 {
-                return Ok(None);
+    /// Asks the block of the entry at `at`, one of run `run`, about it.
+    fn ask_next<T>(&mut self, run: usize, ask: impl FnOnce(&PinnedBlock, usize) -> Option<T>) -> Result<T> {
+        let source = self.old.runs().get(run).ok_or_else(contradiction)?;
+        let position = self.old.remix().segments.get(self.at.segment).position(source, run, self.at.index);
+        let block = self.blocks.block(run, position.block)?;
+        ask(block, position.entry as usize).ok_or_else(|| source.damaged(position.block))
+    }
+
+    /// True if the entry at `at` is one of `key`.
+    fn is_next(&mut self, key: &[u8]) -> Result<bool> {
+        let Some((run, _)) = self.selector() else { return Ok(false) };
+        self.ask_next(run, |block, index| Some(block.difference(index, key)?.order.is_eq()))
+    }
+
+    /// The kept version at `at` or behind of the key that `at` has a version of, its first if `first`: its new run, its sequence
+    /// number, whether it is a tombstone.
+    fn old_version(&mut self, mut first: bool) -> Result<Option<(usize, SequenceNumber, bool)>> {
+        while let Some((run, selector)) = self.selector()
+            && (first || selector & OLD != 0)
+        {
+            if let Some(number) = self.kept.get(run).and_then(KeptRun::number) {
+                let sequence =
+                    self.ask_next(run, |block, index| Some(block.entry(index)?.trailer().sequence()))?;
+                return Ok(Some((number, sequence, selector & TOMBSTONE != 0)));
             }
-            let kept = self.kept.get(run).and_then(KeptRun::number);
-            if unknown || kept.is_some() {
-                let source = self.old.runs().get(run).ok_or_else(contradiction)?;
-                let segment = self.old.remix().segments.get(self.at.segment);
-                let position = segment.position(source, run, self.at.index);
-                let block = self.blocks.block(run, position.block)?;
-                let entry = block.key(position.entry as usize);
-                let (found, trailer) = entry.ok_or_else(|| source.damaged(position.block))?;
-                if found != key {
-                    return Ok(None);
-                }
-                if let Some(number) = kept {
-                    return Ok(Some((number, trailer.sequence(), selector & TOMBSTONE != 0)));
-                }
-            }
-            unknown = false;
+            first = false;
             self.step();
         }
         Ok(None)
@@ -293,13 +340,14 @@ impl Rebuild<'_> {
 
     /// The next entry of the further runs if it is one of `key`: its run and its sequence number.
     fn further_version(&self, key: &[u8]) -> Option<(usize, SequenceNumber)> {
-        let source = self.further.current_source()?;
-        let number = *self.numbers.get(source)?;
-        (self.further.key() == key).then(|| (number, self.further.trailer().sequence()))
+        let next = self.further.next().filter(|next| next.key == key)?;
+        Some((next.run, next.trailer.sequence()))
     }
 
-    fn push_further(&mut self, number: usize) -> Result<()> {
-        self.segmenter.push(number, self.further.trailer().is_delete());
-        self.further.next()
+    fn push_further(&mut self) -> Result<()> {
+        if let Some(next) = self.further.next() {
+            self.segmenter.push(next.run, next.trailer.is_delete());
+        }
+        self.further.pass()
     }
 }

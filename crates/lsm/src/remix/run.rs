@@ -197,6 +197,15 @@ impl ViewRun {
         }
     }
 
+    /// Asks the processor for the key of the entry at `at`, if the cache has its block.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, at: Position) {
+        let (table, number) = self.table_of(at.block);
+        if let Some(reader) = self.reader(table) {
+            reader.prefetch_block_content(number, at.entry as usize);
+        }
+    }
+
     /// The error for a block that is not what the view or its table says.
     #[cold]
     pub(crate) fn damaged(&self, block: u32) -> Error {

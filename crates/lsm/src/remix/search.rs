@@ -13,14 +13,14 @@ use std::sync::Arc;
 use bolide_base::{Error, Result, SequenceNumber};
 use bolide_table::{Difference, PinnedBlock};
 
-use super::forks::{FAR, Side, Window, behind, front, side};
+use super::forks::{FAR, NO_FORK, Side, Window, behind, front, side};
 use super::run::{Position, ViewRun};
 use super::segments::Segment;
 use super::selectors::{RUN_BITS, below, mask_of_run, nth_bit};
 use super::{Remix, contradiction};
 
 /// A place in the view: an entry of a segment. Behind the last entry: the number of segments, and 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) segment: usize,
     pub(super) index: usize,
@@ -32,6 +32,19 @@ pub(super) struct Leaf {
     pub(super) place: Place,
     pub(super) run: usize,
     pub(super) at: Position,
+}
+
+/// How a key lies beside the entries at the place that was found for it, where forks tell that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// It is the key of the entry there.
+    Same,
+    /// It is not, and parts from the key of the entry there in this bit first.
+    Before(u32),
+    /// It is not, and parts from the key of the entry in front of the place in this bit first.
+    After(u32),
+    /// They do not tell.
+    Unknown,
 }
 
 /// Compares with entries of a block.
@@ -129,9 +142,22 @@ impl Remix {
         sequence: SequenceNumber,
         probe: &mut impl Probe,
     ) -> Result<Place> {
+        Ok(self.locate_beside(leaf, runs, key, sequence, probe)?.0)
+    }
+
+    /// The same, and how the key lies beside what is there.
+    #[inline]
+    pub(super) fn locate_beside(
+        &self,
+        leaf: Leaf,
+        runs: &[Arc<ViewRun>],
+        key: &[u8],
+        sequence: SequenceNumber,
+        probe: &mut impl Probe,
+    ) -> Result<(Place, Beside)> {
         let number = leaf.place.segment;
-        let index = self.segments.get(number).search_forks(runs, leaf, key, sequence, probe)?;
-        Ok(self.place(number, index))
+        let (index, beside) = self.segments.get(number).search_forks(runs, leaf, key, sequence, probe)?;
+        Ok((self.place(number, index), beside))
     }
 
     /// Entry number `index` of a segment; the first of the next one where that is behind its last.
@@ -146,7 +172,8 @@ impl Remix {
 }
 
 impl Segment<'_> {
-    /// As [`search`](Self::search) among all entries, by their forks, which have led to `leaf`.
+    /// As [`search`](Self::search) among all entries, by their forks, which have led to `leaf`; and how the key lies beside what is
+    /// found.
     #[inline]
     fn search_forks(
         self,
@@ -155,19 +182,26 @@ impl Segment<'_> {
         key: &[u8],
         sequence: SequenceNumber,
         probe: &mut impl Probe,
-    ) -> Result<usize> {
+    ) -> Result<(usize, Beside)> {
         let (forks, base) = self.forks().ok_or_else(contradiction)?;
         let (entries, leaf) = (self.entries(), place.index);
         let difference = probe.difference(run, at, key)?;
+        let bit = difference.bit.unwrap_or(NO_FORK);
         match side(base, difference.bit) {
-            Side::At(side) if difference.order.is_lt() => Ok(behind(forks, entries, leaf, side)),
-            Side::At(side) => Ok(front(forks, leaf, side)),
+            Side::At(side) if difference.order.is_lt() => {
+                Ok((behind(forks, entries, leaf, side), Beside::After(bit)))
+            }
+            Side::At(side) => Ok((front(forks, leaf, side), Beside::Before(bit))),
             Side::Far => {
                 let newer = difference.trailer.is_some_and(|trailer| trailer.sequence() > sequence);
-                if difference.order.is_gt() || (difference.order.is_eq() && !newer) {
-                    return Ok(leaf);
+                if difference.order.is_eq() && !newer {
+                    return Ok((leaf, Beside::Same));
                 }
-                self.search(runs, leaf + 1..behind(forks, entries, leaf, FAR), key, sequence, probe)
+                if difference.order.is_gt() {
+                    return Ok((leaf, Beside::Unknown));
+                }
+                let range = leaf + 1..behind(forks, entries, leaf, FAR);
+                Ok((self.search(runs, range, key, sequence, probe)?, Beside::Unknown))
             }
         }
     }

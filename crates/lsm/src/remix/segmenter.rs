@@ -39,8 +39,9 @@ pub(super) struct Segmenter {
     runs: Vec<Arc<ViewRun>>,
     segments: SegmentWriter,
     anchors: AnchorList,
-    /// The first entry of each run that is in no finished group.
-    positions: Vec<Position>,
+    /// An entry of each run that is no later than the first one in no finished group, and how many it is before that:
+    /// places in blocks are made out where they are needed.
+    positions: Vec<(Position, u32)>,
     entries: u64,
     /// The versions of the last key: their selectors, and what is known of the key.
     group: Vec<u8>,
@@ -48,8 +49,8 @@ pub(super) struct Segmenter {
     key_known: bool,
     tag: u8,
     fork: Fork,
-    /// The key before: the place of its first version, and the key if it is known.
-    before: (usize, Position),
+    /// The key before: the place of its first version, told as in `positions`, and the key if it is known.
+    before: (usize, Position, u32),
     before_key: Vec<u8>,
     before_known: bool,
     /// Keys that were read to make anchors.
@@ -65,14 +66,14 @@ impl Segmenter {
             runs: runs.to_vec(),
             segments: SegmentWriter::new(shape),
             anchors: AnchorList::default(),
-            positions: vec![Position::default(); runs.len()],
+            positions: vec![(Position::default(), 0); runs.len()],
             entries: 0,
             group: Vec::new(),
             key: Vec::new(),
             key_known: false,
             tag: 0,
             fork: Fork::Compared,
-            before: (0, Position::default()),
+            before: (0, Position::default(), 0),
             before_key: Vec::new(),
             before_known: false,
             keys_read: 0,
@@ -105,6 +106,29 @@ impl Segmenter {
         self.group.push(run as u8 | old | if tombstone { TOMBSTONE } else { 0 });
     }
 
+    /// Adds a key with one version, of which nothing is known but its tag and its fork, as `start_key` and `push` do.
+    #[inline]
+    pub(super) fn push_lone(&mut self, run: usize, tombstone: bool, tag: u8, fork: Fork) -> Result<()> {
+        if !self.group.is_empty() {
+            self.finish_group()?;
+        }
+        match (fork, self.positions.get_mut(run)) {
+            (Fork::Known(fork), Some((position, ahead))) if self.segments.room() > 0 => {
+                self.before = (run, *position, *ahead);
+                self.before_known = false;
+                *ahead += 1;
+                self.entries += 1;
+                let selector = run as u8 | if tombstone { TOMBSTONE } else { 0 };
+                self.segments.push(selector, tag, fork);
+            }
+            _ => {
+                self.start_key(Key::Unread, tag, fork)?;
+                self.push(run, tombstone);
+            }
+        }
+        Ok(())
+    }
+
     /// The key that [`start_key`](Self::start_key) was told last; empty if it was not.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
@@ -130,8 +154,8 @@ impl Segmenter {
             }
             self.segments.push(selector, self.tag, fork);
             fork = NO_FORK;
-            if let (Some(position), Some(run)) = (self.positions.get_mut(run), self.runs.get(run)) {
-                *position = run.advance(*position, 1);
+            if let Some((_, ahead)) = self.positions.get_mut(run) {
+                *ahead += 1;
             }
         }
         self.entries += group.len() as u64;
@@ -145,7 +169,8 @@ impl Segmenter {
     /// The fork of the key of `group`, whose place becomes that of the key before.
     fn fork_of(&mut self, group: &[u8]) -> Result<u32> {
         let run = group.first().map_or(0, |selector| usize::from(selector & super::selectors::RUN_BITS));
-        let place = (run, self.positions.get(run).copied().unwrap_or_default());
+        let (position, ahead) = self.positions.get(run).copied().unwrap_or_default();
+        let place = (run, position, ahead);
         let before = std::mem::replace(&mut self.before, place);
         match self.fork {
             _ if !self.segments.shape.forks || self.entries == 0 => Ok(NO_FORK),
@@ -163,8 +188,16 @@ impl Segmenter {
         }
     }
 
-    fn read(&mut self, (run, at): (usize, Position)) -> Result<Vec<u8>> {
-        Ok(self.entry(run, at)?.0)
+    fn read(&mut self, (run, position, ahead): (usize, Position, u32)) -> Result<Vec<u8>> {
+        let at = self.runs.get(run).map(|run| run.advance(position, ahead));
+        Ok(self.entry(run, at.unwrap_or_default())?.0)
+    }
+
+    /// Makes out where the next entry of each run is.
+    fn settle_positions(&mut self) {
+        for (run, (position, ahead)) in self.runs.iter().zip(&mut self.positions) {
+            *position = run.advance(*position, std::mem::take(ahead));
+        }
     }
 
     /// The key and the trailer of the entry of run number `run` at `at`.
@@ -182,8 +215,9 @@ impl Segmenter {
     /// Starts a segment whose first entry is the next one of run number `run`.
     fn open_segment(&mut self, run: usize, continues: bool) -> Result<()> {
         let mut sequence = None;
+        self.settle_positions();
         if continues || !self.key_known {
-            let position = self.positions.get(run).copied().unwrap_or_default();
+            let (position, _) = self.positions.get(run).copied().unwrap_or_default();
             let (key, trailer) = self.entry(run, position)?;
             self.keys_read += 1;
             self.key = key;
@@ -193,7 +227,7 @@ impl Segmenter {
         if !self.anchors.push(&self.key, sequence) {
             return Err(Error::limit_exceeded("the anchor keys of a REMIX", u64::MAX, u32::MAX.into()));
         }
-        self.segments.open(&self.positions);
+        self.segments.open(self.positions.iter().map(|&(position, _)| position));
         Ok(())
     }
 
@@ -202,8 +236,9 @@ impl Segmenter {
         if !self.group.is_empty() {
             self.finish_group()?;
         }
-        let at_end = self.runs.iter().zip(&self.positions);
-        if at_end.clone().any(|(run, position)| position.block != run.blocks()) {
+        self.settle_positions();
+        let mut at_end = self.runs.iter().zip(&self.positions);
+        if at_end.any(|(run, (position, _))| position.block != run.blocks()) {
             return Err(Error::internal("a REMIX was built of other entries than its runs have"));
         }
         let tables = self.runs.iter().map(super::tables_of).collect();

@@ -117,8 +117,8 @@ impl Shape {
     }
 
     /// Appends the start of a group whose first entries are at `positions`.
-    fn put_offsets(&self, out: &mut Vec<u8>, positions: &[Position]) {
-        for (run, &position) in positions.iter().enumerate() {
+    fn put_offsets(&self, out: &mut Vec<u8>, positions: impl Iterator<Item = Position>) {
+        for (run, position) in positions.enumerate() {
             let bytes = self.offset_of(run, position).to_le_bytes();
             out.extend_from_slice(bytes.get(..self.offset_bytes).unwrap_or_default());
         }
@@ -158,7 +158,7 @@ impl SegmentWriter {
     }
 
     /// Starts a segment, given the next entry of each run.
-    pub(crate) fn open(&mut self, positions: &[Position]) {
+    pub(crate) fn open(&mut self, positions: impl Iterator<Item = Position>) {
         self.put_forks();
         if self.segments.is_multiple_of(self.shape.group_segments()) {
             self.shape.put_offsets(&mut self.bytes, positions);

@@ -22,8 +22,8 @@ use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, Traile
 use parking_lot::{Condvar, Mutex};
 
 use super::log::LogState;
+use super::logged_memtable::LoggedMemtable;
 use super::read_view::ReadView;
-use super::tree::LoggedMemtable;
 use super::{StoreInner, poison};
 use crate::batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
 use crate::keeper::{KeptWrite, TreeKeeper};

@@ -13,8 +13,8 @@ use bolide_base::{EntryKind, Result, SequenceNumber, TreeId};
 use bolide_table::{InternalCursor, TableCursor, TablePosition, ValueRef};
 
 use super::Store;
+use super::logged_memtable::LoggedMemtable;
 use super::read_view::TreeView;
-use super::tree::LoggedMemtable;
 use crate::attachments::Attachments;
 use crate::memtable::Memtable;
 use crate::version::{TableHandle, TableMeta};

@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result};
 
 use super::StoreInner;
+use super::logged_memtable::LoggedMemtable;
 use super::table_output::{Finished, TableOutput};
-use super::tree::{LoggedMemtable, Tree};
+use super::tree::Tree;
 use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::file_name::FileName;
@@ -64,14 +65,18 @@ impl StoreInner {
     }
 
     fn write_memtables(&self, tree: &Arc<Tree>, flushed: &[Arc<LoggedMemtable>]) -> Result<Finished> {
-        let cursors = flushed.iter().map(|logged| logged.memtable.cursor(Visibility::All)).collect();
-        let mut cursor = MergingCursor::new(cursors);
         // In this order: no range tombstone at or below the first number in use is missing then.
         let in_use = self.snapshots.in_use();
         let ranges = tree.state().merged_range_tombstones()?;
         let operator = tree.merge_operator.read().clone();
         // What the layer above would drop is dropped by compactions only. While the log is replayed it is not
         // known yet whether the tree has a filter.
+        let shown = match tree.drop_listener.read().is_none() {
+            true => LoggedMemtable::shown(flushed, &in_use),
+            false => Visibility::All,
+        };
+        let cursors = flushed.iter().map(|logged| logged.memtable.cursor(shown)).collect();
+        let mut cursor = MergingCursor::new(cursors);
         let replays = !self.log.lock().is_open();
         let is_filtered = replays || tree.filter.read().is_some() || operator.is_some();
         let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), operator, true);

@@ -17,8 +17,9 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber, Trailer, TreeId};
 use parking_lot::Mutex;
 
 use super::log::Rotate;
+use super::logged_memtable::LoggedMemtable;
 use super::read_view::ReadView;
-use super::tree::{LoggedMemtable, Tree, TreeState};
+use super::tree::{Tree, TreeState};
 use super::{Store, StoreInner, poison};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::file_name::FileName;

@@ -187,7 +187,7 @@ mod tests {
     use bolide_storage::{MemVfs, SystemRuntime};
     use bolide_table::{BlockCache, ReadCounters};
 
-    use super::super::tree::LoggedMemtable;
+    use super::super::logged_memtable::LoggedMemtable;
     use super::super::{Store, StoreComponents};
     use super::*;
     use crate::options::{StoreOptions, SyncMode, TreeOptions};

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
-use super::tree::LoggedMemtable;
+use super::logged_memtable::LoggedMemtable;
 use super::{StoreInner, poison};
 
 use crate::file_name::FileName;
@@ -176,11 +176,12 @@ impl StoreInner {
         };
         for tree in self.trees.load().values() {
             let state = tree.state_guard();
-            // What was kept back, or waits for others, is not to hold back the log for good.
+            // What was kept back, was compacted in memory, or waits for others, is not to hold back the log for good. A flush that
+            // is due would not do: it may turn into a compaction in memory each time.
             let waits = self.flushes_due(tree) == 0;
             let is_stale = |logged: &Arc<LoggedMemtable>| {
                 let oldest = if logged.is_retained() { Some(logged.last_log()) } else { logged.first_log() };
-                (logged.is_retained() || waits) && oldest.is_some_and(|oldest| oldest <= stale_before)
+                (!logged.is_of_writers() || waits) && oldest.is_some_and(|oldest| oldest <= stale_before)
             };
             if state.immutables.iter().any(is_stale) {
                 tree.writes_all.store(true, Ordering::Release);

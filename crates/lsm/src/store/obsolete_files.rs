@@ -6,7 +6,8 @@
 use bolide_base::ErrorKind;
 
 use super::StoreInner;
-use super::tree::{LoggedMemtable, Tree};
+use super::logged_memtable::LoggedMemtable;
+use super::tree::Tree;
 use crate::file_name::FileName;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -22,8 +22,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::StoreInner;
 use super::compact::Merge;
+use super::logged_memtable::LoggedMemtable;
 use super::table_output::{Finished, TableOutput};
-use super::tree::{LoggedMemtable, Tree, TreeState};
+use super::tree::{Tree, TreeState};
 use crate::compaction::partitioned::{
     self, Action, MOST_KEPT_BACK_PERCENT, NewEntries, PartitionLoad, StackedTable, TABLES_PER_PARTITION,
 };
@@ -244,7 +245,11 @@ impl StoreInner {
     fn write_partition(&self, round: &Round, task: &Task) -> Result<Written> {
         let tree = &round.tree;
         let (mut sources, bytes_read) = round.state.input_sources(&task.inputs)?;
-        let cursor = |logged: &Arc<LoggedMemtable>| Source::from(logged.memtable.cursor(Visibility::All));
+        let shown = match tree.drop_listener.read().is_none() {
+            true => LoggedMemtable::shown(&round.flushed, &round.in_use),
+            false => Visibility::All,
+        };
+        let cursor = |logged: &Arc<LoggedMemtable>| Source::from(logged.memtable.cursor(shown));
         sources.splice(0..0, round.flushed.iter().map(cursor));
         let is_flush = task.inputs.is_empty();
         let retention = Retention::new(round.in_use.clone(), round.ranges.clone(), task.bottom);

@@ -14,8 +14,9 @@ use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result};
 
+use super::logged_memtable::LoggedMemtable;
 use super::partition_flush::KeyRange;
-use super::tree::{LoggedMemtable, Tree};
+use super::tree::Tree;
 use super::{StoreInner, poison};
 use crate::batch::StoreBatch;
 use crate::cursor::{InternalCursor, MergingCursor};

@@ -1,6 +1,6 @@
 //! What work waits, who does it, and when it is done.
 //!
-//! Flushes go before compactions: they free memory and log. Several trees may be flushed at once, one
+//! Flushes go before compactions: they free memory and log; compactions in memory go before flushes, which they may spare. Several trees may be flushed at once, one
 //! tree by one thread only, so that its runs are added in the order of their age; a flush into partitions has
 //! tasks that idle threads share. Compactions of one tree run side by side where their inputs do not touch, and not
 //! beside a flush into its partitions.
@@ -41,7 +41,7 @@ pub(super) struct Work {
     stopping: bool,
     /// Until the store is started nothing is picked.
     paused: bool,
-    /// Trees that are flushed, and kept trees that are tidied.
+    /// Trees that are flushed or compacted in memory, and kept trees that are tidied.
     pub(super) flushing: BTreeSet<TreeId>,
     /// Those of them whose flush goes into partitions.
     flushing_partitions: BTreeSet<TreeId>,
@@ -98,6 +98,7 @@ impl fmt::Debug for Round {
 /// One piece of work.
 pub(super) enum Job {
     Flush { tree: Arc<Tree>, into_partitions: bool },
+    CompactMemory(Arc<Tree>),
     Help(Arc<Round>),
     Compact(Arc<Tree>, CompactionPlan),
     Renew(Arc<Tree>),
@@ -209,7 +210,8 @@ impl StoreInner {
         if let Some(round) = work.rounds.iter().find(|round| round.has_tasks()) {
             return Some(Job::Help(round.clone()));
         }
-        let job = self.pick_flush(work).or_else(|| self.pick_compaction(work));
+        let job = self.pick_memory_compaction(work).or_else(|| self.pick_flush(work));
+        let job = job.or_else(|| self.pick_compaction(work));
         let job = job.or_else(|| self.pick_renewal(work)).or_else(|| self.pick_tidying(work))?;
         match &job {
             Job::Flush { tree, into_partitions } => {
@@ -227,6 +229,7 @@ impl StoreInner {
                 work.untidy.remove(&tree.id);
                 work.flushing.insert(tree.id);
             }
+            Job::CompactMemory(tree) => _ = work.flushing.insert(tree.id),
             Job::Compact(tree, plan) => {
                 work.busy_files.entry(tree.id).or_default().extend(plan.busy_files());
                 *work.running_compactions.entry(tree.id).or_insert(0) += 1;
@@ -319,6 +322,7 @@ impl StoreInner {
     fn run_job(&self, job: Job) {
         let outcome = catch_unwind(AssertUnwindSafe(|| match &job {
             Job::Flush { tree, into_partitions } => self.flush(tree, *into_partitions),
+            Job::CompactMemory(tree) => self.compact_memory(tree),
             // What goes wrong with a task is told to the thread whose flush it is.
             Job::Help(round) => {
                 round.work(self);
@@ -341,7 +345,7 @@ impl StoreInner {
             }
             Job::Help(_) => return,
             Job::Renew(_) => work.running_renewals -= 1,
-            Job::Tidy(tree) => _ = work.flushing.remove(&tree.id),
+            Job::Tidy(tree) | Job::CompactMemory(tree) => _ = work.flushing.remove(&tree.id),
             Job::Compact(tree, plan) => work.forget_compaction(tree.id, plan),
         }
         match result {
@@ -389,6 +393,7 @@ impl StoreInner {
                 tree.state_guard().views.want();
             }
             let waiting = self.has_flushes_due()
+                || self.pick_memory_compaction(&work).is_some()
                 || self.pick_compaction(&work).is_some()
                 || self.pick_renewal(&mut work).is_some()
                 || self.pick_tidying(&mut work).is_some();

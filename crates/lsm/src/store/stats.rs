@@ -27,6 +27,8 @@ pub(super) struct Counters {
     pub(super) major_compactions: AtomicU64,
     pub(super) splits: AtomicU64,
     pub(super) view_bytes: AtomicU64,
+    pub(super) memory_compactions: AtomicU64,
+    pub(super) entries_dropped_in_memory: AtomicU64,
 }
 
 impl Counters {
@@ -84,6 +86,10 @@ pub struct WriteCounters {
     pub splits: u64,
     /// REMIX files written; no part of the others.
     pub view_bytes: u64,
+    /// How often full memtables were compacted in memory instead of being flushed.
+    pub memory_compactions: u64,
+    /// Entries that this left out, as nobody can see them any more; no part of [`entries_dropped`](Self::entries_dropped).
+    pub entries_dropped_in_memory: u64,
 }
 
 impl WriteCounters {
@@ -129,7 +135,7 @@ pub struct TreeStats {
     pub memtable_bytes: usize,
     /// Entries in its memtables.
     pub memtable_entries: usize,
-    /// Full memtables that wait to be flushed.
+    /// Full memtables that wait to be flushed, what others were compacted to in memory left aside.
     pub immutable_memtables: usize,
     /// Bytes of the log with entries that the last flush kept back.
     pub retained_bytes: u64,
@@ -227,6 +233,8 @@ impl StoreInner {
             major_compactions: read(&counters.major_compactions),
             splits: read(&counters.splits),
             view_bytes: read(&counters.view_bytes),
+            memory_compactions: read(&counters.memory_compactions),
+            entries_dropped_in_memory: read(&counters.entries_dropped_in_memory),
         }
     }
 

@@ -6,7 +6,7 @@
 //! every version in an earlier component is newer than every version in a later one.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
@@ -16,19 +16,19 @@ use bolide_base::{Error, Result, SequenceNumber, Trailer, TreeId};
 use bolide_table::ValueRef;
 use parking_lot::{Mutex, RwLock};
 
+use super::logged_memtable::LoggedMemtable;
 use super::row_gate::RowGate;
 use super::tree_views::TreeViews;
-use crate::attachments::Attachments;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::cursor::{Bounds, RunCursor, Source};
 use crate::drop_listener::DropListener;
 use crate::keeper::TreeKeeper;
-use crate::memtable::{Memtable, Visibility};
+use crate::memtable::Visibility;
 use crate::options::TreeOptions;
 use crate::range_tombstones::RangeTombstones;
 use crate::remix::{PartitionRun, ViewedLevel};
-use crate::version::{RetainedLog, SortedRun, TableHandle, Version};
+use crate::version::{SortedRun, TableHandle, Version};
 
 /// A tree while its store is open.
 #[derive(Debug)]
@@ -134,76 +134,21 @@ impl Tree {
         let next = change(&self.state.load());
         self.state.store(Arc::new(next));
     }
+
+    /// Has `compacted` take the place of the full memtables `inputs`. False where these are not there any more.
+    pub(super) fn compact_immutables(
+        &self,
+        inputs: &[Arc<LoggedMemtable>],
+        compacted: LoggedMemtable,
+    ) -> bool {
+        let _replacing = self.replacing.lock();
+        let next = self.state.load().compacted_in_memory(inputs, Arc::new(compacted));
+        next.map(|next| self.state.store(Arc::new(next))).is_some()
+    }
 }
 
 /// Room for as many sources besides full memtables, as a rule enough.
 const MOST_SOURCES_BELOW: usize = 4;
-
-/// A memtable and the log segments that its entries are in.
-#[derive(Debug, Default)]
-pub(super) struct LoggedMemtable {
-    pub(super) memtable: Arc<Memtable>,
-    /// The oldest segment with an entry of it; 0 while it is empty.
-    first_log: AtomicU64,
-    /// The newest segment with an entry of it.
-    last_log: AtomicU64,
-    /// Bytes of log that had been written by the store before the first entry of it.
-    logged_before: AtomicU64,
-    /// What the layer above made of its entries.
-    pub(super) attachments: Attachments,
-    /// Bytes of log with its entries, if a flush kept them back.
-    retained: Option<u64>,
-}
-
-impl LoggedMemtable {
-    /// An empty one that may take `budget_bytes`.
-    pub(super) fn with_budget(budget_bytes: usize) -> Self {
-        Self { memtable: Arc::new(Memtable::with_budget(budget_bytes)), ..Self::default() }
-    }
-
-    /// An empty one for entries that a flush keeps back.
-    pub(super) fn retained() -> Self {
-        Self { retained: Some(0), ..Self::default() }
-    }
-
-    /// Notes where its entries are, all of which were kept back.
-    pub(super) fn note_retained(&mut self, log: RetainedLog) {
-        self.retained = Some(log.end - log.start);
-        self.first_log.store(log.segment, Ordering::Release);
-        self.last_log.store(log.segment, Ordering::Release);
-    }
-
-    /// True if its entries were kept back by a flush.
-    pub(super) fn is_retained(&self) -> bool {
-        self.retained.is_some()
-    }
-
-    /// Notes that entries of segment `number` are about to be inserted, after `logged` bytes that the store has
-    /// written to the log. Only the leader calls this.
-    #[inline]
-    pub(super) fn note_log(&self, number: u64, logged: u64) {
-        if self.first_log.load(Ordering::Relaxed) == 0 {
-            self.logged_before.store(logged, Ordering::Relaxed);
-            self.first_log.store(number, Ordering::Release);
-        }
-        self.last_log.store(number, Ordering::Release);
-    }
-
-    /// The oldest segment that recovery would need for it; `None` while it is empty.
-    pub(super) fn first_log(&self) -> Option<u64> {
-        Some(self.first_log.load(Ordering::Acquire)).filter(|&number| number != 0)
-    }
-
-    /// Bytes of log since its first entry, of `logged` that the store has written; `None` while it is empty.
-    pub(super) fn log_bytes_held(&self, logged: u64) -> Option<u64> {
-        self.first_log().map(|_| logged.saturating_sub(self.logged_before.load(Ordering::Relaxed)))
-    }
-
-    /// The newest segment with an entry of it; 0 while it is empty.
-    pub(super) fn last_log(&self) -> u64 {
-        self.last_log.load(Ordering::Acquire)
-    }
-}
 
 /// What a tree consists of at one moment.
 #[derive(Debug, Clone)]
@@ -218,7 +163,7 @@ pub(super) struct TreeState {
 
 impl TreeState {
     /// All memtables, newest first.
-    pub(super) fn memtables(&self) -> impl DoubleEndedIterator<Item = &Arc<LoggedMemtable>> {
+    pub(super) fn memtables(&self) -> impl DoubleEndedIterator<Item = &Arc<LoggedMemtable>> + Clone {
         std::iter::once(&self.active).chain(&self.immutables)
     }
 
@@ -227,20 +172,13 @@ impl TreeState {
         let mut immutables = Vec::with_capacity(1 + self.immutables.len());
         immutables.push(self.active.clone());
         immutables.extend_from_slice(&self.immutables);
-        let expected = self.active.memtable.entries();
-        let memtable = Arc::new(Memtable::with_budget(budget_bytes).expecting(expected));
-        let active = LoggedMemtable { memtable, ..LoggedMemtable::default() };
+        let active = LoggedMemtable::following(&self.active.memtable, budget_bytes);
         Self { active: Arc::new(active), immutables, ..self.clone() }
     }
 
     /// The same after a keeper took everything: no entries, but the segments that they are in are still needed.
     pub(super) fn handed_over(&self) -> Self {
-        let active = LoggedMemtable::default();
-        if let Some(first) = self.memtables().filter_map(|logged| logged.first_log()).min() {
-            let last = self.memtables().map(|logged| logged.last_log()).max().unwrap_or(first);
-            active.first_log.store(first, Ordering::Release);
-            active.last_log.store(last, Ordering::Release);
-        }
+        let active = LoggedMemtable::needing_logs_of(self.memtables());
         Self { active: Arc::new(active), immutables: Vec::new(), ..self.clone() }
     }
 
@@ -261,14 +199,31 @@ impl TreeState {
         }
     }
 
-    /// Full memtables that wait to be flushed; one of entries that were kept back does not wait.
+    /// The same with `compacted` instead of the full memtables `inputs`; `None` where these are not there any more.
+    pub(super) fn compacted_in_memory(
+        &self,
+        inputs: &[Arc<LoggedMemtable>],
+        compacted: Arc<LoggedMemtable>,
+    ) -> Option<Self> {
+        let (first, last) = inputs.first().zip(inputs.last())?;
+        let position = |one| self.immutables.iter().position(|logged| Arc::ptr_eq(logged, one));
+        let range = position(first)?..=position(last)?;
+        if range.clone().count() != inputs.len() {
+            return None;
+        }
+        let mut immutables = self.immutables.clone();
+        immutables.splice(range, [compacted]);
+        Some(Self { immutables, ..self.clone() })
+    }
+
+    /// Full memtables that wait to be flushed; one of entries that were kept back, or compacted in memory, does not wait.
     pub(super) fn waiting(&self) -> usize {
-        self.immutables.iter().filter(|logged| !logged.is_retained()).count()
+        self.immutables.iter().filter(|logged| logged.is_of_writers()).count()
     }
 
     /// Bytes of log with entries that were kept back.
     pub(super) fn retained_bytes(&self) -> u64 {
-        self.immutables.iter().filter_map(|logged| logged.retained).sum()
+        self.immutables.iter().map(|logged| logged.retained_bytes()).sum()
     }
 
     /// True where a range tombstone may cover something.

@@ -103,3 +103,116 @@ fn tags_that_the_old_view_lacks_are_made_by_reading() -> Result<()> {
     assert_same(&rebuilt, &Remix::build(&runs, &options)?, 11);
     Ok(())
 }
+
+/// Keys that are hard to tell apart, by `shape`.
+fn awkward_key(rng: &mut SimRng, shape: u64) -> Vec<u8> {
+    let tail = |rng: &mut SimRng, len: u64, bytes: &[u8]| -> Vec<u8> {
+        (0..rng.below(len)).map(|_| *rng.pick(bytes).unwrap()).collect()
+    };
+    match shape {
+        // Many differ in zeros at their end alone.
+        0 => [tail(rng, 4, &[0, 1, 128]), vec![0; rng.below(4) as usize]].concat(),
+        // They part further on than forks tell, beside some that part at once.
+        1 => {
+            let shared = [0, 1, 31, 32, 33, 70, 300][rng.below(7) as usize];
+            [vec![b'p'; shared], tail(rng, 6, &[0, 1, b'p', 255])].concat()
+        }
+        // Few, with many versions.
+        2 => vec![b'k', rng.below(6) as u8],
+        // All bits are used.
+        3 => (0..1 + rng.below(3)).map(|_| rng.below(256) as u8).collect(),
+        _ => format!("key{:05}", rng.below(3_000)).into_bytes(),
+    }
+}
+
+/// One that is the same as `key` or very near.
+fn neighbour(rng: &mut SimRng, mut key: Vec<u8>) -> Vec<u8> {
+    match rng.below(8) {
+        0 => key.push(0),
+        1 => key.extend([0; 40]),
+        2 => _ = key.pop(),
+        3 | 4 => {
+            if let Some(last) = key.last_mut() {
+                *last ^= 1 << rng.below(8);
+            }
+        }
+        5 => key.push(rng.below(256) as u8),
+        _ => {}
+    }
+    key
+}
+
+/// A run of versions of `keys`. One that another run has, too, is a copy.
+fn run_of_keys(
+    writer: &mut Writer,
+    rng: &mut SimRng,
+    keys: Vec<Vec<u8>>,
+    sequence: &mut u64,
+) -> Arc<ViewRun> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for key in keys {
+        *sequence += rng.below(2);
+        let kind = if sequence.is_multiple_of(4) { EntryKind::Delete } else { EntryKind::Put };
+        entries.push((key, Trailer::new(*sequence, kind), 0, vec![b'v'; rng.below(30) as usize]));
+    }
+    let order = |entry: &Entry| (entry.0.clone(), Reverse(entry.1.sequence()));
+    entries.sort_by_key(order);
+    entries.dedup_by_key(|entry| order(entry));
+    writer.run(&entries, rng).unwrap()
+}
+
+/// Further keys lie where segments begin, beside keys that are all but the same, and several in one place.
+#[test]
+fn forks_of_awkward_keys_are_those_that_comparing_finds() {
+    let (mut merge_points, mut taken_over) = (0, 0);
+    for seed in 0..600 {
+        let mut rng = SimRng::new(seed);
+        let (shape, mut sequence) = (seed % 5, 1);
+        let mut writer = Writer::new(1 << 20);
+        let count = 1 + rng.below(300);
+        let mut known: Vec<Arc<ViewRun>> = Vec::new();
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for _ in 0..1 + rng.below(4) {
+            let some: Vec<_> = (0..rng.below(count)).map(|_| awkward_key(&mut rng, shape)).collect();
+            keys.extend_from_slice(&some);
+            known.push(run_of_keys(&mut writer, &mut rng, some, &mut sequence));
+        }
+        let options = random_options(&mut rng);
+        let old = SortedView::build(known.clone(), &options).unwrap();
+        let segments = old.remix().segments();
+        let anchors: Vec<_> =
+            (0..segments).map(|segment| old.remix().anchors.key(segment).to_vec()).collect();
+        let mut runs = Vec::new();
+        for _ in 0..1 + rng.below(3) {
+            let near = match rng.below(3) {
+                0 => &anchors,
+                _ => &keys,
+            };
+            let mut some = Vec::new();
+            for _ in 0..rng.below(1 + count / 2) {
+                let picked = if rng.one_in(3) { None } else { rng.pick(near).cloned() };
+                some.push(match picked {
+                    Some(key) => neighbour(&mut rng, key),
+                    None => awkward_key(&mut rng, shape),
+                });
+            }
+            runs.push(run_of_keys(&mut writer, &mut rng, some, &mut sequence));
+        }
+        let mut at = 0;
+        for run in known {
+            // Of some runs only some sstables stay.
+            let dropped = if rng.one_in(3) { 2 } else { 1_000 };
+            let readers: Vec<_> = run.readers().filter(|_| !rng.one_in(dropped)).cloned().collect();
+            // Behind the one before it: copies stand in the order of their runs.
+            at += rng.below((runs.len() - at) as u64 + 1) as usize;
+            runs.insert(at, ViewRun::new(readers).unwrap());
+            at += 1;
+        }
+        let options = if rng.one_in(3) { random_options(&mut rng) } else { options };
+        let (rebuilt, cost) = Remix::rebuild(&old, &runs, &options).unwrap();
+        assert_same(&rebuilt, &Remix::build(&runs, &options).unwrap(), seed);
+        merge_points += cost.merge_points;
+        taken_over += cost.taken_over;
+    }
+    assert!(merge_points > 20_000 && taken_over > 20_000, "{merge_points} {taken_over}");
+}
