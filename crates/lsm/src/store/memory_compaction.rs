@@ -172,8 +172,10 @@ impl StoreInner {
 
 #[cfg(test)]
 mod tests {
+    use bolide_base::EntryKind;
+
     use super::*;
-    use crate::version::Version;
+    use crate::version::{RetainedLog, Version};
 
     #[test]
     fn what_was_compacted_takes_the_place_of_its_inputs_or_none() {
@@ -197,6 +199,32 @@ mod tests {
             assert!(of(&others).compacted_in_memory(&inputs, compacted.clone()).is_none());
         }
         assert!(of(&[&newest]).compacted_in_memory(&[], compacted).is_none());
+    }
+
+    /// What was kept back lies in a part of the log that the manifest names, in a segment that newer writes may be in as well.
+    #[test]
+    fn what_was_kept_back_is_no_input() {
+        let filled = |mut logged: LoggedMemtable, is_kept_back: bool| {
+            for sequence in 1..=10 {
+                logged.memtable.insert(b"key", Trailer::new(sequence, EntryKind::Put), b"value");
+            }
+            if is_kept_back {
+                logged.note_retained(RetainedLog { segment: 3, start: 64, end: 100 });
+            }
+            Arc::new(logged)
+        };
+        let [newest, older] = [(); 2].map(|()| filled(LoggedMemtable::default(), false));
+        let kept_back = filled(LoggedMemtable::retained(), true);
+        let compacted = filled(LoggedMemtable::compacted(Memtable::new(), &[]), false);
+        let count = |immutables: &[&Arc<LoggedMemtable>]| {
+            let immutables = immutables.iter().map(|&logged| logged.clone()).collect();
+            let version = Arc::new(Version::of_runs(1, Vec::new()).unwrap());
+            let views = Default::default();
+            inputs(&TreeState { active: Arc::default(), immutables, version, views }, 1 << 20).len()
+        };
+        assert_eq!(count(&[&newest, &older, &kept_back]), 2);
+        assert_eq!(count(&[&newest, &compacted, &kept_back]), 2);
+        assert_eq!((count(&[&kept_back]), count(&[&compacted]), count(&[])), (0, 0, 0));
     }
 
     /// Recovery needs all that its inputs need, and their numbers tell what a flush of it has.

@@ -216,3 +216,29 @@ fn forks_of_awkward_keys_are_those_that_comparing_finds() {
     }
     assert!(merge_points > 20_000 && taken_over > 20_000, "{merge_points} {taken_over}");
 }
+
+/// The newest versions of a key fill a segment but for some entries and are left out: what is left begins anywhere in it.
+#[test]
+fn a_key_that_runs_on_through_segments_loses_its_newest_versions() {
+    let mut rng = SimRng::new(21);
+    for newest in 1..40 {
+        let mut writer = Writer::new(1 << 20);
+        let version = |key: &[u8], sequence: u64| {
+            (key.to_vec(), Trailer::new(sequence, EntryKind::Put), 0, b"value".to_vec())
+        };
+        let left_out: Vec<Entry> = (0..newest).map(|number| version(b"k", 1_000 - number)).collect();
+        let mut kept: Vec<Entry> = vec![version(b"a", 5)];
+        kept.extend((0..40).map(|number| version(b"k", 500 - number)));
+        kept.push(version(b"z", 5));
+        let [left_out, kept] = [left_out, kept].map(|entries| writer.run(&entries, &mut rng).unwrap());
+        let further = writer.run(&[version(b"b", 7), version(b"k", 400)], &mut rng).unwrap();
+        for forks in [false, true] {
+            let options = RemixOptions::default().segment_entries(16).forks(forks);
+            let old = SortedView::build(vec![left_out.clone(), kept.clone()], &options).unwrap();
+            for runs in [vec![kept.clone()], vec![further.clone(), kept.clone()]] {
+                let (rebuilt, _) = Remix::rebuild(&old, &runs, &options).unwrap();
+                assert_same(&rebuilt, &Remix::build(&runs, &options).unwrap(), newest);
+            }
+        }
+    }
+}
