@@ -435,9 +435,9 @@ impl SortedViewCursor {
         let mut probe = CursorProbe { view: &self.view, runs: &mut self.runs, fill_cache: self.fill_cache };
         let (remix, runs) = (self.view.remix(), self.view.runs());
         let located = match leaf {
-            Some(leaf) => {
-                remix.locate_from(leaf, runs, key, sequence, &mut probe).map(|place| (place, Some(leaf)))
-            }
+            Some(leaf) => remix
+                .locate_beside(leaf, runs, key, sequence, &mut probe)
+                .map(|(place, _)| (place, Some(leaf))),
             None => remix.locate(runs, key, sequence, &mut probe),
         };
         match located {

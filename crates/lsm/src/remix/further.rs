@@ -66,8 +66,6 @@ struct Ahead {
     end: usize,
     trailer: Trailer,
     run: usize,
-    /// The segment of the old view that its merge point is in, or the one behind that.
-    segment: Option<usize>,
     leaf: Option<Leaf>,
 }
 
@@ -123,7 +121,7 @@ impl<'a> FurtherEntries<'a> {
             self.keys.extend_from_slice(self.cursor.key());
             let run = self.numbers.get(source).copied().ok_or_else(super::contradiction)?;
             let trailer = self.cursor.trailer();
-            self.ahead.push(Ahead { end: self.keys.len(), trailer, run, segment: None, leaf: None });
+            self.ahead.push(Ahead { end: self.keys.len(), trailer, run, leaf: None });
             self.cursor.next()?;
         }
         if self.old.remix().has_forks() {
@@ -134,18 +132,16 @@ impl<'a> FurtherEntries<'a> {
 
     /// Brings all that were read ahead to where the forks lead, one step of each after the other.
     fn approach(&mut self) {
-        let mut start = 0;
-        for ahead in &mut self.ahead {
-            let key = self.keys.get(start..ahead.end).unwrap_or_default();
-            start = ahead.end;
-            ahead.segment = prepare::ask_for_segment(self.old, key, MAX_SEQUENCE);
+        let keys = self.ahead.iter().scan(0, |start, ahead| {
+            let key = self.keys.get(std::mem::replace(start, ahead.end)..ahead.end);
+            Some(key.unwrap_or_default())
+        });
+        let (mut segments, mut places) = ([None; TOGETHER], [None; TOGETHER]);
+        for (key, segment) in keys.clone().zip(&mut segments) {
+            *segment = prepare::ask_for_segment(self.old, key, MAX_SEQUENCE);
         }
-        let mut places = [None; TOGETHER];
-        start = 0;
-        for (ahead, place) in self.ahead.iter().zip(&mut places) {
-            let key = self.keys.get(start..ahead.end).unwrap_or_default();
-            start = ahead.end;
-            *place = ahead.segment.and_then(|segment| prepare::ask_for_block(self.old, segment, key));
+        for ((key, segment), place) in keys.zip(segments).zip(&mut places) {
+            *place = segment.and_then(|segment| prepare::ask_for_block(self.old, segment, key));
         }
         for (ahead, place) in self.ahead.iter_mut().zip(places) {
             ahead.leaf = place.and_then(|place| prepare::ask_for_listed(self.old, place));

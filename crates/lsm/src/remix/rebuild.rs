@@ -64,7 +64,8 @@ impl Remix {
         let mut rebuild = Rebuild {
             old,
             kept,
-            shape: (shape.tags, shape.forks),
+            tags: shape.tags,
+            forks: shape.forks,
             segmenter: Segmenter::new(runs, shape),
             blocks: LastBlocks::new(old.runs()),
             at: Place { segment: 0, index: 0 },
@@ -136,8 +137,10 @@ struct Rebuild<'a> {
     old: &'a SortedView,
     /// Where the entries of each old run go.
     kept: Vec<KeptRun>,
-    /// Whether the new view has tags, and forks.
-    shape: (bool, bool),
+    /// Whether the new view has tags.
+    tags: bool,
+    /// Whether it has forks.
+    forks: bool,
     segmenter: Segmenter,
     /// Blocks of the old runs.
     blocks: LastBlocks<'a>,
@@ -161,7 +164,7 @@ impl Rebuild<'_> {
             };
             self.take_over(point)?;
             self.cost.merge_points += 1;
-            let tag = if self.shape.0 { tag_of(&key) } else { 0 };
+            let tag = if self.tags { tag_of(&key) } else { 0 };
             self.segmenter.start_key(Key::Known(&key), tag, self.fork_of_further(beside))?;
             self.last = match self.merge_versions(&key, beside)? {
                 true => Last::Before,
@@ -274,7 +277,7 @@ impl Rebuild<'_> {
     #[inline]
     fn fork_of_old(&mut self, old_fork: impl FnOnce() -> Option<u32>) -> Fork {
         let fork = match std::mem::replace(&mut self.last, Last::Unknown) {
-            _ if !self.shape.1 => Some(NO_FORK),
+            _ if !self.forks => Some(NO_FORK),
             Last::Before => old_fork(),
             Last::Further(bit) => Some(bit),
             Last::Unknown => None,

@@ -123,7 +123,7 @@ impl Remix {
                 source.prefetch_hint(near);
                 let at = segment.position(source, run, index);
                 let leaf = Leaf { place: Place { segment: number, index }, run, at };
-                Ok((self.locate_from(leaf, runs, key, sequence, probe)?, Some(leaf)))
+                Ok((self.locate_beside(leaf, runs, key, sequence, probe)?.0, Some(leaf)))
             }
             None => {
                 let index = segment.search(runs, 0..segment.entries(), key, sequence, probe)?;
@@ -132,20 +132,8 @@ impl Remix {
         }
     }
 
-    /// The second half of [`locate`](Self::locate), where the forks of a segment have led to `leaf`.
-    #[inline]
-    pub(super) fn locate_from(
-        &self,
-        leaf: Leaf,
-        runs: &[Arc<ViewRun>],
-        key: &[u8],
-        sequence: SequenceNumber,
-        probe: &mut impl Probe,
-    ) -> Result<Place> {
-        Ok(self.locate_beside(leaf, runs, key, sequence, probe)?.0)
-    }
-
-    /// The same, and how the key lies beside what is there.
+    /// The second half of [`locate`](Self::locate), where the forks of a segment have led to `leaf`; and how the key lies beside what is
+    /// there.
     #[inline]
     pub(super) fn locate_beside(
         &self,

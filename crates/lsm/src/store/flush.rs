@@ -16,7 +16,6 @@ use super::tree::Tree;
 use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::file_name::FileName;
-use crate::memtable::Visibility;
 use crate::version::{Version, VersionEdit};
 
 impl StoreInner {
@@ -69,14 +68,11 @@ impl StoreInner {
         let in_use = self.snapshots.in_use();
         let ranges = tree.state().merged_range_tombstones()?;
         let operator = tree.merge_operator.read().clone();
-        // What the layer above would drop is dropped by compactions only. While the log is replayed it is not
-        // known yet whether the tree has a filter.
-        let shown = match tree.drop_listener.read().is_none() {
-            true => LoggedMemtable::shown(flushed, &in_use),
-            false => Visibility::All,
-        };
+        let shown = tree.shown(flushed, &in_use);
         let cursors = flushed.iter().map(|logged| logged.memtable.cursor(shown)).collect();
         let mut cursor = MergingCursor::new(cursors);
+        // What the layer above would drop is dropped by compactions only. While the log is replayed it is not
+        // known yet whether the tree has a filter.
         let replays = !self.log.lock().is_open();
         let is_filtered = replays || tree.filter.read().is_some() || operator.is_some();
         let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), operator, true);

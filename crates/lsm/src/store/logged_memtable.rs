@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bolide_base::SequenceNumber;
-
 use crate::attachments::Attachments;
-use crate::memtable::{Memtable, Visibility};
+use crate::memtable::Memtable;
 use crate::version::RetainedLog;
 
 /// A memtable and the log segments that its entries are in.
@@ -98,18 +96,6 @@ impl LoggedMemtable {
     /// True for one that others were put together to in memory.
     pub(super) fn is_compacted(&self) -> bool {
         self.origin == Origin::MemoryCompaction
-    }
-
-    /// Which versions of `memtables` a flush has to look at, given the sequence numbers in use: of each key one, where all who
-    /// read from now on see the same. The others are hidden then, unless they are operands of merges, or somebody is to be told of
-    /// them.
-    pub(super) fn shown(memtables: &[Arc<Self>], in_use: &[SequenceNumber]) -> Visibility {
-        let newest = memtables.iter().filter_map(|logged| logged.memtable.largest_sequence()).max();
-        let has_operands = memtables.iter().any(|logged| logged.memtable.has_operands());
-        match in_use {
-            [only] if newest.is_none_or(|newest| newest <= *only) && !has_operands => Visibility::At(*only),
-            _ => Visibility::All,
-        }
     }
 
     /// Notes that entries of segment `number` are about to be inserted, after `logged` bytes that the store has

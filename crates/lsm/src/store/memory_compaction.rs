@@ -41,7 +41,7 @@ use super::tree::{Tree, TreeState};
 use crate::compaction::{EntrySink, MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::drop_listener::DropCollector;
-use crate::memtable::{Memtable, Visibility};
+use crate::memtable::Memtable;
 
 /// Percent of the entries of memtables that writers filled which have to be hidden.
 const HIDDEN_PERCENT: usize = 25;
@@ -145,7 +145,7 @@ impl StoreInner {
         // In this order: no range tombstone at or below the first number in use is missing then.
         let in_use = self.snapshots.in_use();
         let ranges = tree.state().merged_range_tombstones()?;
-        let shown = if drops.is_none() { LoggedMemtable::shown(inputs, &in_use) } else { Visibility::All };
+        let shown = tree.shown(inputs, &in_use);
         let mut output =
             MemtableOutput { memtable: Memtable::with_budget(self.options.memtable_bytes), drops };
         let mut retention = MergingRetention::new(Retention::new(in_use, ranges, false), None, true);

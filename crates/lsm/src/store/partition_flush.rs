@@ -245,10 +245,7 @@ impl StoreInner {
     fn write_partition(&self, round: &Round, task: &Task) -> Result<Written> {
         let tree = &round.tree;
         let (mut sources, bytes_read) = round.state.input_sources(&task.inputs)?;
-        let shown = match tree.drop_listener.read().is_none() {
-            true => LoggedMemtable::shown(&round.flushed, &round.in_use),
-            false => Visibility::All,
-        };
+        let shown = tree.shown(&round.flushed, &round.in_use);
         let cursor = |logged: &Arc<LoggedMemtable>| Source::from(logged.memtable.cursor(shown));
         sources.splice(0..0, round.flushed.iter().map(cursor));
         let is_flush = task.inputs.is_empty();

@@ -135,6 +135,21 @@ impl Tree {
         self.state.store(Arc::new(next));
     }
 
+    /// Which versions of `memtables` a flush has to look at, given the sequence numbers in use: of each key one, where all who
+    /// read from now on see the same. The others are hidden then, unless they are operands of merges, or somebody is to be told of
+    /// them.
+    pub(super) fn shown(&self, memtables: &[Arc<LoggedMemtable>], in_use: &[SequenceNumber]) -> Visibility {
+        let needs_all = || {
+            self.drop_listener.read().is_some()
+                || memtables.iter().any(|logged| logged.memtable.has_operands())
+        };
+        let newest = memtables.iter().filter_map(|logged| logged.memtable.largest_sequence()).max();
+        match in_use {
+            [only] if newest.is_none_or(|newest| newest <= *only) && !needs_all() => Visibility::At(*only),
+            _ => Visibility::All,
+        }
+    }
+
     /// Has `compacted` take the place of the full memtables `inputs`. False where these are not there any more.
     pub(super) fn compact_immutables(
         &self,
