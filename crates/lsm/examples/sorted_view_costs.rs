@@ -1,5 +1,6 @@
 //! What seeks and scans through a sorted view cost beside those of a merging cursor, and what it costs to build one, and to rebuild it
-//! with a further run that has every tenth key: CPU time of the calling thread, or instructions of the scans, with 0 rounds under `valgrind --tool=callgrind --toggle-collect='*scan_view*'`.
+//! with a further run that has every tenth key: CPU time of the calling thread; or instructions, with 0 rounds under `valgrind --tool=callgrind`, of the scans with
+//! `--toggle-collect='*scan_view*'`, of the rebuild with `--toggle-collect='*Remix>::rebuild*'`.
 //!
 //! `cargo run --release -p bolide-lsm --example sorted_view_costs -- [runs] [MiB of a run] [scans] [rounds]`
 
@@ -127,6 +128,8 @@ fn main() -> Result<()> {
     if rounds == 0 {
         // For counting instructions, where no clock is to be asked.
         println!("{}", scan_view(&view, scans, SCAN, count)?);
+        let (_, cost) = Remix::rebuild(&view, &view_runs, &options)?;
+        println!("{cost:?}");
         return Ok(());
     }
     let runtime = SystemRuntime::default();

@@ -4,6 +4,8 @@
 //! by side: the search compares numbers, and looks at whole keys only where heads are equal. Every sixteenth of them
 //! stands in a second, denser array, which is searched first: of a long list little else is in the processor's cache.
 
+use std::cmp::Ordering;
+
 use bolide_storage::LargeArray;
 use bolide_table::prefetch;
 
@@ -19,6 +21,9 @@ pub(crate) struct KeyHeads {
 /// Where a search goes on after that of the sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Near(usize);
+
+/// How many keys a search from a known place looks at before it begins anew.
+const STEPS: usize = 16;
 
 /// Heads for each one in the sample: two cache lines.
 const SAMPLED: usize = 16;
@@ -52,6 +57,29 @@ impl KeyHeads {
     #[inline]
     pub(crate) fn count_before(&self, key: &[u8], is_before: impl FnMut(usize) -> bool) -> usize {
         self.count_before_near(self.near(key), key, is_before)
+    }
+
+    /// The same where at least `from` of them are known to come before `key`, and few more are expected to: for keys that are asked for
+    /// in their order.
+    #[inline]
+    pub(crate) fn count_before_from(
+        &self,
+        from: usize,
+        key: &[u8],
+        mut is_before: impl FnMut(usize) -> bool,
+    ) -> usize {
+        if !key.starts_with(&self.shared) {
+            return self.count_before(key, is_before);
+        }
+        let wanted = head(key, self.shared.len());
+        for at in from..from + STEPS {
+            match self.heads.get(at).map(|head| head.cmp(&wanted)) {
+                Some(Ordering::Less) => {}
+                Some(Ordering::Equal) if is_before(at) => {}
+                _ => return at.min(self.heads.len()),
+            }
+        }
+        self.count_before(key, is_before)
     }
 
     /// The first half of [`count_before`](Self::count_before): where it goes on.
@@ -130,21 +158,27 @@ mod tests {
             let mut rng = SimRng::new(seed);
             // Few letters and long common parts: many equal heads.
             let prefix = vec![b'p'; rng.below(3) as usize * 5];
-            let mut random_key = || {
+            let random_key = |rng: &mut SimRng| {
                 let mut key = if rng.one_in(9) { Vec::new() } else { prefix.clone() };
                 key.extend((0..rng.below(4)).map(|_| rng.below(3) as u8));
                 key.extend(vec![b'q'; rng.below(2) as usize * 9]);
                 key.extend((0..rng.below(3)).map(|_| rng.below(2) as u8));
                 key
             };
-            let mut keys: Vec<_> = (0..seed % 90).map(|_| random_key()).collect();
+            let mut keys: Vec<_> = (0..seed % 90).map(|_| random_key(&mut rng)).collect();
             keys.sort();
             let heads = KeyHeads::new(keys.iter().map(Vec::as_slice));
-            for probe in (0..50).map(|_| random_key()).chain(keys.iter().cloned()) {
-                let strictly = heads.count_before(&probe, |position| keys[position] < probe);
-                assert_eq!(strictly, keys.partition_point(|key| *key < probe), "seed {seed}");
-                let or_equal = heads.count_before(&probe, |position| keys[position] <= probe);
-                assert_eq!(or_equal, keys.partition_point(|key| *key <= probe), "seed {seed}");
+            let others: Vec<_> = (0..50).map(|_| random_key(&mut rng)).collect();
+            for probe in others.iter().chain(&keys) {
+                let strictly = heads.count_before(probe, |position| keys[position] < *probe);
+                assert_eq!(strictly, keys.partition_point(|key| key < probe), "seed {seed}");
+                let or_equal = heads.count_before(probe, |position| keys[position] <= *probe);
+                assert_eq!(or_equal, keys.partition_point(|key| key <= probe), "seed {seed}");
+                let from = rng.below(strictly as u64 + 1) as usize;
+                for from in [0, from, strictly] {
+                    let found = heads.count_before_from(from, probe, |position| keys[position] < *probe);
+                    assert_eq!(found, strictly, "seed {seed}, from {from}");
+                }
             }
         }
     }

@@ -21,7 +21,7 @@ use std::mem::{align_of, size_of};
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bolide_storage::{LARGE_PAGE_BYTES, SlabPiece, Slabs};
 use parking_lot::Mutex;
@@ -140,7 +140,7 @@ impl Drop for SharedBytes {
     fn drop(&mut self) {
         // What others did with the bytes comes before the memory is used for something else.
         if self.header().references.fetch_sub(1, Ordering::Release) == 1 {
-            fence(Ordering::Acquire);
+            self.header().references.load(Ordering::Acquire);
             // SAFETY: that was the last reference.
             unsafe { self.free() };
         }

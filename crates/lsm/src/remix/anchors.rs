@@ -159,6 +159,12 @@ impl Anchors {
         self.count_through_near(self.near(key), key, sequence)
     }
 
+    /// The same where at least `from` of them are known to be before it, and few more are expected to.
+    #[inline]
+    pub(crate) fn count_through_from(&self, from: usize, key: &[u8], sequence: SequenceNumber) -> usize {
+        self.heads.count_before_from(from, key, |index| self.is_before(index, key, sequence))
+    }
+
     /// The first half of [`count_through`](Self::count_through): where it goes on. That is asked for.
     #[inline]
     pub(crate) fn near(&self, key: &[u8]) -> Near {
@@ -170,10 +176,16 @@ impl Anchors {
     /// The second half, with what [`near`](Self::near) answered for `key`.
     #[inline]
     pub(crate) fn count_through_near(&self, near: Near, key: &[u8], sequence: SequenceNumber) -> usize {
-        self.heads.count_before_near(near, key, |index| match self.compare(index, key) {
+        self.heads.count_before_near(near, key, |index| self.is_before(index, key, sequence))
+    }
+
+    /// Whether anchor number `index` is before `(key, sequence)`.
+    #[inline]
+    fn is_before(&self, index: usize, key: &[u8], sequence: SequenceNumber) -> bool {
+        match self.compare(index, key) {
             Ordering::Equal => self.sequence(index).is_none_or(|anchor| anchor > sequence),
             order => order == Ordering::Less,
-        })
+        }
     }
 
     /// True if anchor number `index` has a sequence number and this key: the key's versions run on into its segment.

@@ -81,6 +81,8 @@ pub(super) struct FurtherEntries<'a> {
     /// Which of them is next, and where its key starts.
     next: usize,
     start: usize,
+    /// The segment of the old view that the last of them belongs to.
+    segment: Option<usize>,
 }
 
 impl<'a> FurtherEntries<'a> {
@@ -88,11 +90,13 @@ impl<'a> FurtherEntries<'a> {
     pub(super) fn new(old: &'a SortedView, runs: &[Arc<ViewRun>]) -> Result<Self> {
         let further = further_tables(old, runs);
         let numbers = further.iter().map(|(number, _)| *number).collect();
-        let cursors = further.into_iter().map(|(_, tables)| RunCursor::new(tables, false)).collect();
+        // Where the others are, readers would soon have them read.
+        let fill_cache = old.is_cached();
+        let cursors = further.into_iter().map(|(_, tables)| RunCursor::new(tables, fill_cache)).collect();
         let mut cursor = MergingCursor::new(cursors);
         cursor.seek_to_first()?;
-        let mut entries =
-            Self { old, cursor, numbers, ahead: Vec::new(), keys: Vec::new(), next: 0, start: 0 };
+        let (ahead, keys) = (Vec::new(), Vec::new());
+        let mut entries = Self { old, cursor, numbers, ahead, keys, next: 0, start: 0, segment: None };
         entries.read_ahead()?;
         Ok(entries)
     }
@@ -138,7 +142,8 @@ impl<'a> FurtherEntries<'a> {
         });
         let (mut segments, mut places) = ([None; TOGETHER], [None; TOGETHER]);
         for (key, segment) in keys.clone().zip(&mut segments) {
-            *segment = prepare::ask_for_segment(self.old, key, MAX_SEQUENCE);
+            self.segment = prepare::ask_for_segment(self.old, self.segment, key, MAX_SEQUENCE);
+            *segment = self.segment;
         }
         for ((key, segment), place) in keys.zip(segments).zip(&mut places) {
             *place = segment.and_then(|segment| prepare::ask_for_block(self.old, segment, key));

@@ -44,6 +44,7 @@ mod format;
 mod further;
 #[doc(hidden)]
 pub mod fuzzing;
+mod kept_runs;
 mod level;
 mod level_cursor;
 mod prepare;

@@ -71,10 +71,20 @@ impl Preparation {
     }
 }
 
-/// The segment for `(key, sequence)`, which is asked for; `None` if the key is before all.
+/// The segment for `(key, sequence)`, which is asked for; `None` if the key is before all. `from`, which is no later than it, says
+/// where to look first.
 #[inline]
-pub(super) fn ask_for_segment(view: &SortedView, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
-    ask_for_segment_near(view, view.remix().anchors.near(key), key, sequence)
+pub(super) fn ask_for_segment(
+    view: &SortedView,
+    from: Option<usize>,
+    key: &[u8],
+    sequence: SequenceNumber,
+) -> Option<usize> {
+    let remix = view.remix();
+    let from = from.map_or(0, |segment| segment + 1);
+    let number = remix.anchors.count_through_from(from, key, sequence).checked_sub(1)?;
+    remix.segments.prefetch(number);
+    Some(number)
 }
 
 #[inline]

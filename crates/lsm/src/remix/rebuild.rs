@@ -8,21 +8,22 @@
 //! the one that the forks lead to.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
 use bolide_table::PinnedBlock;
 
-use super::forks::{NO_FORK, absolute};
+use super::forks::{FAR, NO_FORK, absolute};
 use super::further::FurtherEntries;
+use super::kept_runs::KeptRuns;
 use super::run::ViewRun;
 use super::search::{Beside, LastBlocks, Place};
 use super::segmenter::{Fork, Key, Segmenter};
-use super::segments::tag_of;
-use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
+use super::segments::{MAX_WIDTH, Segment, tag_of};
+use super::selectors::{OLD, RUN_BITS, TOMBSTONE, below, mask_of_old, mask_where};
 use super::view::SortedView;
-use super::{Remix, RemixOptions, TableName, contradiction, tables_of};
+use super::{Remix, RemixOptions, contradiction};
 
 /// What a rebuild cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +40,7 @@ pub struct RebuildCost {
 impl Remix {
     /// The REMIX of `runs`, the newest first, with the help of `old`. Sstables that `old` orders may stand in other runs
     /// now, together with others; those that are not among `runs` are left out. The further sstables are read
-    /// whole, past the cache; of the others some blocks, as told above.
+    /// whole, and stay in the cache if it has most of the others; of these some blocks are read, as told above.
     ///
     /// Costs about as much as [`build`](Self::build) once the further sstables have as many entries as the others. Where
     /// tags or forks are wanted that `old` does not have, everything is read.
@@ -51,13 +52,9 @@ impl Remix {
         runs: &[Arc<ViewRun>],
         options: &RemixOptions,
     ) -> Result<(Self, RebuildCost)> {
-        let places = runs.iter().enumerate().flat_map(|(number, run)| {
-            tables_of(run).into_iter().map(move |table| (table.file_number, (table, number)))
-        });
-        let places = places.collect();
-        let kept: Vec<KeptRun> = old.runs().iter().map(|run| KeptRun::new(run, &places)).collect();
+        let kept = KeptRuns::new(old.runs(), runs);
         let lacks = options.tags && !old.remix().has_tags() || options.forks && !old.remix().has_forks();
-        if lacks && kept.iter().any(KeptRun::is_any) {
+        if lacks && kept.is_any() {
             return Ok((Self::build(runs, options)?, RebuildCost::default()));
         }
         let shape = options.shape(runs)?;
@@ -79,49 +76,6 @@ impl Remix {
     }
 }
 
-/// A run of the old view, as the entries that were passed leave it.
-struct KeptRun {
-    /// For each sstable that is not passed, the last one first: its entries, and the new number of its run; `None` where it
-    /// is left out.
-    tables: Vec<(u64, Option<usize>)>,
-    /// Entries of the current sstable, which is the last of `tables`, that are not passed.
-    left: u64,
-}
-
-impl KeptRun {
-    /// `places` says which of the new runs has an sstable.
-    fn new(run: &Arc<ViewRun>, places: &BTreeMap<u64, (TableName, usize)>) -> Self {
-        let number = |table: &TableName| {
-            places.get(&table.file_number).filter(|(new, _)| new == table).map(|(_, number)| *number)
-        };
-        let names = tables_of(run).into_iter().filter(|table| table.entries > 0);
-        let mut tables: Vec<_> = names.map(|table| (table.entries, number(&table))).collect();
-        tables.reverse();
-        Self { left: tables.last().map_or(0, |(entries, _)| *entries), tables }
-    }
-
-    /// True if some of it is in the new view.
-    fn is_any(&self) -> bool {
-        self.tables.iter().any(|(_, number)| number.is_some())
-    }
-
-    /// The new number of the run that the next entry is in.
-    #[inline]
-    fn number(&self) -> Option<usize> {
-        self.tables.last().and_then(|(_, number)| *number)
-    }
-
-    /// Passes an entry.
-    #[inline]
-    fn step(&mut self) {
-        self.left = self.left.saturating_sub(1);
-        if self.left == 0 {
-            self.tables.pop();
-            self.left = self.tables.last().map_or(0, |(entries, _)| *entries);
-        }
-    }
-}
-
 /// What the last key of the new view is to the entry of the old one that is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
@@ -133,10 +87,28 @@ enum Last {
     Unknown,
 }
 
+/// The key that entries of the old view are versions of.
+struct OldKey {
+    /// Whether a version of it was taken over.
+    is_started: bool,
+    fork: Fork,
+}
+
+/// A bit for each entry of `segment` that is the only version of its key, and of which forks, if there are any, tell where that key parts from
+/// the one before; not for the first one, whose key is known. `runs_on`: the next segment starts with versions of the last key.
+#[inline]
+fn lone_keys(segment: Segment<'_>, runs_on: bool) -> u64 {
+    let entries = below(segment.entries());
+    let old = mask_of_old(segment.selectors()) & entries;
+    let last = entries & !(entries >> 1);
+    let goes_on = old >> 1 | if runs_on { last } else { 0 };
+    let far = segment.forks().map_or(0, |(forks, _)| mask_where(forks, u8::MAX, FAR));
+    entries & !1 & !old & !goes_on & !far
+}
+
 struct Rebuild<'a> {
     old: &'a SortedView,
-    /// Where the entries of each old run go.
-    kept: Vec<KeptRun>,
+    kept: KeptRuns,
     /// Whether the new view has tags.
     tags: bool,
     /// Whether it has forks.
@@ -188,8 +160,8 @@ impl Rebuild<'_> {
         let fork = match (self.last, beside) {
             (Last::Before, Beside::After(bit)) => Some(bit),
             (Last::Before, Beside::Before(bit)) => self.old_fork().filter(|&fork| fork < bit),
-            (Last::Before, Beside::Same) => self.old_fork(),
-            (Last::Further(bit), Beside::Same) => Some(bit),
+            (Last::Before, Beside::Same(_)) => self.old_fork(),
+            (Last::Further(bit), Beside::Same(_)) => Some(bit),
             _ => None,
         };
         fork.map_or(Fork::Compared, Fork::Known)
@@ -215,10 +187,8 @@ impl Rebuild<'_> {
     }
 
     fn step(&mut self) {
-        if let Some((run, _)) = self.selector()
-            && let Some(kept) = self.kept.get_mut(run)
-        {
-            kept.step();
+        if let Some((run, _)) = self.selector() {
+            self.kept.pass(run);
         }
         self.at.index += 1;
         if self.at.index >= self.old.remix().segments.get(self.at.segment).entries() {
@@ -229,46 +199,77 @@ impl Rebuild<'_> {
     /// Takes over the entries up to `end`, where a key begins.
     fn take_over(&mut self, end: Place) -> Result<()> {
         let old = self.old.remix();
-        // Of the key that entries are versions of: some version was taken over; its fork.
-        let (mut started, mut fork) = (false, Fork::Compared);
+        let mut key = OldKey { is_started: false, fork: Fork::Compared };
         while self.at < end {
             let segment = old.segments.get(self.at.segment);
+            let runs_on = old.segments.get(self.at.segment + 1).starts_old();
             let entries = segment.entries();
             let to = if self.at.segment < end.segment { entries } else { end.index.min(entries) };
-            let (selectors, tags, forks) = (segment.selectors(), segment.tags(), segment.forks());
-            for index in self.at.index..to {
-                let selector = selectors.get(index).copied().unwrap_or(0);
-                if selector & OLD == 0 {
-                    let old_fork = || forks.and_then(|(forks, base)| absolute(forks, base, index));
-                    fork = self.fork_of_old(old_fork);
-                    started = false;
+            let lone = lone_keys(segment, runs_on);
+            while self.at.index < to {
+                let all = (lone >> self.at.index).trailing_ones() as usize;
+                let stretch = self.at.index..to.min(self.at.index + all);
+                let knows_fork = !self.forks || self.last == Last::Before;
+                if !stretch.is_empty() && knows_fork && self.kept.is_steady(stretch.len()) {
+                    self.take_over_all(segment, stretch)?;
+                } else {
+                    self.take_over_one(segment, runs_on, &mut key)?;
                 }
-                let Some(kept) = self.kept.get_mut(usize::from(selector & RUN_BITS)) else { continue };
-                let number = kept.number();
-                kept.step();
-                let Some(number) = number else { continue };
-                self.cost.taken_over += 1;
-                self.last = Last::Before;
-                let (tag, tombstone) = (tags.get(index).copied().unwrap_or(0), selector & TOMBSTONE != 0);
-                let goes_on = || match index + 1 < entries {
-                    true => selectors.get(index + 1).is_some_and(|next| next & OLD != 0),
-                    false => old.segments.get(self.at.segment + 1).starts_old(),
-                };
-                if index > 0 && !started && !goes_on() {
-                    self.segmenter.push_lone(number, tombstone, tag, fork)?;
-                    continue;
-                }
-                if !started {
-                    let anchor = (index == 0).then(|| old.anchors.key(self.at.segment));
-                    self.segmenter.start_key(anchor.as_deref().map_or(Key::Unread, Key::Known), tag, fork)?;
-                    started = true;
-                }
-                self.segmenter.push(number, tombstone);
             }
-            let is_whole = to == entries;
-            let next = Place { segment: self.at.segment + 1, index: 0 };
-            self.at = if is_whole { next } else { Place { index: to.max(self.at.index), ..self.at } };
+            if to == entries {
+                self.at = Place { segment: self.at.segment + 1, index: 0 };
+            }
         }
+        Ok(())
+    }
+
+    /// Takes over a stretch of [`lone_keys`].
+    #[inline]
+    fn take_over_all(&mut self, segment: Segment<'_>, stretch: Range<usize>) -> Result<()> {
+        let selectors = segment.selectors().get(stretch.clone()).unwrap_or_default();
+        let mut new = [0; MAX_WIDTH];
+        let new = new.get_mut(..selectors.len()).unwrap_or_default();
+        self.kept.pass_all(selectors, new);
+        let tags = segment.tags().get(stretch.clone()).unwrap_or_default();
+        let (forks, base) = segment.forks().filter(|_| self.forks).unwrap_or_default();
+        let forks = forks.get(stretch.clone()).unwrap_or_default();
+        self.segmenter.push_lones(new, tags, |index| absolute(forks, base, index).unwrap_or(NO_FORK))?;
+        self.cost.taken_over += stretch.len() as u64;
+        self.last = Last::Before;
+        self.at.index = stretch.end;
+        Ok(())
+    }
+
+    /// Takes over the entry at `at`, which is in `segment`; the last key of that may run on in the next one. `key` is the key that it may be an
+    /// older version of.
+    fn take_over_one(&mut self, segment: Segment<'_>, runs_on: bool, key: &mut OldKey) -> Result<()> {
+        let (selectors, index) = (segment.selectors(), self.at.index);
+        let selector = selectors.get(index).copied().unwrap_or(0);
+        if selector & OLD == 0 {
+            let fork = || segment.forks().and_then(|(forks, base)| absolute(forks, base, index));
+            *key = OldKey { is_started: false, fork: self.fork_of_old(fork) };
+        }
+        self.at.index += 1;
+        let run = usize::from(selector & RUN_BITS);
+        let number = self.kept.number(run);
+        self.kept.pass(run);
+        let Some(number) = number else { return Ok(()) };
+        self.cost.taken_over += 1;
+        self.last = Last::Before;
+        let (tag, tombstone) = (segment.tags().get(index).copied().unwrap_or(0), selector & TOMBSTONE != 0);
+        let goes_on = || match index + 1 < segment.entries() {
+            true => selectors.get(index + 1).is_some_and(|next| next & OLD != 0),
+            false => runs_on,
+        };
+        if index > 0 && !key.is_started && !goes_on() {
+            return self.segmenter.push_lone(number, tombstone, tag, key.fork);
+        }
+        if !key.is_started {
+            let anchor = (index == 0).then(|| self.old.remix().anchors.key(self.at.segment));
+            self.segmenter.start_key(anchor.as_deref().map_or(Key::Unread, Key::Known), tag, key.fork)?;
+            key.is_started = true;
+        }
+        self.segmenter.push(number, tombstone);
         Ok(())
     }
 
@@ -289,13 +290,12 @@ impl Rebuild<'_> {
     /// that the old view has; answers whether it has any.
     fn merge_versions(&mut self, key: &[u8], beside: Beside) -> Result<bool> {
         let is_old = match beside {
-            Beside::Same => true,
+            Beside::Same(_) => true,
             Beside::Before(_) | Beside::After(_) => false,
             Beside::Unknown => self.is_next(key)?,
         };
-        let mut first = true;
-        while is_old && let Some((number, sequence, tombstone)) = self.old_version(first)? {
-            first = false;
+        let mut first = Some(beside);
+        while is_old && let Some((number, sequence, tombstone)) = self.old_version(first.take())? {
             while let Some((further, newer)) = self.further_version(key)
                 && newer.cmp(&sequence).then(number.cmp(&further)) == Ordering::Greater
             {
@@ -324,18 +324,21 @@ impl Rebuild<'_> {
         self.ask_next(run, |block, index| Some(block.difference(index, key)?.order.is_eq()))
     }
 
-    /// The kept version at `at` or behind of the key that `at` has a version of, its first if `first`: its new run, its sequence
-    /// number, whether it is a tombstone.
-    fn old_version(&mut self, mut first: bool) -> Result<Option<(usize, SequenceNumber, bool)>> {
+    /// The kept version at `at` or behind of the key that `at` has a version of, its first if `first`, whose sequence number may be known: its new run,
+    /// its sequence number, whether it is a tombstone.
+    fn old_version(&mut self, first: Option<Beside>) -> Result<Option<(usize, SequenceNumber, bool)>> {
+        let mut first = first;
         while let Some((run, selector)) = self.selector()
-            && (first || selector & OLD != 0)
+            && (first.is_some() || selector & OLD != 0)
         {
-            if let Some(number) = self.kept.get(run).and_then(KeptRun::number) {
-                let sequence =
-                    self.ask_next(run, |block, index| Some(block.entry(index)?.trailer().sequence()))?;
+            if let Some(number) = self.kept.number(run) {
+                let sequence = match first {
+                    Some(Beside::Same(sequence)) => sequence,
+                    _ => self.ask_next(run, |block, index| Some(block.entry(index)?.trailer().sequence()))?,
+                };
                 return Ok(Some((number, sequence, selector & TOMBSTONE != 0)));
             }
-            first = false;
+            first = None;
             self.step();
         }
         Ok(None)

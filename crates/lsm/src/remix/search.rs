@@ -37,8 +37,8 @@ pub(super) struct Leaf {
 /// How a key lies beside the entries at the place that was found for it, where forks tell that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beside {
-    /// It is the key of the entry there.
-    Same,
+    /// It is the key of the entry there, which has this sequence number.
+    Same(SequenceNumber),
     /// It is not, and parts from the key of the entry there in this bit first.
     Before(u32),
     /// It is not, and parts from the key of the entry in front of the place in this bit first.
@@ -181,9 +181,10 @@ impl Segment<'_> {
             }
             Side::At(side) => Ok((front(forks, leaf, side), Beside::Before(bit))),
             Side::Far => {
-                let newer = difference.trailer.is_some_and(|trailer| trailer.sequence() > sequence);
-                if difference.order.is_eq() && !newer {
-                    return Ok((leaf, Beside::Same));
+                if let Some(trailer) = difference.trailer
+                    && trailer.sequence() <= sequence
+                {
+                    return Ok((leaf, Beside::Same(trailer.sequence())));
                 }
                 if difference.order.is_gt() {
                     return Ok((leaf, Beside::Unknown));

@@ -15,7 +15,7 @@ use super::anchors::AnchorList;
 use super::forks::NO_FORK;
 use super::run::{Position, ViewRun};
 use super::segments::{SegmentWriter, Shape};
-use super::selectors::{OLD, TOMBSTONE};
+use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 
 /// What is known of the first version of a key that was passed over without being read.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +129,45 @@ impl Segmenter {
         Ok(())
     }
 
+    /// Adds keys as [`push_lone`](Self::push_lone) does, whose forks are known.
+    #[inline]
+    pub(super) fn push_lones(
+        &mut self,
+        mut selectors: &[u8],
+        mut tags: &[u8],
+        fork: impl Fn(usize) -> u32,
+    ) -> Result<()> {
+        if !self.group.is_empty() {
+            self.finish_group()?;
+        }
+        let all = selectors.len();
+        while let Some((&first, behind)) = selectors.split_first() {
+            let done = all - selectors.len();
+            let room = self.segments.room();
+            if room == 0 {
+                let (run, tombstone) = (usize::from(first & RUN_BITS), first & TOMBSTONE != 0);
+                let tag = tags.first().copied().unwrap_or(0);
+                self.push_lone(run, tombstone, tag, Fork::Known(fork(done)))?;
+                self.finish_group()?;
+                (selectors, tags) = (behind, tags.get(1..).unwrap_or_default());
+                continue;
+            }
+            let (now, later) = selectors.split_at(room.min(selectors.len()));
+            self.segments.push_all(now, tags, |index| fork(done + index));
+            for selector in now {
+                let run = usize::from(selector & RUN_BITS);
+                if let Some((position, ahead)) = self.positions.get_mut(run) {
+                    self.before = (run, *position, *ahead);
+                    *ahead += 1;
+                }
+            }
+            self.before_known = false;
+            self.entries += now.len() as u64;
+            (selectors, tags) = (later, tags.get(now.len()..).unwrap_or_default());
+        }
+        Ok(())
+    }
+
     /// The key that [`start_key`](Self::start_key) was told last; empty if it was not.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
@@ -148,7 +187,7 @@ impl Segmenter {
         }
         let mut fork = self.fork_of(&group)?;
         for &selector in &group {
-            let run = usize::from(selector & super::selectors::RUN_BITS);
+            let run = usize::from(selector & RUN_BITS);
             if self.segments.room() == 0 {
                 self.open_segment(run, selector & OLD != 0)?;
             }
@@ -168,7 +207,7 @@ impl Segmenter {
 
     /// The fork of the key of `group`, whose place becomes that of the key before.
     fn fork_of(&mut self, group: &[u8]) -> Result<u32> {
-        let run = group.first().map_or(0, |selector| usize::from(selector & super::selectors::RUN_BITS));
+        let run = group.first().map_or(0, |selector| usize::from(selector & RUN_BITS));
         let (position, ahead) = self.positions.get(run).copied().unwrap_or_default();
         let place = (run, position, ahead);
         let before = std::mem::replace(&mut self.before, place);

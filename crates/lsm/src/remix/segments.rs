@@ -23,6 +23,9 @@ use super::forks::{BASE_BYTES, FAR, encode as encode_forks};
 use super::run::{Position, ViewRun};
 use super::selectors::{PLACEHOLDER, mask_of_run};
 
+/// The largest D.
+pub(crate) const MAX_WIDTH: usize = 64;
+
 /// How the segments of a REMIX are laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -190,6 +193,29 @@ impl SegmentWriter {
         self.forks.push(fork);
         if let Some(count) = self.counts.get_mut(usize::from(selector & super::selectors::RUN_BITS)) {
             *count = count.wrapping_add(1);
+        }
+    }
+
+    /// Adds entries as [`push`](Self::push) does; there is room for them. `tags` may be short where there are none, and `fork` says the
+    /// fork of each.
+    #[inline]
+    pub(crate) fn push_all(&mut self, selectors: &[u8], tags: &[u8], fork: impl Fn(usize) -> u32) {
+        let (at, len) = (self.at + self.used, selectors.len());
+        self.used += len;
+        if let Some(places) = self.bytes.get_mut(at..at + len) {
+            places.copy_from_slice(selectors);
+        }
+        let tags_at = at + self.shape.tags_at();
+        if self.shape.tags
+            && let (Some(places), Some(tags)) = (self.bytes.get_mut(tags_at..tags_at + len), tags.get(..len))
+        {
+            places.copy_from_slice(tags);
+        }
+        self.forks.extend((0..len).map(fork));
+        for selector in selectors {
+            if let Some(count) = self.counts.get_mut(usize::from(selector & super::selectors::RUN_BITS)) {
+                *count = count.wrapping_add(1);
+            }
         }
     }
 

@@ -7,11 +7,14 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber, Trailer};
 use bolide_table::ValueRef;
 
 use super::forks::{FAR, Window, behind};
-use super::run::ViewRun;
+use super::run::{Position, ViewRun};
 use super::search::{LastBlock, Place};
 use super::segments::{Shape, tag_of};
 use super::selectors::{below, mask_of_old, mask_where};
 use super::{Remix, contradiction, tables_of};
+
+/// Blocks that are looked for where it is asked how many are in the cache.
+const SAMPLED_BLOCKS: usize = 64;
 
 /// Sorted runs, read as one through their REMIX.
 ///
@@ -93,6 +96,17 @@ impl SortedView {
     /// The bytes that the view takes in memory besides the open sstables: the REMIX and the key counts.
     pub fn memory_bytes(&self) -> usize {
         self.remix.memory_bytes() + self.runs.iter().map(|run| run.memory_bytes()).sum::<usize>()
+    }
+
+    /// Whether most of its blocks are in the cache, by a sample of them.
+    pub(super) fn is_cached(&self) -> bool {
+        let blocks = || self.runs.iter().flat_map(|run| (0..run.blocks()).map(move |block| (run, block)));
+        let all: usize = self.runs.iter().map(|run| run.blocks() as usize).sum();
+        let sample = blocks().step_by((all / SAMPLED_BLOCKS).max(1));
+        let is_there = |&(run, block): &(&Arc<ViewRun>, u32)| {
+            run.block_in_cache(Position { block, entry: 0 }, false).is_some()
+        };
+        sample.clone().filter(is_there).count() * 2 > sample.count()
     }
 
     /// The newest version of `key` with a sequence number of at most `sequence`, tombstones included, with its

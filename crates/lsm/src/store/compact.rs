@@ -31,7 +31,7 @@ impl StoreInner {
         }
         if plan.is_trivial_move {
             let metas = self.input_metas(tree, plan)?;
-            self.install_placed(tree, edit, &[], None, &|version, edit| {
+            self.install_placed(tree, edit, &|version, edit| {
                 place_outputs(version, plan, &metas, edit);
             })?;
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
@@ -41,8 +41,10 @@ impl StoreInner {
         let bytes_written = merged.tables.iter().map(|table| table.file_bytes).sum();
         let written: Vec<u64> = merged.tables.iter().map(|table| table.number).collect();
         edit.note_written(tree.id, bytes_written);
-        self.install_outputs(tree, edit, &[], &written, None, &|version, edit| {
-            place_outputs(version, plan, &merged.tables, edit);
+        self.install_outputs(&written, || {
+            self.install_placed(tree, edit, &|version, edit| {
+                place_outputs(version, plan, &merged.tables, edit);
+            })
         })?;
         if let Some(drops) = merged.drops {
             drops.installed();

@@ -11,12 +11,13 @@ use bolide_base::{Error, ErrorKind, Result};
 
 use super::StoreInner;
 use super::logged_memtable::LoggedMemtable;
+use super::shown::{Flushed, show};
 use super::table_output::{Finished, TableOutput};
 use super::tree::Tree;
 use crate::compaction::{MergingRetention, Retention};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::file_name::FileName;
-use crate::version::{Version, VersionEdit};
+use crate::version::{Version, VersionEdit, VersionSet};
 
 impl StoreInner {
     /// Writes the full memtables of `tree` to its partitions if `into_partitions`, else to an sstable of level 0, and
@@ -54,7 +55,7 @@ impl StoreInner {
         }
         edit.note_written(tree.id, bytes);
         self.note_flushed(tree, &flushed, None, &mut edit);
-        self.install_outputs(tree, edit, &flushed, &written, None, &|_, _| {})?;
+        self.install_outputs(&written, || self.install(tree, edit, &flushed))?;
         if let Some(drops) = drops {
             drops.installed();
         }
@@ -87,24 +88,17 @@ impl StoreInner {
         output.finish()
     }
 
-    /// Installs new sstables; see [`install_placed`](Self::install_placed). If the edit was certainly not written, the
-    /// files are given up.
+    /// Installs the new sstables `written` as `install` does it. If their edit was certainly not written, the files are given up.
     ///
     /// What was left out of them may have been hidden by a write that is in the log alone (a deleted
     /// range, or a newer record that an index filter looked at), so the log is synced first: a power cut
     /// must not take that write and leave the gap.
     pub(super) fn install_outputs(
         &self,
-        tree: &Arc<Tree>,
-        edit: VersionEdit,
-        flushed: &[Arc<LoggedMemtable>],
         written: &[u64],
-        retained: Option<Arc<LoggedMemtable>>,
-        place: &dyn Fn(&Version, &mut VersionEdit),
+        install: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let installed =
-            self.sync_log().and_then(|()| self.install_placed(tree, edit, flushed, retained, place));
-        installed.inspect_err(|error| {
+        self.sync_log().and_then(|()| install()).inspect_err(|error| {
             let is_certain = [ErrorKind::NoSpace, ErrorKind::LimitExceeded, ErrorKind::Closed];
             if is_certain.contains(&error.kind()) {
                 for number in written {
@@ -114,35 +108,57 @@ impl StoreInner {
         })
     }
 
-    /// Makes an edit durable and swaps the tree to the version that it makes.
+    /// Makes an edit durable and swaps the tree to the version that it makes, without the memtables in `flushed`.
     pub(super) fn install(
         &self,
-        tree: &Arc<Tree>,
+        tree: &Tree,
         edit: VersionEdit,
         flushed: &[Arc<LoggedMemtable>],
     ) -> Result<()> {
-        self.install_placed(tree, edit, flushed, None, &|_, _| {})
+        self.install_with(tree, edit, flushed, &|_, _| {})
     }
 
-    /// The same; `place` adds to the edit what depends on the version that it is applied to, and `retained` takes the place
-    /// of `flushed`.
+    /// Makes an edit durable and swaps the tree to the version that it makes; `place` adds to the edit what depends on the version
+    /// that it is applied to.
     pub(super) fn install_placed(
         &self,
-        tree: &Arc<Tree>,
-        mut edit: VersionEdit,
-        flushed: &[Arc<LoggedMemtable>],
-        retained: Option<Arc<LoggedMemtable>>,
+        tree: &Tree,
+        edit: VersionEdit,
         place: &dyn Fn(&Version, &mut VersionEdit),
     ) -> Result<()> {
-        let _renewing = self.renew_rows(tree, flushed)?;
+        self.install_with(tree, edit, &[], place)
+    }
+
+    fn install_with(
+        &self,
+        tree: &Tree,
+        edit: VersionEdit,
+        flushed: &[Arc<LoggedMemtable>],
+        place: &dyn Fn(&Version, &mut VersionEdit),
+    ) -> Result<()> {
+        let _renewing = self.renew_rows(tree, flushed);
         let mut versions = self.versions.lock();
+        self.apply_placed(&mut versions, tree, edit, place)?;
+        // What a flush into partitions brought is shown by that one, which takes the memtables away with it.
+        if !tree.unshown.load(Ordering::Acquire) {
+            show(tree, &versions, Some(Flushed { memtables: flushed, retained: None }), |next| next);
+        }
+        Ok(())
+    }
+
+    /// Makes an edit durable; `place` adds to it what depends on the version that it is applied to. Readers go on with the state from
+    /// before.
+    pub(super) fn apply_placed(
+        &self,
+        versions: &mut VersionSet,
+        tree: &Tree,
+        mut edit: VersionEdit,
+        place: &dyn Fn(&Version, &mut VersionEdit),
+    ) -> Result<()> {
         let dropped = || Error::new(ErrorKind::Closed, format!("tree {} was dropped", tree.id));
         let before = versions.current(tree.id).ok_or_else(dropped)?;
         place(&before, &mut edit);
         edit.set_last_sequence(self.snapshots.published());
-        self.apply_edit(&mut versions, edit)?;
-        let version = versions.current(tree.id).ok_or_else(dropped)?;
-        tree.replace_state(|state| state.installed(version.clone(), flushed, retained));
-        Ok(())
+        self.apply_edit(versions, edit)
     }
 }

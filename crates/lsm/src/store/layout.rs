@@ -27,7 +27,7 @@ impl Store {
             let mut edit = VersionEdit::new();
             edit.set_options(tree.id, options.encode());
             let divides = layout.has_partitions();
-            inner.install_placed(&tree, edit, &[], None, &|version, edit| {
+            inner.install_placed(&tree, edit, &|version, edit| {
                 if divides {
                     divide(version, edit);
                 }

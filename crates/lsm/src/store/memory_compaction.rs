@@ -110,7 +110,7 @@ impl StoreInner {
             && !tree.writes_all.load(Ordering::Acquire)
             && tree.keeper.get().is_none()
             && tree.collectors.read().is_none()
-            // What stays is one that writers may not fill meanwhile.
+            // Who allows for one full memtable has no memory for what is left of it and the next one.
             && self.options.max_immutable_memtables > 1
             && !inputs(&state, self.options.memtable_bytes).is_empty()
     }

@@ -51,6 +51,7 @@ mod rewrite;
 mod row_gate;
 mod rows;
 mod scheduler;
+mod shown;
 mod snapshots;
 mod sorted_view;
 mod spent_ranges;

@@ -5,7 +5,7 @@
 //!    minor, major or split compaction; see [`partitioned`].
 //! 2. Each partition that is written to is a task. The thread that flushes takes one after the other, and so does every idle one.
 //! 3. Entries of aborted partitions are kept back; see `retained`.
-//! 4. One edit installs all of it, with the floor of the log.
+//! 4. One edit installs all of it, with the floor of the log. When readers see it: `shown`.
 //!
 //! # Why it is in order
 //! One flush of a tree runs at a time, and no compaction of the tree beside it, so partitions are what they were when it was
@@ -17,12 +17,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bolide_base::{EntryKind, Error, MAX_SEQUENCE, Result, SequenceNumber};
+use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber};
 use parking_lot::{Condvar, Mutex};
 
 use super::StoreInner;
 use super::compact::Merge;
 use super::logged_memtable::LoggedMemtable;
+use super::shown::Flushed;
 use super::table_output::{Finished, TableOutput};
 use super::tree::{Tree, TreeState};
 use crate::compaction::partitioned::{
@@ -156,7 +157,8 @@ impl StoreInner {
         }
         self.check_writable()?;
         let partitions = state.version.partitions(LAST_LEVEL);
-        let (counted, has_operands) = count(&flushed, &partitions)?;
+        let counted = count(&flushed, tree.shown(&flushed, &self.snapshots.in_use()), &partitions)?;
+        let has_operands = flushed.iter().any(|logged| logged.memtable.has_operands());
         let may_keep = if writes_all || has_operands { 0 } else { self.may_keep_back(tree) };
         let target = tree.options().target_file_bytes;
         let actions =
@@ -176,10 +178,11 @@ impl StoreInner {
         for one in &written {
             numbers.extend(one.finished.tables.iter().map(|table| table.number));
         }
-        let installed = self.install_partitions(&round, &written, &kept_back, &numbers);
-        installed?;
+        let retained = self.install_partitions(&round, &written, &kept_back, &numbers)?;
+        let flushed = Flushed { memtables: &round.flushed, retained: retained.as_ref() };
+        let shown = self.show_flushed(tree, flushed);
         self.count_round(tree, &round, &actions, written);
-        self.views_changed(tree)
+        shown
     }
 
     /// Bytes that flushes of `tree` may keep back beside what is kept back of other trees.
@@ -268,13 +271,14 @@ impl StoreInner {
         Ok(Written { finished, bytes_read, dropped })
     }
 
+    /// Makes what was written durable, and what is kept back, which is answered as a memtable. Readers do not see it yet.
     fn install_partitions(
         &self,
         round: &Round,
         written: &[Written],
         kept_back: &[KeyRange],
         numbers: &[u64],
-    ) -> Result<()> {
+    ) -> Result<Option<Arc<LoggedMemtable>>> {
         let tree = &round.tree;
         let give_up = || {
             for &number in numbers {
@@ -302,8 +306,13 @@ impl StoreInner {
                 }
             }
         };
-        let retained = retained.map(|retained| retained.memtable);
-        self.install_outputs(tree, edit, &round.flushed, numbers, retained, &place)
+        self.install_outputs(numbers, || {
+            let mut versions = self.versions.lock();
+            self.apply_placed(&mut versions, tree, edit, &place)?;
+            tree.unshown.store(true, Ordering::Release);
+            Ok(())
+        })?;
+        Ok(retained.map(|retained| retained.memtable))
     }
 
     fn count_round(&self, tree: &Arc<Tree>, round: &Round, actions: &[Action], written: Vec<Written>) {
@@ -339,14 +348,17 @@ impl Written {
     }
 }
 
-/// What each of `partitions` is to get, and whether there are operands to merge. One memtable after the other: nothing
-/// needs to be merged for it.
-fn count(flushed: &[Arc<LoggedMemtable>], partitions: &[Partition<'_>]) -> Result<(Vec<Counted>, bool)> {
-    let mut has_operands = false;
+/// What each of `partitions` is to get of the versions that are `shown`. One memtable after the other: nothing needs to be merged for
+/// it.
+fn count(
+    flushed: &[Arc<LoggedMemtable>],
+    shown: Visibility,
+    partitions: &[Partition<'_>],
+) -> Result<Vec<Counted>> {
     let mut all: Vec<Counted> = partitions.iter().map(|_| Counted::default()).collect();
     for logged in flushed {
-        let mut cursor = logged.memtable.cursor(Visibility::All);
-        let mut back = logged.memtable.cursor(Visibility::All);
+        let mut cursor = logged.memtable.cursor(shown);
+        let mut back = logged.memtable.cursor(shown);
         cursor.seek_to_first()?;
         for (partition, counted) in partitions.iter().zip(&mut all) {
             let before = counted.entries;
@@ -354,7 +366,6 @@ fn count(flushed: &[Arc<LoggedMemtable>], partitions: &[Partition<'_>]) -> Resul
                 if counted.entries == before && (before == 0 || cursor.key() < counted.smallest.as_slice()) {
                     counted.smallest = cursor.key().to_vec();
                 }
-                has_operands |= cursor.trailer().kind() == Some(EntryKind::Merge);
                 counted.entries += 1;
                 counted.bytes += ENTRY_BYTES + (cursor.key().len() + cursor.value().len()) as u64;
                 cursor.next()?;
@@ -370,7 +381,7 @@ fn count(flushed: &[Arc<LoggedMemtable>], partitions: &[Partition<'_>]) -> Resul
             }
         }
     }
-    Ok((all, has_operands))
+    Ok(all)
 }
 
 fn loads<'a>(partitions: &'a [Partition<'_>], counted: &'a [Counted]) -> Vec<PartitionLoad<'a>> {

@@ -20,6 +20,7 @@
 //!
 //! Only reads of the newest state go through the cache: a view may be older than what rows say.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bolide_base::checksum::hash_key;
@@ -33,6 +34,9 @@ use super::{Store, StoreInner};
 use crate::cursor::InternalCursor;
 use crate::memtable::Visibility;
 use crate::row_cache::{Answer, KeyOf, RowCache};
+
+/// Keys whose rows a flush asks for ahead of the one at hand.
+const KEYS_AHEAD: usize = 16;
 
 impl Store {
     /// The newest visible value of `key` in `tree`. Registers nothing, and takes no lock but that of a few cached rows.
@@ -110,29 +114,44 @@ impl StoreInner {
         &self,
         tree: &'t Tree,
         flushed: &[Arc<LoggedMemtable>],
-    ) -> Result<Option<Renewing<'t>>> {
+    ) -> Option<Renewing<'t>> {
         let gate = &tree.row_gate;
         if flushed.is_empty() || self.rows.is_off() {
-            return Ok(None);
+            return None;
         }
         let renewing = Renewing::begin(gate);
-        let Some(owner) = gate.owner(&self.rows) else { return Ok(Some(renewing)) };
-        if flushed.iter().any(|logged| logged.memtable.has_range_tombstones()) {
+        let Some(owner) = gate.owner(&self.rows) else { return Some(renewing) };
+        let has_ranges = flushed.iter().any(|logged| logged.memtable.has_range_tombstones());
+        if has_ranges || !self.rows.is_untouched() && self.renew_rows_of(owner, flushed).is_err() {
             gate.give_up(&self.rows);
-        } else if !self.rows.is_untouched() {
-            for logged in flushed.iter().rev() {
-                let mut cursor = logged.memtable.cursor(Visibility::At(SequenceNumber::MAX));
-                cursor.seek_to_first()?;
-                while cursor.valid() {
-                    let (key, trailer) = (cursor.key(), cursor.trailer());
-                    let value = (trailer.kind() == Some(EntryKind::Put)).then(|| cursor.value());
-                    let of_key = KeyOf { owner, key, hash: hash_key(key) };
-                    self.rows.renew(of_key, trailer.sequence(), value);
-                    cursor.next()?;
+        }
+        Some(renewing)
+    }
+
+    /// As [`renew_rows`](Self::renew_rows), for the rows of `owner`.
+    fn renew_rows_of(&self, owner: u32, flushed: &[Arc<LoggedMemtable>]) -> Result<()> {
+        for logged in flushed.iter().rev() {
+            let newest = || logged.memtable.cursor(Visibility::At(SequenceNumber::MAX));
+            let (mut cursor, mut ahead) = (newest(), newest());
+            cursor.seek_to_first()?;
+            ahead.seek_to_first()?;
+            // Those of the keys between the two.
+            let mut hashes = VecDeque::with_capacity(KEYS_AHEAD);
+            while cursor.valid() {
+                while hashes.len() < KEYS_AHEAD && ahead.valid() {
+                    let hash = hash_key(ahead.key());
+                    self.rows.prefetch(hash);
+                    hashes.push_back(hash);
+                    ahead.next()?;
                 }
+                let (key, trailer) = (cursor.key(), cursor.trailer());
+                let value = (trailer.kind() == Some(EntryKind::Put)).then(|| cursor.value());
+                let hash = hashes.pop_front().unwrap_or_else(|| hash_key(key));
+                self.rows.renew(KeyOf { owner, key, hash }, trailer.sequence(), value);
+                cursor.next()?;
             }
         }
-        Ok(Some(renewing))
+        Ok(())
     }
 }
 

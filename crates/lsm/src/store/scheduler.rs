@@ -349,6 +349,8 @@ impl StoreInner {
             Job::Compact(tree, plan) => work.forget_compaction(tree.id, plan),
         }
         match result {
+            // That memory was compacted says nothing of a disk that was full.
+            Ok(()) if matches!(job, Job::CompactMemory(_)) => {}
             Ok(()) => work.failure = None,
             Err(error) if error.kind() == ErrorKind::Closed => {}
             Err(error) => {

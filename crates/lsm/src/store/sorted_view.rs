@@ -1,7 +1,8 @@
 //! The sorted views of trees (REMIX): which there are, and when they are renewed.
 //!
 //! # Order
-//! 1. A flush or compaction installs its sstables. Readers merge what the views lack with them.
+//! 1. A flush or compaction installs its sstables. Readers merge what the views lack with them; those of a flush into partitions
+//!    they see with the views of 5 first (see `shown`).
 //! 2. The views that are behind are renewed at once where somebody has read since they were renewed last, or nobody
 //!    would look again; else when the first reader comes, or the tree is not written to for a moment. So a load alone
 //!    builds them once (the delayed rebuild of §4.3).
@@ -24,6 +25,7 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 
 use super::StoreInner;
+use super::shown::{Flushed, ahead, show};
 use super::tree::{Tree, TreeState};
 use super::tree_views::TreeViews;
 use crate::file_name::FileName;
@@ -77,17 +79,19 @@ impl StoreInner {
     /// # Errors
     /// As [`renew_views`](Self::renew_views).
     pub(super) fn views_changed(&self, tree: &Arc<Tree>) -> Result<()> {
-        let may_wait = {
-            let state = tree.state_guard();
-            // Views that are not behind are renewed all the same: those of sstables that are gone are to be let go.
-            let is_behind = state.views.are_behind() || state.views.first_level != self.first_level(tree);
-            self.options.background_threads > 0 && !state.views.are_wanted() && is_behind
-        };
+        let may_wait = self.views_may_wait(tree, &tree.state_guard());
         if may_wait {
             self.work.lock().views_are_due([tree.id]);
             return Ok(());
         }
         self.renew_views(tree)
+    }
+
+    /// Whether the views of `tree` in `state` are behind and nobody wants them now.
+    pub(super) fn views_may_wait(&self, tree: &Tree, state: &TreeState) -> bool {
+        // Views that are not behind are renewed all the same: those of sstables that are gone are to be let go.
+        let is_behind = state.views.are_behind() || state.views.first_level != self.first_level(tree);
+        self.options.background_threads > 0 && !state.views.are_wanted() && is_behind
     }
 
     /// Brings the views of `tree` up to its runs, unless somebody is at it, who then does this too. Reads the sstables
@@ -102,12 +106,14 @@ impl StoreInner {
         while tree.views_wait.load(Ordering::SeqCst) {
             let Some(_renewing) = tree.renewing.try_lock() else { return Ok(()) };
             tree.views_wait.store(false, Ordering::SeqCst);
-            self.renew_now(tree)?;
+            self.renew_now(tree, None)?;
         }
         Ok(())
     }
 
-    fn renew_now(&self, tree: &Arc<Tree>) -> Result<()> {
+    /// The same once, by who holds `tree.renewing`. Readers see what `flushed` says with the views, or earlier if writers would have to
+    /// wait: then some may still be behind. They see it also where this fails.
+    pub(super) fn renew_now(&self, tree: &Arc<Tree>, flushed: Option<Flushed<'_>>) -> Result<()> {
         let first_level = self.first_level(tree);
         if first_level != tree.state_guard().views.first_level {
             // The layout was changed: nothing of the old one is to be held.
@@ -116,13 +122,13 @@ impl StoreInner {
                 TreeState { views, ..now.clone() }
             });
         }
-        let state = tree.state();
+        let state = ahead(tree, &self.versions.lock(), flushed, &tree.state_guard());
         state.views.begin_renewal();
         let due = |partition: &&Arc<ViewedPartition>| partition.is_behind() && !self.may_wait(partition);
         let options = RemixOptions::default().tags(tree.options().view_tags);
         let (mut built, mut tried) = (Vec::new(), Vec::new());
         for partition in state.views.partitions().filter(due) {
-            if self.is_abandoned(tree) {
+            if self.is_abandoned(tree) || flushed.is_some() && self.writers_need_room(tree) {
                 break;
             }
             tried.extend(partition.base());
@@ -130,7 +136,11 @@ impl StoreInner {
                 built.push(self.write_view(view));
             }
         }
-        self.install_views(tree, &built, &tried)
+        let _renewing = flushed.and_then(|flushed| self.renew_rows(tree, flushed.memtables));
+        let installed = self.install_views(tree, flushed, &built, &tried);
+        installed.inspect_err(|_| {
+            show(tree, &self.versions.lock(), flushed, |now| now);
+        })
     }
 
     /// Whether the view of `partition` is good enough for now: a rebuild is put off until there is enough for it (§4.3).
@@ -158,11 +168,12 @@ impl StoreInner {
         })
     }
 
-    /// Lets the manifest name the files of `built`, as far as the tree has use for them, and the tree's state have the views. Those of
-    /// `tried` are of no more use to make others from.
+    /// Lets the manifest name the files of `built`, as far as the tree has use for them, and the tree's state have the views and what
+    /// `flushed` says. Those of `tried` are of no more use to make others from.
     fn install_views(
         &self,
         tree: &Arc<Tree>,
+        flushed: Option<Flushed<'_>>,
         built: &[Arc<KeptView>],
         tried: &[&Arc<KeptView>],
     ) -> Result<()> {
@@ -172,7 +183,7 @@ impl StoreInner {
         let is_tried = |view: &Arc<KeptView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
         let mut versions = self.versions.lock();
         let named = versions.views(tree.id);
-        let state = tree.state();
+        let state = ahead(tree, &versions, flushed, &tree.state_guard());
         let counts = |partition: &&Arc<ViewedPartition>| {
             partition.kept_view().is_some() || partition.base().is_some_and(|base| !is_tried(base))
         };
@@ -219,9 +230,9 @@ impl StoreInner {
                 Arc::clone(same.unwrap_or(view))
             })
             .collect();
-        tree.replace_state(|now| {
+        show(tree, &versions, flushed, |now| {
             let views = TreeViews::of(&now.version, now.views.first_level, &known, &now.views);
-            TreeState { views, ..now.clone() }
+            TreeState { views, ..now }
         });
         Ok(())
     }

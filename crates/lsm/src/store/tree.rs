@@ -64,6 +64,8 @@ pub(super) struct Tree {
     pub(super) renewing: Mutex<()>,
     /// Set while the one who renews them is to look once more.
     pub(super) views_wait: AtomicBool,
+    /// Set while the manifest has what a flush brought and readers do not see it yet; see `shown`. Changed by who has the versions.
+    pub(super) unshown: AtomicBool,
     /// Which cached rows are right.
     pub(super) row_gate: RowGate,
 }
@@ -97,6 +99,7 @@ impl Tree {
             replayed_retained: AtomicU64::new(0),
             renewing: Mutex::new(()),
             views_wait: AtomicBool::new(false),
+            unshown: AtomicBool::new(false),
             row_gate: RowGate::default(),
         }
     }

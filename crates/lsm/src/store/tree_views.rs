@@ -13,10 +13,7 @@ pub(super) struct TreeViews {
     pub(super) first_level: Option<usize>,
     /// Levels with more than one run, the first on disk first.
     levels: Vec<Arc<ViewedLevel>>,
-    /// Readers merge somewhere although a view could spare them that, and did so from the beginning: files that turn out
-    /// damaged later are not in it.
-    behind: bool,
-    /// A reader came by while they were behind. Shared with those before and after.
+    /// A reader came by since they were renewed. Shared with those before and after.
     wanted: Arc<AtomicBool>,
 }
 
@@ -31,9 +28,7 @@ impl TreeViews {
         let levels = first_level.map_or(LEVELS, |level| level)..LEVELS;
         let of_level = |level| ViewedLevel::of(version, level, known, before.level(level));
         let levels: Vec<_> = levels.filter_map(of_level).collect();
-        let behind =
-            levels.iter().flat_map(|level| level.partitions()).any(|partition| partition.is_behind());
-        Self { first_level, levels, behind, wanted: Arc::clone(&before.wanted) }
+        Self { first_level, levels, wanted: Arc::clone(&before.wanted) }
     }
 
     /// Those that fit `version`.
@@ -44,11 +39,11 @@ impl TreeViews {
         }
     }
 
-    /// Notes that somebody reads sstables. Two loads where the views are up to date, or are known to be wanted.
+    /// Notes that somebody reads sstables. A load where that is known.
     #[inline]
     pub(super) fn note_reader(&self) {
-        if self.behind && !self.wanted.load(Ordering::Relaxed) {
-            self.wanted.store(true, Ordering::Relaxed);
+        if !self.wanted.load(Ordering::Relaxed) {
+            self.want();
         }
     }
 
@@ -57,7 +52,7 @@ impl TreeViews {
         self.wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody read while they were behind, since [`begin_renewal`](Self::begin_renewal).
+    /// Whether somebody read since [`begin_renewal`](Self::begin_renewal).
     pub(super) fn are_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
