@@ -15,6 +15,8 @@
 //! Keys are compared as if zeros followed them. Entries whose forks are 255 are a crowd behind the first of them: the
 //! versions of a key, keys that differ in zeros at their end alone, or far behind B. In it the search goes on by whole keys.
 
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+use super::descent::descend;
 use super::selectors::{below, mask_less};
 
 /// The fork of an entry that differs from the one before too far on to say, or not at all.
@@ -74,6 +76,20 @@ impl Window {
     /// The entry of a segment with these forks that the search comes to: none of a crowd but its first.
     #[inline]
     pub(crate) fn candidate(&self, forks: &[u8], entries: usize) -> usize {
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+        match *forks.as_chunks().0 {
+            [first] => return descend(&[first], entries, |fork| self.is_set(fork)),
+            [first, second] => return descend(&[first, second], entries, |fork| self.is_set(fork)),
+            [first, second, third, fourth] => {
+                return descend(&[first, second, third, fourth], entries, |fork| self.is_set(fork));
+            }
+            _ => {}
+        }
+        self.candidate_one_by_one(forks, entries)
+    }
+
+    /// [`candidate`](Self::candidate), one entry after the other.
+    fn candidate_one_by_one(&self, forks: &[u8], entries: usize) -> usize {
         let (mut leaf, mut at) = (0, 1);
         while at < entries {
             let fork = forks.get(at).copied().unwrap_or(0);
@@ -171,6 +187,10 @@ mod tests {
                 let wanted = entries.partition_point(|key| key < probe);
                 let window = Window::new(probe, base);
                 let leaf = window.candidate(&forks, entries.len());
+                assert_eq!(leaf, window.candidate_one_by_one(&forks, entries.len()), "seed {seed}");
+                for width in [16, 32].into_iter().filter(|&width| width >= entries.len()) {
+                    assert_eq!(leaf, window.candidate(&forks[..width], entries.len()), "seed {seed}");
+                }
                 let order = entries[leaf].cmp(probe);
                 match side(base, first_difference(&entries[leaf], probe)) {
                     Side::At(side) if order.is_lt() => {
@@ -198,7 +218,7 @@ mod tests {
             let key: Vec<u8> = (0..rng.below(50)).map(|_| rng.below(256) as u8).collect();
             let window = Window::new(&key, rng.below(20) as u16);
             let leaf = window.candidate(&forks, entries);
-            assert!(leaf < entries);
+            assert!(leaf < entries && window.candidate_one_by_one(&forks, entries) < entries);
             let side = rng.below(256) as u8;
             assert!(behind(&forks, entries, leaf, side) <= entries);
             assert!(front(&forks, leaf, side) <= leaf);

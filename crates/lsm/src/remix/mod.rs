@@ -38,6 +38,8 @@ mod anchors;
 mod build;
 mod by_steps;
 mod cursor;
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+mod descent;
 mod describe;
 mod forks;
 mod format;
