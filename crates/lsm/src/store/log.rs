@@ -183,7 +183,9 @@ impl StoreInner {
                 let oldest = if logged.is_retained() { Some(logged.last_log()) } else { logged.first_log() };
                 (!logged.is_of_writers() || waits) && oldest.is_some_and(|oldest| oldest <= stale_before)
             };
-            if state.immutables.iter().any(is_stale) {
+            // What was flushed and is about to go holds nothing back.
+            let is_going = tree.unshown.load(Ordering::Acquire);
+            if !is_going && state.immutables.iter().any(is_stale) {
                 tree.writes_all.store(true, Ordering::Release);
             }
             let active = &state.active;

@@ -76,6 +76,8 @@ pub(super) struct Round {
     state: Arc<TreeState>,
     flushed: Vec<Arc<LoggedMemtable>>,
     in_use: Vec<SequenceNumber>,
+    /// Which versions of the memtables are looked at.
+    shown: Visibility,
     ranges: Arc<RangeTombstones>,
     filter: Option<Arc<dyn CompactionFilter>>,
     operator: Option<Arc<dyn MergeOperator>>,
@@ -156,8 +158,10 @@ impl StoreInner {
             return Ok(());
         }
         self.check_writable()?;
+        let in_use = self.snapshots.in_use();
+        let shown = tree.shown(&flushed, &in_use);
         let partitions = state.version.partitions(LAST_LEVEL);
-        let counted = count(&flushed, tree.shown(&flushed, &self.snapshots.in_use()), &partitions)?;
+        let counted = count(&flushed, shown, &partitions)?;
         let has_operands = flushed.iter().any(|logged| logged.memtable.has_operands());
         let may_keep = if writes_all || has_operands { 0 } else { self.may_keep_back(tree) };
         let target = tree.options().target_file_bytes;
@@ -172,7 +176,21 @@ impl StoreInner {
         let kept_back: Vec<KeyRange> =
             planned().filter(|(_, action)| **action == Action::Abort).map(|(one, _)| range(one)).collect();
         drop(partitions);
-        let round = self.share(tree, state, flushed, tasks)?;
+        // In this order: no range tombstone at or below the first number in use is missing then.
+        let ranges = tree.state().merged_range_tombstones()?;
+        let round = self.share(Round {
+            tree: tree.clone(),
+            state,
+            flushed,
+            in_use,
+            shown,
+            ranges,
+            filter: tree.filter.read().clone(),
+            operator: tree.merge_operator.read().clone(),
+            tasks,
+            progress: Mutex::default(),
+            done: Condvar::new(),
+        });
         let written = self.gather(round.finish())?;
         let mut numbers: Vec<u64> = Vec::new();
         for one in &written {
@@ -195,28 +213,8 @@ impl StoreInner {
     }
 
     /// Does the tasks, with the help of idle threads.
-    fn share(
-        &self,
-        tree: &Arc<Tree>,
-        state: Arc<TreeState>,
-        flushed: Vec<Arc<LoggedMemtable>>,
-        tasks: Vec<Task>,
-    ) -> Result<Arc<Round>> {
-        // In this order: no range tombstone at or below the first number in use is missing then.
-        let in_use = self.snapshots.in_use();
-        let ranges = tree.state().merged_range_tombstones()?;
-        let round = Arc::new(Round {
-            tree: tree.clone(),
-            state,
-            flushed,
-            in_use,
-            ranges,
-            filter: tree.filter.read().clone(),
-            operator: tree.merge_operator.read().clone(),
-            tasks,
-            progress: Mutex::default(),
-            done: Condvar::new(),
-        });
+    fn share(&self, round: Round) -> Arc<Round> {
+        let round = Arc::new(round);
         let is_shared = round.tasks.len() > 1 && self.options.background_threads > 1;
         if is_shared {
             self.work.lock().rounds.push(round.clone());
@@ -226,7 +224,7 @@ impl StoreInner {
         if is_shared {
             self.work.lock().rounds.retain(|other| !Arc::ptr_eq(other, &round));
         }
-        Ok(round)
+        round
     }
 
     /// All that was written; if a task failed, its error, and what the others wrote is given up.
@@ -248,8 +246,7 @@ impl StoreInner {
     fn write_partition(&self, round: &Round, task: &Task) -> Result<Written> {
         let tree = &round.tree;
         let (mut sources, bytes_read) = round.state.input_sources(&task.inputs)?;
-        let shown = tree.shown(&round.flushed, &round.in_use);
-        let cursor = |logged: &Arc<LoggedMemtable>| Source::from(logged.memtable.cursor(shown));
+        let cursor = |logged: &Arc<LoggedMemtable>| Source::from(logged.memtable.cursor(round.shown));
         sources.splice(0..0, round.flushed.iter().map(cursor));
         let is_flush = task.inputs.is_empty();
         let retention = Retention::new(round.in_use.clone(), round.ranges.clone(), task.bottom);
@@ -285,7 +282,8 @@ impl StoreInner {
                 self.table_files.obsolete.push(FileName::Table(number));
             }
         };
-        let retained = self.retain(tree, &round.flushed, kept_back).inspect_err(|_| give_up())?;
+        let retained =
+            self.retain(tree, &round.flushed, round.shown, kept_back).inspect_err(|_| give_up())?;
         let inputs: BTreeSet<u64> = round.tasks.iter().flat_map(|task| &task.inputs).copied().collect();
         let mut edit = VersionEdit::new();
         for &number in &inputs {

@@ -33,12 +33,13 @@ pub(super) struct Retained {
 }
 
 impl StoreInner {
-    /// Copies the entries of `flushed` within `ranges`, all versions of them, to a memtable of their own and appends them to
-    /// the log. `None` without ranges.
+    /// Copies the entries of `flushed` within `ranges`, the versions that are `shown`, to a memtable of their own and appends
+    /// them to the log. `None` without ranges.
     pub(super) fn retain(
         &self,
         tree: &Tree,
         flushed: &[Arc<LoggedMemtable>],
+        shown: Visibility,
         ranges: &[KeyRange],
     ) -> Result<Option<Retained>> {
         if ranges.is_empty() {
@@ -47,7 +48,7 @@ impl StoreInner {
         let mut kept = LoggedMemtable::retained();
         let mut batches = Vec::new();
         let mut batch = StoreBatch::new();
-        let cursors = flushed.iter().map(|logged| logged.memtable.cursor(Visibility::All)).collect();
+        let cursors = flushed.iter().map(|logged| logged.memtable.cursor(shown)).collect();
         let mut cursor = MergingCursor::new(cursors);
         for (start, end) in ranges {
             match start {

@@ -7,7 +7,7 @@
 //! # Why it is right
 //! Compactions do not change what is newest; only flushes bring newer versions to sstables. So:
 //!
-//! 1. A flush, before it installs what it wrote, hands the newest version of each of its keys to the cache: a row takes it
+//! 1. A flush, before readers see what it wrote, hands the newest version of each of its keys to the cache: a row takes it
 //!    over, and goes if the key is deleted. Nothing is wrong in between: who reads the state from before finds that version in
 //!    the memtables, or must not see it and then does not take the row either.
 //! 2. A reader makes a row of what it found in sstables only if no flush has begun since it came, which it looks at

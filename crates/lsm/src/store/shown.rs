@@ -10,11 +10,13 @@
 //!
 //! # Why it is right
 //! The state from before says the same as the one that follows; it only takes more memory. Nobody else changes the sstables of the
-//! tree meanwhile, as no compaction runs beside such a flush; other edits (deleted ranges that are forgotten, another layout) are
-//! seen together with it. A crash finds what the manifest says.
+//! tree meanwhile: no compaction runs beside such a flush, and another layout waits for it. What else says something of them in the
+//! manifest (views that somebody was renewing, deleted ranges that are to be forgotten) looks at [`Tree::unshown`] first,
+//! under the lock of the versions, as the state of the tree is not what the manifest says. A crash finds what that says.
 //!
-//! # Writers do not wait for it
-//! As soon as so many further memtables are full that writers would have to wait, the sstables are shown as they are.
+//! # Writers hardly wait for it
+//! As soon as so many further memtables are full that writers would have to wait for the next one, the sstables are shown as they
+//! are. It is looked at between partitions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -70,17 +72,23 @@ impl StoreInner {
         let next = ahead(tree, &self.versions.lock(), Some(flushed), &tree.state_guard());
         let may_wait = self.views_may_wait(tree, &next) || self.writers_need_room(tree);
         let Some(renewing) = tree.renewing.try_lock().filter(|_| !may_wait) else {
-            let _renewing = self.renew_rows(tree, flushed.memtables);
+            let rows = self.renew_rows(tree, flushed.memtables);
             show(tree, &self.versions.lock(), Some(flushed), |next| next);
+            drop(rows);
+            // Writers who wait for room may have it now.
+            self.work_arrived();
             return self.views_changed(tree);
         };
-        self.renew_now(tree, Some(flushed))?;
+        let renewed = self.renew_now(tree, Some(flushed));
         drop(renewing);
-        // Something is left to do where others came by, or writers would have had to wait.
-        match tree.views_wait.load(Ordering::SeqCst) || tree.state_guard().views.are_behind() {
-            true => self.views_changed(tree),
-            false => Ok(()),
+        self.work_arrived();
+        // Something is left to do where others came by, writers would have had to wait, or it failed.
+        if renewed.is_err() {
+            self.work.lock().views_are_due([tree.id]);
+        } else if tree.views_wait.load(Ordering::SeqCst) || tree.state_guard().views.are_behind() {
+            return self.views_changed(tree);
         }
+        renewed
     }
 
     /// True if writers wait once one more memtable of `tree` is full.
@@ -88,3 +96,7 @@ impl StoreInner {
         tree.state_guard().waiting() >= self.options.max_immutable_memtables
     }
 }
+
+#[cfg(test)]
+#[path = "shown_tests.rs"]
+mod tests;

@@ -182,6 +182,11 @@ impl StoreInner {
         }
         let is_tried = |view: &Arc<KeptView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
         let mut versions = self.versions.lock();
+        // Of sstables that a flush may have taken out of the manifest; it has the views renewed once readers see that.
+        if flushed.is_none() && tree.unshown.load(Ordering::Acquire) {
+            self.give_up_views(built);
+            return Ok(());
+        }
         let named = versions.views(tree.id);
         let state = ahead(tree, &versions, flushed, &tree.state_guard());
         let counts = |partition: &&Arc<ViewedPartition>| {

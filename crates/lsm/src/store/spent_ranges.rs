@@ -5,6 +5,7 @@
 //! not in the tree, and not in the trees that depend on it (indexes over its records).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
 
@@ -17,7 +18,8 @@ impl StoreInner {
     /// Removes spent tombstones from the ledgers. Called after background work; an error is not lost, it
     /// poisons the store like any failed manifest write, or leaves the ledger as it is.
     pub(super) fn forget_spent_ranges(&self) {
-        // One at a time: two threads that find the same tombstone spent would remove it twice.
+        // One at a time, and not while readers see another ledger than the manifest has: who finds a tombstone spent that was removed
+        // would remove it twice.
         let _forgetting = self.forgetting.lock();
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
@@ -29,6 +31,10 @@ impl StoreInner {
 
     fn forget_spent_ranges_of(&self, tree: &Arc<Tree>) -> Result<()> {
         self.check_writable()?;
+        // Readers may still have what was forgotten in the manifest. The flush that has them wait asks again at its end.
+        if tree.unshown.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let oldest = self.snapshots.oldest();
         let state = tree.state();
         let mut spent = state.version.spent_range_tombstones(oldest, flushed_through(&state));
