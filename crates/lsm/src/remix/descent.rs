@@ -13,7 +13,8 @@ use std::arch::x86_64::{
     _mm_shufflelo_epi16, _mm_slli_epi16, _mm_srli_epi16, _mm_xor_si128,
 };
 
-use super::forks::FAR;
+/// No fork that tells anything.
+const NONE: u8 = u8::MAX;
 
 /// The entry, of at most `16 * N`, that a search comes to. `is_set` tells whether the key has the bit set that a fork names.
 #[inline]
@@ -40,7 +41,7 @@ pub(super) fn descend<const N: usize>(
             let least =
                 least_of_all(forks.iter().skip(1).fold(forks[0], |one, &other| _mm_min_epu8(one, other)));
             let fork = _mm_cvtsi128_si32(least) as u8;
-            if fork == FAR {
+            if fork == NONE {
                 return leaf;
             }
             let is_root: [__m128i; N] = std::array::from_fn(|chunk| _mm_cmpeq_epi8(forks[chunk], least));
