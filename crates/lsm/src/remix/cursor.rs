@@ -15,6 +15,7 @@ use super::contradiction;
 use super::prepare::Preparation;
 use super::run_place::{CursorProbe, RunPlace};
 use super::search::Place;
+use super::segments::MAX_WIDTH;
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
 use super::view::SortedView;
 
@@ -51,8 +52,6 @@ pub struct SortedViewCursor {
     prepared: Preparation,
 }
 
-/// Most selectors of a segment.
-const MAX_WIDTH: usize = 64;
 /// The entries whose runs the first step after a seek asks for.
 const FIRST_ASKED: usize = 9;
 /// What is asked for is waited for where it is that of one of so many steps.

@@ -138,9 +138,10 @@ impl StoreInner {
         }
         let _renewing = flushed.and_then(|flushed| self.renew_rows(tree, flushed.memtables));
         let installed = self.install_views(tree, flushed, &built, &tried);
-        installed.inspect_err(|_| {
+        if installed.is_err() && flushed.is_some() {
             show(tree, &self.versions.lock(), flushed, |now| now);
-        })
+        }
+        installed
     }
 
     /// Whether the view of `partition` is good enough for now: a rebuild is put off until there is enough for it (§4.3).
