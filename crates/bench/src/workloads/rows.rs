@@ -60,10 +60,10 @@ pub enum Row {
 }
 
 /// Records of a [`Row::Scan`].
-pub const SCAN_RECORDS: usize = 50;
+pub const SCAN_RECORDS: u32 = 50;
 
 /// Longest scan of YCSB E.
-pub const YCSB_SCAN_RECORDS: u64 = 100;
+pub const YCSB_SCAN_RECORDS: u32 = 100;
 
 impl Row {
     /// All rows, in the order they run.
@@ -138,6 +138,12 @@ impl Row {
             Row::Ycsb(Ycsb::B | Ycsb::D | Ycsb::E) => 2_000,
             _ => 100,
         }
+    }
+
+    /// Operations that a thread draws at a time, before it runs them: whole batches, so many that reading the clocks costs
+    /// nothing.
+    pub fn drawn(self) -> u64 {
+        self.batch().max(1_000)
     }
 
     /// Which records it asks for.

@@ -75,7 +75,7 @@ fn measure_row(
         Row::Load => measure::settle(Duration::from_secs(120)),
         _ => Duration::ZERO,
     };
-    let process_cpu = measure::process_cpu_nanos() - cpu_before;
+    let process_cpu = (measure::process_cpu_nanos() - cpu_before).saturating_sub(totals.drawing_cpu);
     let written = written_by(engine) - written_before;
     let memory = measure::memory();
     let per_operation = |nanos: u64| nanos as f64 / 1_000.0 / totals.operations.max(1) as f64;
@@ -106,6 +106,9 @@ fn written_by(engine: &dyn Engine) -> u64 {
 struct Totals {
     operations: u64,
     thread_cpu: u64,
+    /// What drawing the operations took, which is in no figure.
+    drawing_cpu: u64,
+    /// Of the thread that took longest.
     wall: Duration,
     checksum: u64,
     /// Records that every thread has reached: the population grows by these.
@@ -121,7 +124,6 @@ fn drive(engine: &dyn Engine, shared: &Shared, plan: &StorePlan, operations: u64
         _ => Duration::from_secs(plan.row_limit_seconds),
     };
     let barrier = Barrier::new(shared.threads as usize);
-    let started = Instant::now();
     let results = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..shared.threads)
             .map(|thread| {
@@ -132,11 +134,13 @@ fn drive(engine: &dyn Engine, shared: &Shared, plan: &StorePlan, operations: u64
             .collect();
         threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")).collect::<Vec<_>>()
     });
-    let mut totals = Totals { wall: started.elapsed(), inserted_by_all: u64::MAX, ..Totals::default() };
+    let mut totals = Totals { inserted_by_all: u64::MAX, ..Totals::default() };
     for result in results {
         let one = result??;
         totals.operations += one.operations;
         totals.thread_cpu += one.thread_cpu;
+        totals.drawing_cpu += one.drawing_cpu;
+        totals.wall = totals.wall.max(one.wall);
         totals.checksum ^= one.checksum;
         totals.user_bytes += one.user_bytes;
         totals.inserted_by_all = totals.inserted_by_all.min(one.inserted_by_all * shared.threads);
@@ -158,22 +162,24 @@ fn run_thread(
     barrier.wait();
     let mut connection = connection?;
     let (started, cpu_before) = (Instant::now(), measure::thread_cpu_nanos());
-    let mut done = 0;
+    let (mut done, mut thread_cpu, mut wall) = (0, 0, Duration::ZERO);
     while done < operations && started.elapsed() < limit {
-        let until = operations.min(done + shared.row.batch());
-        connection.batch(shared.row.access(), &mut |session| {
-            while done < until {
-                worker.step(session)?;
-                done += 1;
-            }
-            Ok(())
-        })?;
+        let drawn = shared.row.drawn().min(operations - done);
+        worker.draw(drawn);
+        let (at, cpu_at) = (Instant::now(), measure::thread_cpu_nanos());
+        while !worker.is_done() {
+            let batch = shared.row.batch();
+            connection.batch(shared.row.access(), &mut |session| worker.run(session, batch))?;
+        }
+        thread_cpu += measure::thread_cpu_nanos() - cpu_at;
+        wall += at.elapsed();
+        done += drawn;
     }
-    let thread_cpu = measure::thread_cpu_nanos() - cpu_before;
     Ok(Totals {
         operations: done,
         thread_cpu,
-        wall: started.elapsed(),
+        drawing_cpu: (measure::thread_cpu_nanos() - cpu_before).saturating_sub(thread_cpu),
+        wall,
         checksum: worker.checksum(),
         inserted_by_all: worker.inserted(),
         user_bytes: worker.user_bytes(),

