@@ -190,6 +190,16 @@ impl Block {
         }
     }
 
+    /// Where the first entry starts and how far it is from one to the next, where entries are alike in length.
+    pub(crate) fn stride(&self) -> Option<(u32, u32)> {
+        let (middle, count) = (self.count() / 2, self.count());
+        let last = self.listed(count - 1)?;
+        let stride = (last.end - self.entries_at()) / count;
+        let expected = self.entries_at() + middle * stride;
+        let is_alike = self.listed(middle)?.start.abs_diff(expected) <= LINE_BYTES / 2;
+        is_alike.then_some((self.entries_at, stride as u32))
+    }
+
     /// The bytes that the block keeps in memory.
     #[inline]
     pub(crate) fn memory_bytes(&self) -> usize {

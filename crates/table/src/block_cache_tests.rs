@@ -4,6 +4,7 @@ use std::thread;
 
 use super::*;
 use crate::block_builder::BlockBuilder;
+use crate::block_memory::MEMORY_HEADER_BYTES;
 use crate::prefetch::LINE_BYTES;
 use crate::stored_block::{PADDING, Payload};
 
@@ -73,6 +74,46 @@ fn hints_say_where_blocks_lie() {
         }
         table.prefetch_listed(100, 0);
     }
+}
+
+#[test]
+fn where_entries_are_alike_it_is_known_where_they_lie() {
+    let cache = BlockCache::new(32 << 20);
+    let table = TableBlocks::new(Arc::clone(&cache), 100);
+    let block = |number: u64, value_len: &dyn Fn(u64) -> usize| {
+        let mut builder = BlockBuilder::default();
+        for entry in 0..30_u64 {
+            let (key, trailer) =
+                ((number << 8 | entry).to_be_bytes(), bolide_base::Trailer::from_bits(0x101));
+            builder.add(&key, trailer, &vec![0; value_len(entry)]);
+        }
+        let mut payload = Vec::new();
+        builder.finish(&mut payload);
+        let mut bytes = table.memory().zeroed(payload.len() + PADDING);
+        bytes.get_mut().unwrap()[..payload.len()].copy_from_slice(&payload);
+        Block::new(Payload { bytes, len: payload.len() }).unwrap()
+    };
+    let guessed = |number, index| {
+        let [start, _] = table.addresses(table.hint(number).unwrap(), index);
+        table.guessed(start, index)
+    };
+    for (number, len) in [(0, 100), (1, 100), (2, 7), (3, 3000)] {
+        let placed = block(number, &|_| len);
+        let address = placed.bytes().address() as u64 + MEMORY_HEADER_BYTES;
+        table.insert(number, CachedBlock::Data(placed.clone()));
+        for index in 0..30 {
+            let entry = address + placed.entry_start(index).unwrap() as u64;
+            let (start, asked_for) = guessed(number, index);
+            assert!(entry.abs_diff(start) < LINE_BYTES as u64, "{number} {index}: {entry} {start}");
+            assert!((len as u64).min(128) <= asked_for && asked_for <= 128);
+            let found = table.data_block(number, index, true).unwrap();
+            assert_eq!(found.entry_start(index), placed.entry_start(index));
+        }
+    }
+    table.insert(4, CachedBlock::Data(block(4, &|entry| (entry * entry) as usize)));
+    assert_eq!(guessed(4, 7).1, 0, "nothing is asked for where nothing is known");
+    table.insert(5, CachedBlock::Data(block(5, &|entry| 100 + entry as usize % 5)));
+    assert!(guessed(5, 7).1 > 0, "a few bytes do not matter");
 }
 
 #[test]

@@ -33,6 +33,9 @@ const FULL_EIGHTHS: usize = 7;
 /// Caches of less than this use no slabs.
 const SMALLEST_CACHE: u64 = 16 << 20;
 
+/// Bytes from where a block lies in memory to its own first byte.
+pub(crate) const MEMORY_HEADER_BYTES: u64 = size_of::<Header>() as u64;
+
 /// What stands in front of the bytes.
 #[repr(C, align(8))]
 struct Header {

@@ -1,13 +1,13 @@
 //! The blocks of one table in the cache: which slots they are in, by their numbers, and where they lie.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bolide_storage::LargeArray;
 
 use super::{BlockCache, CachedBlock, HIT_COUNTERS, Slot};
 use crate::block::Block;
-use crate::block_memory::BlockMemory;
+use crate::block_memory::{BlockMemory, MEMORY_HEADER_BYTES};
 use crate::prefetch::{LINE_BYTES, prefetch, prefetch_line};
 use crate::read_counters::ReadCounters;
 
@@ -30,12 +30,44 @@ const DIRECTORY_AT: u64 = 40;
 /// The bytes of an entry in the directory as a rule.
 const LISTED_BYTES: u64 = 6;
 
+/// Most bytes of an entry that are asked for before it is known where it lies.
+const GUESSED_BYTES: u64 = 2 * LINE_BYTES as u64;
+
+/// Where entries lie in the data block that was put in last, for those that have not been looked at: where records are alike in
+/// length, they lie there in all blocks.
+#[derive(Debug, Default)]
+struct Layout {
+    /// 0 where entries differ in length; else, in the lower half, where the first entry starts, counted from where the block lies in memory, and in
+    /// the upper one how far it is from one to the next.
+    guess: AtomicU64,
+}
+
+impl Layout {
+    fn learn(&self, block: &Block) {
+        let guess = block.stride().map_or(0, |(first, stride)| {
+            (u64::from(first) + MEMORY_HEADER_BYTES) | (u64::from(stride) << u32::BITS)
+        });
+        if self.guess.load(Ordering::Relaxed) != guess {
+            self.guess.store(guess, Ordering::Relaxed);
+        }
+    }
+
+    /// Where entry number `index` likely starts, and how long it is; 0 for a length where that is not known.
+    #[inline]
+    fn entry(&self, index: usize) -> (u64, u64) {
+        let guess = self.guess.load(Ordering::Relaxed);
+        let (first, stride) = (guess & u64::from(u32::MAX), guess >> u32::BITS);
+        (first.wrapping_add(stride.wrapping_mul(index as u64)), stride)
+    }
+}
+
 /// The blocks of one open table in a [`BlockCache`], by number. They leave the cache with it.
 pub(crate) struct TableBlocks {
     cache: Arc<BlockCache>,
     /// Number of the table in the cache, in the upper half.
     key: u64,
     hints: LargeArray<Hint>,
+    layout: Layout,
 }
 
 impl TableBlocks {
@@ -51,6 +83,7 @@ impl TableBlocks {
             cache,
             key: u64::from(table) << 32,
             hints: LargeArray::from_fn(blocks as usize, |_| Hint::default()),
+            layout: Layout::default(),
         }
     }
 
@@ -81,6 +114,26 @@ impl TableBlocks {
         let [start, listed] = self.addresses(hint, index);
         prefetch_line(start);
         prefetch_line(listed);
+    }
+
+    /// As [`prefetch_start`](Self::prefetch_start), and for the entry where it likely lies: then nothing waits for the directory
+    /// first.
+    #[inline]
+    fn prefetch_all(&self, hint: &Hint, index: usize) {
+        let [start, listed] = self.addresses(hint, index);
+        prefetch_line(start);
+        prefetch_line(listed);
+        let (entry, len) = self.guessed(start, index);
+        for line in (entry..entry + len).step_by(LINE_BYTES) {
+            prefetch_line(line);
+        }
+    }
+
+    /// Where entry number `index` of the block in the line at `start` likely lies, and how much of it is asked for.
+    #[inline]
+    pub(super) fn guessed(&self, start: u64, index: usize) -> (u64, u64) {
+        let (entry, stride) = self.layout.entry(index);
+        (start.wrapping_add(entry), stride.min(GUESSED_BYTES))
     }
 
     /// Addresses in the first line of the block that `hint` is of and, as a rule, in the line of entry number `index` of its
@@ -118,7 +171,7 @@ impl TableBlocks {
     pub(crate) fn data_block(&self, number: u64, index: usize, use_it: bool) -> Option<Block> {
         let hint = self.hint(number)?;
         let slot = self.slot_of(hint)?;
-        self.prefetch_start(hint, index);
+        self.prefetch_all(hint, index);
         let held = slot.block.lock();
         let found = slot.key.load(Ordering::Relaxed) == self.key | number;
         let Some(CachedBlock::Data(block)) = held.as_ref().filter(|_| found) else { return None };
@@ -215,6 +268,9 @@ impl TableBlocks {
     pub(crate) fn insert(&self, number: u64, block: CachedBlock) {
         let Some(hint) = self.hint(number) else { return };
         let address = block.address();
+        if let CachedBlock::Data(data) = &block {
+            self.layout.learn(data);
+        }
         // Two threads may read the same block at once: the second finds the first one's here.
         if self.peek(number).is_none()
             && let Some(slot) = self.cache.insert(self.key | number, block)
