@@ -52,9 +52,7 @@ impl Collection {
     /// [`Db::write`](crate::Db::write).
     pub fn put(&self, key: &[u8], record: &[u8]) -> Result<()> {
         check_key(key)?;
-        if self.state.indexes_guard().may_take_alone()
-            && self.handle.engine.put_alone(&self.state, key, record)?.is_some()
-        {
+        if self.handle.engine.put_alone(&self.state, key, record)?.is_some() {
             return Ok(());
         }
         let mut batch = WriteBatch::with_room(key.len() + record.len());

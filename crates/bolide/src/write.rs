@@ -62,12 +62,11 @@ impl Engine {
     ) -> Result<Option<SequenceNumber>> {
         let _schema = self.schema.read();
         collection.check_live()?;
-        if !collection.indexes_guard().takes_alone(record)? {
+        let indexes = collection.indexes_guard();
+        if !indexes.may_take_alone() || !indexes.takes_alone(record)? {
             return Ok(None);
         }
-        let mut batch = StoreBatch::with_capacity(key.len() + record.len() + 32);
-        batch.put(collection.tree, key, record)?;
-        self.store.commit(batch, None, self.sync).map(Some)
+        self.store.put(collection.tree, key, record, self.sync).map(Some)
     }
 
     fn check_own(&self, collection: &CollectionState) -> Result<()> {

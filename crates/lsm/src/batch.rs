@@ -42,6 +42,8 @@ const RANGE_DELETE: u8 = 3;
 const RETAINED: u8 = 1 << 5;
 const TAKES_NEXT: u8 = 1 << 6;
 const HAS_EXPLICIT: u8 = 1 << 7;
+/// The flags of a [`put`](StoreBatch::put).
+pub(crate) const PUT_FLAGS: u8 = TAKES_NEXT | EntryKind::Put as u8;
 /// Stands for "to the end of the bytes": no batch within its limit has so many operations.
 const UNCOUNTED: u32 = u32::MAX;
 
@@ -188,7 +190,7 @@ impl StoreBatch {
     /// # Errors
     /// `LimitExceeded` for a key, a value or a batch over its limit; the batch is then unchanged.
     pub fn put(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<()> {
-        self.push(TAKES_NEXT | EntryKind::Put as u8, None, tree, key, Some(value)).map(drop)
+        self.push(PUT_FLAGS, None, tree, key, Some(value)).map(drop)
     }
 
     /// Deletes `key` of `tree`; takes the next sequence number.

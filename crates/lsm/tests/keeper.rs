@@ -309,6 +309,22 @@ fn writes_from_before_the_keeper_are_handed_over_with_their_sstables() {
 }
 
 #[test]
+fn a_put_alone_goes_to_the_keeper() {
+    let vfs = SimVfs::new(3);
+    let (store, shelf) = open(Arc::new(vfs.clone()), 0, false).unwrap();
+    for number in 0..200_u64 {
+        let (key, value) = (number.to_be_bytes(), [number as u8; 100]);
+        store.put(KEPT, &key, &value, SyncMode::None).unwrap();
+        store.put(PLAIN, &key, &value, SyncMode::None).unwrap();
+        assert_eq!(*shelf.applied.lock() as u64, number + 1);
+    }
+    same(&shelf, &store, "");
+    assert_eq!(store.stats().trees[1].memtable_entries, 0);
+    drop((store, shelf));
+    verify(&vfs, false, "opened again");
+}
+
+#[test]
 fn a_cut_on_a_full_disk_is_tried_again_and_loses_nothing() {
     for nth in 1..60 {
         let vfs = SimVfs::new(nth);

@@ -20,5 +20,6 @@ pub use format::{LogHeader, LogRole};
 pub use predecessor::Predecessor;
 pub(crate) use reader::only_zeros_from;
 pub use reader::{LogReader, LogRecord, Stop, TailEnd};
+pub(crate) use shape::Shaped;
 pub use writer::LogWriter;
 pub(crate) use writer::in_doubt;

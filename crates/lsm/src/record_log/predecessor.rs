@@ -65,9 +65,42 @@ impl Predecessor {
             && let Some(known) = &mut self.0
             && known.is_followed_by(shaped, offset, synced_through)
         {
-            known.put_follower(shaped, payload, out, offset);
+            known.put_follower(shaped, out, offset);
             return;
         }
+        self.put_full(header, out, offset, synced_through, payload, shaped);
+    }
+
+    /// As [`put_next`](Self::put_next) for a payload that is in its parts. `payload` is room to put it together.
+    pub(super) fn put_next_shaped(
+        &mut self,
+        header: &LogHeader,
+        out: &mut Vec<u8>,
+        offset: u64,
+        synced_through: u64,
+        shaped: &Shaped<'_>,
+        payload: &mut Vec<u8>,
+    ) {
+        if header.version >= FIRST_VERSION
+            && let Some(known) = &mut self.0
+            && known.is_followed_by(shaped, offset, synced_through)
+        {
+            return known.put_follower(shaped, out, offset);
+        }
+        shaped.put(payload);
+        let shaped = Some(*shaped).filter(|_| header.version >= FIRST_VERSION);
+        self.put_full(header, out, offset, synced_through, payload, shaped);
+    }
+
+    fn put_full(
+        &mut self,
+        header: &LogHeader,
+        out: &mut Vec<u8>,
+        offset: u64,
+        synced_through: u64,
+        payload: &[u8],
+        shaped: Option<Shaped<'_>>,
+    ) {
         put_record(header.version, out, offset, header.identity, synced_through, payload);
         self.0 = shaped.map(|shaped| Known::full(&shaped, offset, header.identity, synced_through));
     }
@@ -147,14 +180,14 @@ impl Known {
 
     /// Appends the follower of this payload and goes on to it.
     #[inline(always)]
-    fn put_follower(&mut self, shaped: &Shaped<'_>, payload: &[u8], out: &mut Vec<u8>, offset: u64) {
+    fn put_follower(&mut self, shaped: &Shaped<'_>, out: &mut Vec<u8>, offset: u64) {
         let same_lengths = shaped.shape == self.shape;
         (self.number, self.shape) = (shaped.number, shaped.shape);
         let link = self.link();
         if same_lengths {
-            put(KIND_LIKE, (0, 0), shaped, payload, out, link, offset);
+            put(KIND_LIKE, (0, 0), shaped, out, link, offset);
         } else {
-            put(KIND_LIKE_BUT_LENGTHS, shaped.shape.write_lengths(), shaped, payload, out, link, offset);
+            put(KIND_LIKE_BUT_LENGTHS, shaped.shape.write_lengths(), shaped, out, link, offset);
         }
     }
 
@@ -167,29 +200,24 @@ impl Known {
 }
 
 /// Appends the follower that says these lengths of its own: so many bytes, the first one lowest.
-///
-/// The payload ends with the value, and has more bytes before the value than a follower. So its end is copied at once, and
-/// what comes before the value over it.
 #[inline(always)]
 fn put(
     kind: u8,
-    (mut lengths, lengths_bytes): (u32, usize),
+    (lengths, lengths_bytes): (u32, usize),
     shaped: &Shaped<'_>,
-    payload: &[u8],
     out: &mut Vec<u8>,
     link: u64,
     offset: u64,
 ) {
     let start = out.len();
-    let (key_start, key_end) = (1 + lengths_bytes, 1 + lengths_bytes + shaped.key.len());
-    out.extend_from_slice(&payload[payload.len() - SUM_BYTES - key_end - shaped.value.len()..]);
+    let mut head = [0; LONGEST_HEAD_BYTES];
+    head[SUM_BYTES] = kind;
+    head[SUM_BYTES + 1..].copy_from_slice(&lengths.to_le_bytes());
+    out.reserve(LONGEST_HEAD_BYTES + shaped.key.len() + shaped.value.len());
+    out.extend_from_slice(&head[..SUM_BYTES + 1 + lengths_bytes]);
+    out.extend_from_slice(shaped.key);
+    out.extend_from_slice(shaped.value);
     if let Some((sum, covered)) = out[start..].split_first_chunk_mut::<SUM_BYTES>() {
-        covered[0] = kind;
-        for byte in &mut covered[1..key_start] {
-            *byte = lengths as u8;
-            lengths >>= 8;
-        }
-        covered[key_start..key_end].copy_from_slice(shaped.key);
         *sum = (linked_checksum(link, offset, covered) as u32).to_le_bytes();
     }
 }

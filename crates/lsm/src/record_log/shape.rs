@@ -13,8 +13,13 @@
 //! `s` is a varint of one byte or two, as short as it can be. Only these bytes count, not what they mean: a payload of any
 //! other meaning that happens to be of this form comes back byte for byte.
 
-use bolide_base::FileIdentity;
-use bolide_base::coding::{Decoder, put_bytes, put_u32, put_u64, put_varint};
+use bolide_base::coding::{Decoder, put_bytes, put_u32, put_u64, put_varint, varint_len};
+use bolide_base::{FileIdentity, TreeId};
+
+use crate::batch::PUT_FLAGS;
+
+/// Most that a varint of two bytes says.
+const LONGEST: u16 = (1 << 14) - 1;
 
 /// What payloads may have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,12 +34,13 @@ pub(super) struct Shape {
 
 /// A payload with a shape, in its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shaped<'a> {
-    pub(super) number: u64,
+pub(crate) struct Shaped<'a> {
+    /// The sequence number.
+    pub(crate) number: u64,
     pub(super) shape: Shape,
-    pub(super) key: &'a [u8],
+    pub(crate) key: &'a [u8],
     /// Empty without a value.
-    pub(super) value: &'a [u8],
+    pub(crate) value: &'a [u8],
 }
 
 impl<'a> Shaped<'a> {
@@ -54,6 +60,29 @@ impl<'a> Shaped<'a> {
         let (value_len, value) = if has_value { read_short(rest)? } else { (0, rest) };
         let shape = Shape { flags, has_value, tree, key_len, value_len };
         (value.len() == usize::from(value_len)).then_some(Self { number, shape, key, value })
+    }
+
+    /// The payload of a batch that puts `value` under `key` of `tree` with this sequence number; `None` if it has no shape.
+    #[inline]
+    pub(crate) fn of_put(number: u64, tree: TreeId, key: &'a [u8], value: &'a [u8]) -> Option<Self> {
+        let short = |length: usize| u16::try_from(length).ok().filter(|length| *length <= LONGEST);
+        let shape = Shape {
+            flags: PUT_FLAGS,
+            has_value: true,
+            tree: short(tree as usize)?,
+            key_len: short(key.len())?,
+            value_len: short(value.len())?,
+        };
+        Some(Self { number, shape, key, value })
+    }
+
+    /// Length of the payload in bytes.
+    #[inline]
+    pub(crate) fn payload_bytes(&self) -> usize {
+        let Shape { tree, key_len, value_len, has_value, .. } = self.shape;
+        let lengths = varint_len(tree.into()) + varint_len(key_len.into());
+        let value_length = if has_value { varint_len(value_len.into()) } else { 0 };
+        13 + lengths + self.key.len() + value_length + self.value.len()
     }
 
     /// Puts the payload into `out`.

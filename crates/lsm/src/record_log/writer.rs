@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::format::{HEADER_BYTES, LogHeader, LogRole, MAX_PAYLOAD_BYTES};
 use super::predecessor::Predecessor;
+use super::shape::Shaped;
 
 /// The buffer of an append is given back to the system when it has grown over this.
 const KEPT_BUFFER_BYTES: usize = 1 << 20;
@@ -46,6 +47,8 @@ pub struct LogWriter {
 struct Tail {
     /// The records of one append; kept for its memory.
     buffer: Vec<u8>,
+    /// A payload that came in its parts; kept for its memory.
+    payload: Vec<u8>,
     /// The last record that was appended.
     predecessor: Predecessor,
 }
@@ -85,36 +88,59 @@ impl LogWriter {
     /// LimitExceeded if a payload is over [`MAX_PAYLOAD_BYTES`], and NoSpace: nothing was appended.
     /// Any other error poisons the writer.
     pub fn append<'a>(&self, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
+        self.append_with(|tail, start, synced| {
+            for payload in payloads {
+                if payload.len() > MAX_PAYLOAD_BYTES {
+                    let len = payload.len() as u64;
+                    return Err(Error::limit_exceeded("a log record", len, MAX_PAYLOAD_BYTES as u64));
+                }
+                let offset = start + tail.buffer.len() as u64;
+                tail.predecessor.put_next(&self.header, &mut tail.buffer, offset, synced, payload);
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`append`](Self::append), for the one payload that is in its parts.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub(crate) fn append_shaped(&self, shaped: &Shaped<'_>) -> Result<()> {
+        self.append_with(|tail, start, synced| {
+            let Tail { buffer, payload, predecessor } = tail;
+            predecessor.put_next_shaped(&self.header, buffer, start, synced, shaped, payload);
+            Ok(())
+        })
+    }
+
+    /// Appends to the file what `fill` puts into the buffer of the tail, given where that will lie in the file, and through where it
+    /// is synced.
+    #[inline(always)]
+    fn append_with(&self, fill: impl FnOnce(&mut Tail, u64, u64) -> Result<()>) -> Result<()> {
         let mut tail = self.tail.lock();
         self.check_poisoned()?;
         let last = tail.predecessor;
-        // Whatever fails, the last record that was appended stays the one before the next.
-        self.append_behind(&mut tail, payloads).inspect_err(|_| tail.predecessor = last)
-    }
-
-    fn append_behind<'a>(&self, tail: &mut Tail, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
-        let Tail { buffer, predecessor } = tail;
-        buffer.clear();
         let start = self.appended.load(Ordering::Relaxed);
         let synced = self.synced.load(Ordering::Acquire);
-        for payload in payloads {
-            if payload.len() > MAX_PAYLOAD_BYTES {
-                let len = payload.len() as u64;
-                return Err(Error::limit_exceeded("a log record", len, MAX_PAYLOAD_BYTES as u64));
-            }
-            let offset = start + buffer.len() as u64;
-            predecessor.put_next(&self.header, buffer, offset, synced, payload);
-        }
+        tail.buffer.clear();
+        let filled = fill(&mut tail, start, synced).and_then(|()| self.append_buffer(&mut tail, start));
+        // Whatever fails, the last record that was appended stays the one before the next.
+        filled.inspect_err(|_| tail.predecessor = last)
+    }
+
+    fn append_buffer(&self, tail: &mut Tail, start: u64) -> Result<()> {
+        let buffer = &mut tail.buffer;
         if let Err(error) = self.file.append(buffer) {
             if error.kind() != ErrorKind::NoSpace {
                 self.poisoned.store(true, Ordering::Release);
             }
             return Err(error);
         }
-        let end = start + buffer.len() as u64;
-        self.appended.store(end, Ordering::Release);
-        buffer.clear();
-        buffer.shrink_to(KEPT_BUFFER_BYTES);
+        self.appended.store(start + buffer.len() as u64, Ordering::Release);
+        if buffer.capacity() > KEPT_BUFFER_BYTES {
+            buffer.clear();
+            buffer.shrink_to(KEPT_BUFFER_BYTES);
+        }
         Ok(())
     }
 

@@ -16,13 +16,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, Trailer, TreeId};
+use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
 use parking_lot::{Condvar, Mutex};
 
 use super::log::LogState;
-use super::logged_memtable::LoggedMemtable;
 use super::read_view::ReadView;
 use super::{StoreInner, poison};
 use crate::batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
@@ -154,16 +152,26 @@ impl StoreInner {
         self.check_writable()?;
         self.make_room(&mut log, request.batch.len_bytes())?;
         let first = log.applied + 1;
-        let syncs_first = self.place(&log, first, &mut request)?;
+        let syncs_first = self.place(&mut log, first, &mut request)?;
         let last = log.applied + request.batch.sequence_count();
         self.append_and_apply(&mut log, std::iter::once(&request.batch), syncs_first)?;
         log.applied = last;
-        self.sync_as_asked(&mut log, std::iter::once(request.sync))
-            .inspect_err(|error| poison(self, error))?;
+        self.end_commit(&mut log, last, std::iter::once(request.sync))?;
+        Ok(last)
+    }
+
+    /// Syncs the log as those ask for whose batches were applied, and publishes the last of their sequence numbers.
+    pub(super) fn end_commit(
+        &self,
+        log: &mut LogState,
+        last: SequenceNumber,
+        wanted: impl Iterator<Item = SyncMode>,
+    ) -> Result<()> {
+        self.sync_as_asked(log, wanted).inspect_err(|error| poison(self, error))?;
         if self.check_writable().is_ok() {
             self.snapshots.publish(last);
         }
-        Ok(last)
+        Ok(())
     }
 
     /// Writes a group. The results come in the order of the requests.
@@ -182,14 +190,12 @@ impl StoreInner {
         self.write_prepared(&mut log, &mut group);
         let sync = requests.iter().zip(&group.results).filter(|(_, result)| result.is_ok());
         let wanted = sync.map(|(request, _)| request.sync);
-        if let Err(error) = self.sync_as_asked(&mut log, wanted) {
-            poison(self, &error);
-            return group.results.iter().map(|_| Err(error.clone())).collect();
+        // Where none was applied, all up to this number is published already.
+        let last = log.applied;
+        match self.end_commit(&mut log, last, wanted) {
+            Ok(()) => group.results,
+            Err(error) => group.results.iter().map(|_| Err(error.clone())).collect(),
         }
-        if group.results.iter().any(Result::is_ok) && self.check_writable().is_ok() {
-            self.snapshots.publish(log.applied);
-        }
-        group.results
     }
 
     /// Assigns sequence numbers to one request, stages it and adds its payload to the group.
@@ -214,7 +220,7 @@ impl StoreInner {
 
     /// Assigns sequence numbers from `first` on to one request, stages it and makes it ready to be logged. Whether the log is to
     /// be synced before it is applied.
-    fn place(&self, log: &LogState, first: SequenceNumber, request: &mut Request) -> Result<bool> {
+    fn place(&self, log: &mut LogState, first: SequenceNumber, request: &mut Request) -> Result<bool> {
         if first.saturating_add(request.batch.sequence_count()) > MAX_SEQUENCE {
             return Err(Error::limit_exceeded("the sequence number", first, MAX_SEQUENCE));
         }
@@ -228,11 +234,8 @@ impl StoreInner {
             }
         }
         let mut syncs_first = false;
-        let trees = self.trees.load();
         for id in request.batch.trees() {
-            let Some(tree) = trees.get(id) else {
-                return self.tree(*id).map(|_| false);
-            };
+            let tree = &self.target(&mut log.targets, *id)?.tree;
             let new = request.batch.range_deletes(*id);
             if new > 0 {
                 tree.state_guard().check_range_tombstones(new)?;
@@ -273,11 +276,16 @@ impl StoreInner {
         batches: impl Iterator<Item = &'b StoreBatch> + Clone,
         syncs_first: bool,
     ) -> Result<()> {
-        self.try_append_and_apply(log, batches, syncs_first).inspect_err(|error| {
-            if error.kind() != ErrorKind::NoSpace {
-                poison(self, error);
-            }
-        })
+        let applied = self.try_append_and_apply(log, batches, syncs_first);
+        applied.inspect_err(|error| self.poison_after_append(error))
+    }
+
+    /// Poisons the store after a failed append, unless nothing was appended.
+    #[cold]
+    pub(super) fn poison_after_append(&self, error: &Error) {
+        if error.kind() != ErrorKind::NoSpace {
+            poison(self, error);
+        }
     }
 
     fn try_append_and_apply<'b>(
@@ -289,13 +297,13 @@ impl StoreInner {
         self.check_writable()?;
         let log_bytes = log.len();
         log.append(batches.clone().map(StoreBatch::sealed_bytes))?;
-        self.counters.log_bytes.fetch_add(log.len() - log_bytes, Ordering::Relaxed);
+        self.counters.add_log_bytes(log.len() - log_bytes);
         if syncs_first {
             // What is appended is not to be taken back, so even a full disk ends it here.
             log.sync(self.runtime.now_micros()).inspect_err(|error| poison(self, error))?;
         }
         for batch in batches {
-            self.counters.batch_bytes.fetch_add(batch.len_bytes() as u64, Ordering::Relaxed);
+            self.counters.add_batch_bytes(batch.len_bytes() as u64);
             // Past the append nothing may fail: a failure here is a bug, and poisons like a failed write.
             self.apply(log, batch.sealed_bytes()).map_err(|error| Error::internal(error.to_string()))?;
         }
@@ -303,45 +311,18 @@ impl StoreInner {
     }
 
     /// Inserts a payload into the memtables.
-    fn apply(&self, log: &LogState, payload: &[u8]) -> Result<()> {
-        // Most batches write to one tree: the list of others takes no memory then.
-        let mut last: Option<Touched> = None;
-        let mut others: Vec<Touched> = Vec::new();
+    fn apply(&self, log: &mut LogState, payload: &[u8]) -> Result<()> {
+        let number = log.number();
         for placed in BatchReader::new(payload)? {
             let placed = placed?;
-            let touched = match &mut last {
-                Some(touched) if touched.tree == placed.tree => touched,
-                _ => {
-                    let known = others.iter().position(|one| one.tree == placed.tree);
-                    let next = match known {
-                        Some(position) => others.swap_remove(position),
-                        None => self.touch(log, placed.tree)?,
-                    };
-                    others.extend(last.take());
-                    last.insert(next)
-                }
-            };
-            match &touched.keeper {
+            let target = self.written_target(&mut log.targets, number, placed.tree)?;
+            match target.tree.keeper.get() {
                 Some(keeper) => self.apply_to(&**keeper, &placed)?,
-                None => placed.operation.insert_into(&touched.logged.memtable, placed.sequence),
+                None => placed.operation.insert_into(&target.logged.memtable, placed.sequence),
             }
         }
-        for one in last.iter().chain(&others) {
-            let grown = one.logged.memtable.memory_bytes().saturating_sub(one.bytes_before);
-            self.active_bytes.fetch_add(grown, Ordering::Relaxed);
-        }
+        self.count_growth(&mut log.targets);
         Ok(())
-    }
-
-    /// The memtable of `tree`, before a batch writes to it.
-    fn touch(&self, log: &LogState, tree: TreeId) -> Result<Touched> {
-        let id = tree;
-        let tree = self.tree(id)?;
-        let logged = tree.state_guard().active.clone();
-        logged.note_log(log.number(), self.counters.log_bytes.load(Ordering::Relaxed));
-        let bytes_before = logged.memtable.memory_bytes();
-        let keeper = tree.keeper.get().cloned();
-        Ok(Touched { tree: id, logged, bytes_before, keeper })
     }
 }
 
@@ -354,15 +335,6 @@ impl StoreInner {
         let trailer = Trailer::new(placed.sequence, kind);
         keeper.apply(KeptWrite { key, trailer, value }, &|| self.snapshots.oldest())
     }
-}
-
-/// A memtable that a batch writes to, or would, and how large it was before.
-struct Touched {
-    tree: TreeId,
-    logged: Arc<LoggedMemtable>,
-    bytes_before: usize,
-    /// Who takes the writes instead.
-    keeper: Option<Arc<dyn TreeKeeper>>,
 }
 
 impl Operation<'_> {

@@ -210,7 +210,7 @@ impl StoreInner {
     /// Whether a new segment of the log is the moment to cut the kept tree `tree`; `None` for other trees.
     pub(super) fn is_cut_due(&self, tree: &Tree) -> Option<bool> {
         let keeper = tree.keeper.get()?;
-        let logged = self.counters.log_bytes.load(Ordering::Relaxed);
+        let logged = self.counters.log_bytes();
         let held = tree.state_guard().active.log_bytes_held(logged);
         Some(held.is_some_and(|held| keeper.is_cut_due(held)))
     }
@@ -274,6 +274,7 @@ impl Store {
                 Error::new(ErrorKind::Conflict, format!("tree {} has a keeper already", tree.id))
             })?;
             tree.replace_state(TreeState::handed_over);
+            log.targets.clear();
             inner.reset_active_bytes();
             let is_due = handed_over > 0 && keeper.is_cut_due(handed_over);
             let is_due = is_due || !state.version.runs().is_empty();

@@ -12,10 +12,12 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
 use super::logged_memtable::LoggedMemtable;
+use super::targets::Targets;
 use super::{StoreInner, poison};
 
 use crate::file_name::FileName;
 use crate::options::SyncMode;
+use crate::record_log::Shaped;
 use crate::wal::{LogEnd, WalTail, WalWriter};
 
 /// A memtable with less than this share of all is not worth a run of its own yet.
@@ -39,6 +41,8 @@ pub(super) enum Rotate {
 pub(super) struct LogState {
     /// None in a store opened read-only, and after it was closed.
     writer: Option<Arc<WalWriter>>,
+    /// The memtables that are written to.
+    pub(super) targets: Targets,
     /// What recovery found, until the first segment is started.
     pub(super) tail: Option<WalTail>,
     /// The last sequence number inserted into a memtable. At or above the published one.
@@ -50,7 +54,14 @@ pub(super) struct LogState {
 
 impl LogState {
     pub(super) fn new(applied: SequenceNumber) -> Self {
-        Self { writer: None, tail: None, applied, last_sync_micros: 0, owes_sync: false }
+        Self {
+            writer: None,
+            targets: Targets::default(),
+            tail: None,
+            applied,
+            last_sync_micros: 0,
+            owes_sync: false,
+        }
     }
 
     /// Writes to a new segment from now on.
@@ -75,6 +86,12 @@ impl LogState {
     /// Appends records with one write.
     pub(super) fn append<'a>(&mut self, payloads: impl Iterator<Item = &'a [u8]>) -> Result<()> {
         self.writer()?.append(payloads)
+    }
+
+    /// Appends the record of one put.
+    #[inline]
+    pub(super) fn append_shaped(&mut self, shaped: &Shaped<'_>) -> Result<()> {
+        self.writer()?.append_shaped(shaped)
     }
 
     pub(super) fn sync(&mut self, now_micros: u64) -> Result<()> {
@@ -197,6 +214,7 @@ impl StoreInner {
                 tree.replace_state(|state| state.rotated(self.options.memtable_bytes));
             }
         }
+        log.targets.clear();
         self.reset_active_bytes();
         self.work_arrived();
         Ok(())

@@ -26,6 +26,7 @@
 mod batch_read;
 mod checkpoint;
 mod commit;
+mod commit_put;
 mod compact;
 mod components;
 mod estimate;
@@ -57,6 +58,7 @@ mod sorted_view;
 mod spent_ranges;
 mod stats;
 mod table_output;
+mod targets;
 mod tree;
 mod tree_reader;
 mod tree_views;
@@ -220,7 +222,13 @@ impl StoreInner {
         self.active_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts the writable memtables anew.
+    /// Counts further bytes of writable memtables. Only who writes the log calls this.
+    #[inline]
+    fn add_active_bytes(&self, bytes: usize) {
+        self.active_bytes.store(self.active_bytes() + bytes, Ordering::Relaxed);
+    }
+
+    /// Counts the writable memtables anew. The caller has cleared the targets.
     fn reset_active_bytes(&self) {
         let trees = self.trees.load();
         let bytes = trees.values().map(|tree| tree.state_guard().active.memtable.memory_bytes()).sum();
@@ -321,7 +329,7 @@ impl Store {
         let inner = &*self.inner;
         inner.check_writable()?;
         // Nobody commits while the tree goes.
-        let _log = inner.log.lock();
+        let mut log = inner.log.lock();
         let tree = inner.tree(id)?;
         let mut versions = inner.versions.lock();
         edit.drop_tree(id);
@@ -334,6 +342,7 @@ impl Store {
         });
         drop(versions);
         drop(tree);
+        log.targets.clear();
         inner.reset_active_bytes();
         inner.remove_obsolete_files();
         Ok(())

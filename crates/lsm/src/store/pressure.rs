@@ -65,12 +65,18 @@ impl StoreInner {
         self.pressure.nanos_per_byte.store(price, Ordering::Release);
     }
 
+    /// Whether writers are to wait for background work.
+    #[inline]
+    pub(super) fn throttles(&self) -> bool {
+        self.pressure.nanos_per_byte.load(Ordering::Acquire) != 0 && self.options.background_threads != 0
+    }
+
     /// Lets a writer of `bytes` wait as long as it should.
     pub(super) fn throttle(&self, bytes: usize) -> Result<()> {
-        let price = self.pressure.nanos_per_byte.load(Ordering::Acquire);
-        if price == 0 || self.options.background_threads == 0 {
+        if !self.throttles() {
             return Ok(());
         }
+        let price = self.pressure.nanos_per_byte.load(Ordering::Acquire);
         if price == STOP {
             return self.wait_for_background_work();
         }

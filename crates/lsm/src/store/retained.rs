@@ -89,7 +89,7 @@ impl StoreInner {
             }
         })?;
         let end = log.len();
-        self.counters.log_bytes.fetch_add(end - start, Ordering::Relaxed);
+        self.counters.add_log_bytes(end - start);
         self.counters.retained_bytes.fetch_add(end - start, Ordering::Relaxed);
         Ok(RetainedLog { segment, start, end })
     }

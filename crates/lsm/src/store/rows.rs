@@ -48,17 +48,10 @@ impl Store {
         let Some(tree) = trees.get(&tree) else {
             return self.inner.tree(tree).map(|_| None);
         };
-        loop {
-            let flushes = tree.row_gate.flushes();
-            let state = tree.state_guard();
-            let sequence = self.inner.snapshots.published();
-            // If the state is still the same after the number was read, everything up to that number
-            // went into this state, and nothing that it needs was compacted away.
-            if Arc::ptr_eq(&state, &tree.state_guard()) {
-                let reader = NewestReader { rows: &self.inner.rows, gate: &tree.row_gate, flushes };
-                return reader.get(&state, key, sequence);
-            }
-        }
+        let flushes = tree.row_gate.flushes();
+        let (state, sequence) = tree.newest_state(|| self.inner.snapshots.published());
+        let reader = NewestReader { rows: &self.inner.rows, gate: &tree.row_gate, flushes };
+        reader.get(&state, key, sequence)
     }
 }
 

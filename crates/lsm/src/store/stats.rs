@@ -18,8 +18,9 @@ pub(super) struct Counters {
     pub(super) compactions: AtomicU64,
     pub(super) trivial_moves: AtomicU64,
     pub(super) entries_dropped: AtomicU64,
-    pub(super) log_bytes: AtomicU64,
-    pub(super) batch_bytes: AtomicU64,
+    /// Written by who has the lock of the log alone, as are the bytes of batches.
+    log_bytes: AtomicU64,
+    batch_bytes: AtomicU64,
     pub(super) throttled_nanos: AtomicU64,
     pub(super) retained_bytes: AtomicU64,
     pub(super) aborts: AtomicU64,
@@ -35,6 +36,23 @@ impl Counters {
     /// Counts what a flush wrote to one of several partitions.
     pub(super) fn flushed_into(&self, bytes: u64) {
         self.table_bytes_flushed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of log records since the store was opened.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes of log records. The caller has the lock of the log.
+    #[inline]
+    pub(super) fn add_log_bytes(&self, bytes: u64) {
+        self.log_bytes.store(self.log_bytes() + bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of committed batches. The caller has the lock of the log.
+    #[inline]
+    pub(super) fn add_batch_bytes(&self, bytes: u64) {
+        self.batch_bytes.store(self.batch_bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     }
 
     pub(super) fn flushed(&self, bytes: u64) {

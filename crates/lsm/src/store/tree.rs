@@ -6,7 +6,7 @@
 //! every version in an earlier component is newer than every version in a later one.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
@@ -40,6 +40,8 @@ pub(super) struct Tree {
     state: ArcSwap<TreeState>,
     /// Serialises those who replace the state.
     replacing: Mutex<()>,
+    /// Odd while the state is replaced, and greater after it.
+    replacements: AtomicU64,
     /// Drops entries that compactions meet and the layer above has no use for.
     pub(super) filter: RwLock<Option<Arc<dyn CompactionFilter>>>,
     /// Merges operands that flushes and compactions meet.
@@ -87,6 +89,7 @@ impl Tree {
             descriptor: RwLock::new(descriptor),
             state: ArcSwap::from_pointee(state),
             replacing: Mutex::new(()),
+            replacements: AtomicU64::new(0),
             filter: RwLock::new(None),
             merge_operator: RwLock::new(None),
             keeper: OnceLock::new(),
@@ -126,6 +129,27 @@ impl Tree {
         self.state.load()
     }
 
+    /// A state and the newest sequence number as `published` tells it: everything up to that number went into that state, and
+    /// nothing that a reader at that number needs was compacted away. So it is where the state was still the same after the number was told: who
+    /// sees a number that was published after a replacement sees that there was one.
+    #[inline]
+    pub(super) fn newest_state(
+        &self,
+        published: impl Fn() -> SequenceNumber,
+    ) -> (arc_swap::Guard<Arc<TreeState>>, SequenceNumber) {
+        loop {
+            let before = self.replacements.load(Ordering::Acquire);
+            let state = self.state_guard();
+            let sequence = published();
+            let is_counted_same =
+                before.is_multiple_of(2) && before == self.replacements.load(Ordering::Acquire);
+            // A replacement that takes its time is not waited for.
+            if is_counted_same || Arc::ptr_eq(&state, &self.state_guard()) {
+                return (state, sequence);
+            }
+        }
+    }
+
     /// The oldest segment of the log that its full memtables hold back; `None` where they have no entries.
     pub(super) fn oldest_full_log(&self) -> Option<u64> {
         self.state_guard().immutables.iter().filter_map(|logged| logged.first_log()).min()
@@ -135,7 +159,16 @@ impl Tree {
     pub(super) fn replace_state(&self, change: impl FnOnce(&TreeState) -> TreeState) {
         let _replacing = self.replacing.lock();
         let next = change(&self.state.load());
-        self.state.store(Arc::new(next));
+        self.swap_state(next);
+    }
+
+    /// Swaps the state. The caller has `replacing`.
+    fn swap_state(&self, next: TreeState) {
+        let next = Arc::new(next);
+        self.replacements.fetch_add(1, Ordering::AcqRel);
+        let last = self.state.swap(next);
+        self.replacements.fetch_add(1, Ordering::AcqRel);
+        drop(last);
     }
 
     /// Which versions of `memtables` a flush has to look at, given the sequence numbers in use: of each key one, where all who
@@ -161,7 +194,7 @@ impl Tree {
     ) -> bool {
         let _replacing = self.replacing.lock();
         let next = self.state.load().compacted_in_memory(inputs, Arc::new(compacted));
-        next.map(|next| self.state.store(Arc::new(next))).is_some()
+        next.map(|next| self.swap_state(next)).is_some()
     }
 }
 
@@ -517,5 +550,39 @@ fn level_sources(
             let run = PartitionRun { level: level.clone(), seen_at };
             sources.push(Source::from(RunCursor::new(run, true)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_number_from_behind_a_replacement_goes_with_the_state_from_behind_it() {
+        let version = Arc::new(Version::of_runs(1, Vec::new()).unwrap());
+        let tree = Tree::new(1, TreeOptions::default(), Arc::from(*b""), version, 1 << 20);
+        // Told while the state is replaced, the number is one that the old state does not have.
+        for half_way in [false, true] {
+            tree.replacements.fetch_or(u64::from(half_way), Ordering::Relaxed);
+            let (before, asked) = (tree.state(), Cell::new(0));
+            let (state, sequence) = tree.newest_state(|| {
+                if asked.replace(asked.get() + 1) == 0 {
+                    match half_way {
+                        false => tree.replace_state(|state| state.rotated(1 << 20)),
+                        // It has begun before the reader came, and does not end before that has gone.
+                        true => tree.state.store(Arc::new(tree.state().rotated(1 << 20))),
+                    }
+                }
+                asked.get()
+            });
+            assert_eq!((sequence, asked.get()), (2, 2));
+            assert!(!Arc::ptr_eq(&state, &before) && Arc::ptr_eq(&state, &tree.state()));
+        }
+        // One that takes its time keeps nobody waiting.
+        let asked = Cell::new(0);
+        tree.newest_state(|| asked.replace(asked.get() + 1));
+        assert_eq!(asked.get(), 1);
     }
 }

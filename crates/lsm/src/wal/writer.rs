@@ -7,7 +7,7 @@ use bolide_storage::Vfs;
 
 use super::replay::LogEnd;
 use crate::file_name::FileName;
-use crate::record_log::{LogHeader, LogRole, LogWriter};
+use crate::record_log::{LogHeader, LogRole, LogWriter, Shaped};
 
 /// Appends write batches to one WAL segment. See [`LogWriter`] for threads and failures.
 #[derive(Debug)]
@@ -49,6 +49,14 @@ impl WalWriter {
     /// used on. Any other error poisons the writer.
     pub fn append<'a>(&self, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
         self.log.append(payloads)
+    }
+
+    /// As [`append`](Self::append), for the one payload that is in its parts.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub(crate) fn append_shaped(&self, shaped: &Shaped<'_>) -> Result<()> {
+        self.log.append_shaped(shaped)
     }
 
     /// Makes every record appended before this call durable.
