@@ -2,7 +2,8 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `commit` | group commit: log, memtables, publication |
+//! | `commit`, `commit_put` | group commit: log, memtables, publication; and the short way of a single put |
+//! | `targets` | the memtables that writes go to, at hand |
 //! | `kept` | trees that somebody else keeps |
 //! | `log` | segments of the log and their rotation |
 //! | `tree` | one tree's current memtables and version |
@@ -156,7 +157,7 @@ pub(crate) struct StoreInner {
     forgetting: Mutex<()>,
     /// Held while files are removed, or while none may be.
     removing: Mutex<()>,
-    /// Bytes of the writable memtables, kept up to date by the leader.
+    /// Bytes of the writable memtables, kept up to date by whoever writes the log.
     active_bytes: AtomicUsize,
     work: Mutex<Work>,
     work_signal: Condvar,
