@@ -4,18 +4,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bolide_base::limits::{MAX_TREE_KEY_BYTES, MAX_VALUE_BYTES};
-use bolide_base::{ErrorKind, TreeId};
+use bolide_base::{ErrorKind, Result, TreeId};
 use bolide_lsm::{Bounds, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
-use bolide_storage::{MemVfs, Runtime, SimRng, SimRuntime, SystemRuntime, Vfs};
+use bolide_storage::{Fault, FaultPlan, MemVfs, Runtime, SimRng, SimRuntime, SimVfs, SystemRuntime, Vfs};
 use bolide_table::BlockCache;
 
-fn open(vfs: &Arc<MemVfs>, runtime: Arc<dyn Runtime>, threads: usize) -> Store {
+fn open(vfs: Arc<dyn Vfs>, runtime: Arc<dyn Runtime>, threads: usize) -> Store {
     let mut options = StoreOptions::new("/db");
     options.memtable_bytes = 128 << 10;
     options.background_threads = threads;
-    let components = StoreComponents { vfs: vfs.clone(), runtime, cache: BlockCache::new(1 << 20) };
+    let components = StoreComponents { vfs, runtime, cache: BlockCache::new(1 << 20) };
     Store::open(options, components).unwrap()
 }
 
@@ -49,7 +51,7 @@ fn get(store: &Store, tree: TreeId, key: &[u8]) -> Option<Vec<u8>> {
 /// A store that puts one by one, or in batches of one, by `seed`: all files that it leaves, byte for byte.
 fn life(seed: u64, in_batches: bool) -> BTreeMap<String, Vec<u8>> {
     let vfs = Arc::new(MemVfs::new());
-    let store = open(&vfs, Arc::new(SimRuntime::new(seed)), 0);
+    let store = open(vfs.clone(), Arc::new(SimRuntime::new(seed)), 0);
     let trees = [(); 3].map(|()| store.create_tree(TreeOptions::default(), b"").unwrap());
     let mut rng = SimRng::new(seed);
     for round in 0..3_000_u64 {
@@ -98,7 +100,7 @@ fn a_put_leaves_the_same_bytes_as_a_batch_of_one() {
 fn puts_beside_batches_flushes_and_dropped_trees_are_all_there_once() {
     let (puts_each, writers) = (6_000_u64, 3);
     let vfs = Arc::new(MemVfs::new());
-    let store = Arc::new(open(&vfs, Arc::new(SystemRuntime::default()), 2));
+    let store = Arc::new(open(vfs.clone(), Arc::new(SystemRuntime::default()), 2));
     let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
     let write = |writer: u64| {
         let store = store.clone();
@@ -143,7 +145,7 @@ fn puts_beside_batches_flushes_and_dropped_trees_are_all_there_once() {
     assert_eq!(expected.len(), 3 * 2_001);
     let last = store.published_sequence();
     Arc::into_inner(store).unwrap().close().unwrap();
-    let store = open(&vfs, Arc::new(SystemRuntime::default()), 0);
+    let store = open(vfs.clone(), Arc::new(SystemRuntime::default()), 0);
     assert!(entries(&store, tree) == expected, "after reopening");
     assert_eq!(store.published_sequence(), last);
 }
@@ -151,7 +153,7 @@ fn puts_beside_batches_flushes_and_dropped_trees_are_all_there_once() {
 #[test]
 fn what_a_batch_refuses_a_put_refuses() {
     let vfs = Arc::new(MemVfs::new());
-    let store = open(&vfs, Arc::new(SystemRuntime::default()), 0);
+    let store = open(vfs.clone(), Arc::new(SystemRuntime::default()), 0);
     let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
     let refused = |key: &[u8], value: &[u8]| {
         let mut batch = StoreBatch::new();
@@ -168,4 +170,80 @@ fn what_a_batch_refuses_a_put_refuses() {
     // None of these has harmed the store.
     assert_eq!(store.put(tree, b"key", b"value", SyncMode::None).unwrap(), 1);
     store.close().unwrap();
+}
+
+/// Puts one, alone or in a batch.
+fn put_one(store: &Store, tree: TreeId, key: &[u8], value: &[u8], in_batch: bool) -> Result<u64> {
+    if !in_batch {
+        return store.put(tree, key, value, SyncMode::None);
+    }
+    let mut batch = StoreBatch::new();
+    batch.put(tree, key, value)?;
+    store.commit(batch, None, SyncMode::None)
+}
+
+/// A log that has no room as long as a full memtable waits to be flushed; where none does, call number `third` of a put finds the disk full.
+/// How many puts were refused in a row at most, and how many flushes there were.
+fn short_of_room(third: u64, in_batches: bool) -> (u64, u64) {
+    let vfs = SimVfs::new(7);
+    let store = open(Arc::new(vfs.clone()), Arc::new(SimRuntime::new(7)), 0);
+    let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
+    let (mut refused, mut most) = (0, 0);
+    for round in 0..6_000_u64 {
+        let is_full = store.stats().trees[0].immutable_memtables > 0;
+        let at = if is_full { 1 } else { third };
+        vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at, sticky: false }));
+        match put_one(&store, tree, &(round % 50).to_be_bytes(), &[1; 200], in_batches) {
+            Ok(_) => refused = 0,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace);
+                refused += 1;
+            }
+        }
+        most = most.max(refused);
+        vfs.set_fault(None);
+    }
+    (most, store.stats().writes.flushes)
+}
+
+#[test]
+fn a_full_disk_is_freed_by_the_work_that_waits() {
+    let mut freed = 0;
+    for third in 2..7 {
+        let (puts, batches) = (short_of_room(third, false), short_of_room(third, true));
+        assert_eq!(puts, batches, "refused in a row, and flushes, at call {third}");
+        freed += u64::from(puts.0 == 1 && puts.1 > 0);
+    }
+    assert!(freed > 0, "where the append of a put behind a new segment fails, the flush makes room");
+}
+
+#[test]
+fn writers_that_do_the_maintenance_do_not_outrun_it() {
+    let store = Arc::new(open(Arc::new(MemVfs::new()), Arc::new(SystemRuntime::default()), 0));
+    let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
+    let (most, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (store, most, is_over) = (&store, &most, &is_over);
+        let write = |writer: u64| {
+            move || {
+                for round in 0..20_000_u64 {
+                    let key = (round.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ writer).to_be_bytes();
+                    put_one(store, tree, &key, &[0; 100], round % 7 == writer).unwrap();
+                }
+            }
+        };
+        let writers: Vec<_> = (0..6).map(|writer| scope.spawn(write(writer))).collect();
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                let stats = store.stats();
+                let runs =
+                    stats.trees[0].levels.iter().find(|level| level.level == 0).map_or(0, |one| one.runs);
+                most.fetch_max(runs, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(most.into_inner() <= 8, "runs that wait to be compacted");
 }

@@ -8,6 +8,9 @@
 //!    them into the memtables, syncs the log if one of them asks for it, and publishes the last number.
 //! 3. It wakes the others with their results and hands the lead to the first that queued meanwhile.
 //!
+//! A single put goes past the queue where the log is free: see `commit_put`. Who leads then waits for it as for any other who has the
+//! lock of the log.
+//!
 //! # Invariants
 //! * Nothing is inserted into a memtable before the append that holds it succeeded.
 //! * Nothing is published before the sync that it asked for succeeded.
@@ -105,6 +108,13 @@ impl StoreInner {
             },
         };
         self.lead(own, own_ticket.is_some())
+    }
+
+    /// Takes the lead if nobody has it.
+    pub(super) fn try_lead(&self) -> Option<Lead<'_>> {
+        let mut queue = self.commits.state.lock();
+        let leads = !std::mem::replace(&mut queue.led, true);
+        leads.then(|| Lead { store: self, followers: Vec::new() })
     }
 
     fn join_queue(&self, request: Request) -> Joined {
@@ -221,9 +231,7 @@ impl StoreInner {
     /// Assigns sequence numbers from `first` on to one request, stages it and makes it ready to be logged. Whether the log is to
     /// be synced before it is applied.
     fn place(&self, log: &mut LogState, first: SequenceNumber, request: &mut Request) -> Result<bool> {
-        if first.saturating_add(request.batch.sequence_count()) > MAX_SEQUENCE {
-            return Err(Error::limit_exceeded("the sequence number", first, MAX_SEQUENCE));
-        }
+        check_sequences(first, request.batch.sequence_count())?;
         request.batch.assign(first);
         if let Some(mut stage) = request.stage.take() {
             let before = request.batch.sequence_count();
@@ -349,6 +357,14 @@ impl Operation<'_> {
     }
 }
 
+/// Fails where so many sequence numbers from `first` on are more than there are.
+pub(super) fn check_sequences(first: SequenceNumber, count: u64) -> Result<()> {
+    if first.saturating_add(count) > MAX_SEQUENCE {
+        return Err(Error::limit_exceeded("the sequence number", first, MAX_SEQUENCE));
+    }
+    Ok(())
+}
+
 /// A group while it is written.
 struct Group {
     results: Vec<Result<SequenceNumber>>,
@@ -398,7 +414,7 @@ impl CommitQueue {
 }
 
 /// Hands the lead on when dropped. If the leader panics, its followers are told and the store poisoned.
-struct Lead<'a> {
+pub(super) struct Lead<'a> {
     store: &'a StoreInner,
     followers: Vec<Arc<Ticket>>,
 }

@@ -4,10 +4,11 @@
 //! taken apart again: what a batch of the put would be goes to the log in its parts, and the memtable takes key and value as
 //! they are. The log gets the same bytes either way.
 
-use bolide_base::{EntryKind, Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer, TreeId};
+use bolide_base::{EntryKind, Result, SequenceNumber, Trailer, TreeId};
 
+use super::commit::check_sequences;
 use super::log::LogState;
-use super::{Store, StoreInner};
+use super::{Store, StoreInner, poison};
 use crate::batch::StoreBatch;
 use crate::options::SyncMode;
 use crate::record_log::Shaped;
@@ -29,8 +30,7 @@ impl Store {
 
 impl StoreInner {
     /// Commits one put if nobody else writes at the moment; `None` where it has to queue up, or needs more than its entry in a
-    /// memtable. Who is to wait, for the disk or for background work, always queues up: others go
-    /// along.
+    /// memtable. Who is to wait for background work, or asks for a sync, always queues up: others go along.
     #[inline]
     fn put_alone(
         &self,
@@ -39,29 +39,54 @@ impl StoreInner {
         value: &[u8],
         sync: SyncMode,
     ) -> Result<Option<SequenceNumber>> {
-        let Some(mut shaped) = Shaped::of_put(0, tree, key, value) else { return Ok(None) };
+        let Some(shaped) = Shaped::of_put(0, tree, key, value) else { return Ok(None) };
         if sync == SyncMode::Always || self.throttles() {
             return Ok(None);
         }
-        let bytes = shaped.payload_bytes();
-        let Some(mut log) = self.log.try_lock() else { return Ok(None) };
+        if self.options.background_threads == 0 {
+            return self.put_leading(tree, shaped, sync);
+        }
+        match self.log.try_lock() {
+            Some(mut log) => self.put_into(&mut log, tree, shaped, sync),
+            None => Ok(None),
+        }
+    }
+
+    /// The same where writers do the maintenance: who causes it has the lead until it is done, whether the put fails or not.
+    #[cold]
+    fn put_leading(
+        &self,
+        tree: TreeId,
+        shaped: Shaped<'_>,
+        sync: SyncMode,
+    ) -> Result<Option<SequenceNumber>> {
+        let Some(_lead) = self.try_lead() else { return Ok(None) };
+        let put = self.put_into(&mut self.log.lock(), tree, shaped, sync);
+        self.run_pending_work();
+        put
+    }
+
+    /// Commits one put. Its sequence number is not known yet.
+    #[inline]
+    fn put_into(
+        &self,
+        log: &mut LogState,
+        tree: TreeId,
+        mut shaped: Shaped<'_>,
+        sync: SyncMode,
+    ) -> Result<Option<SequenceNumber>> {
         self.check_writable()?;
         if self.target(&mut log.targets, tree)?.tree.keeper.get().is_some() {
             return Ok(None);
         }
-        self.make_room(&mut log, bytes)?;
+        let bytes = shaped.payload_bytes();
+        self.make_room(log, bytes)?;
         let sequence = log.applied + 1;
-        if sequence > MAX_SEQUENCE {
-            return Err(Error::limit_exceeded("the sequence number", sequence, MAX_SEQUENCE));
-        }
+        check_sequences(sequence, 1)?;
         shaped.number = sequence;
-        self.log_and_insert(&mut log, tree, &shaped, bytes)?;
+        self.log_and_insert(log, tree, &shaped, bytes)?;
         log.applied = sequence;
-        self.end_commit(&mut log, sequence, std::iter::once(sync))?;
-        drop(log);
-        if self.options.background_threads == 0 {
-            self.run_pending_work();
-        }
+        self.end_commit(log, sequence, std::iter::once(sync))?;
         Ok(Some(sequence))
     }
 
@@ -79,7 +104,9 @@ impl StoreInner {
         self.counters.add_log_bytes(log.len() - log_bytes);
         self.counters.add_batch_bytes(bytes as u64);
         let number = log.number();
-        let memtable = &self.written_target(&mut log.targets, number, tree)?.logged.memtable;
+        // Past the append nothing may fail.
+        let target = self.written_target(&mut log.targets, number, tree);
+        let memtable = &target.inspect_err(|error| poison(self, error))?.logged.memtable;
         memtable.insert(shaped.key, Trailer::new(shaped.number, EntryKind::Put), shaped.value);
         self.count_growth(&mut log.targets);
         Ok(())
@@ -90,7 +117,8 @@ impl StoreInner {
 mod tests {
     use std::sync::Arc;
 
-    use bolide_storage::{MemVfs, SimRuntime};
+    use bolide_base::MAX_SEQUENCE;
+    use bolide_storage::{MemVfs, SystemRuntime};
     use bolide_table::BlockCache;
 
     use super::super::StoreComponents;
@@ -102,7 +130,7 @@ mod tests {
         options.background_threads = threads;
         let components = StoreComponents {
             vfs: Arc::new(MemVfs::new()),
-            runtime: Arc::new(SimRuntime::new(1)),
+            runtime: Arc::new(SystemRuntime::default()),
             cache: BlockCache::new(1 << 20),
         };
         let store = Store::open(options, components).unwrap();
@@ -116,11 +144,51 @@ mod tests {
         let alone = |sync| store.inner.put_alone(tree, b"key", b"value", sync).unwrap();
         assert_eq!((alone(SyncMode::None), alone(SyncMode::Batch)), (Some(1), Some(2)));
         assert_eq!(alone(SyncMode::Always), None, "others may go along with a sync");
-        let log = store.inner.log.lock();
-        assert_eq!(alone(SyncMode::None), None, "somebody else writes");
-        drop(log);
+        let lead = store.inner.try_lead();
+        assert_eq!(alone(SyncMode::None), None, "somebody else leads, and may do the maintenance");
+        drop(lead);
         assert_eq!(store.put(tree, b"key", b"value", SyncMode::Always).unwrap(), 3);
         assert_eq!(store.published_sequence(), 3);
+        let (store, tree) = open(1);
+        assert_eq!(store.inner.put_alone(tree, b"key", b"value", SyncMode::None).unwrap(), Some(1));
+        let log = store.inner.log.lock();
+        let alone = store.inner.put_alone(tree, b"key", b"value", SyncMode::None);
+        assert_eq!(alone.unwrap(), None, "somebody else writes");
+        drop(log);
+        store.close().unwrap();
+    }
+
+    #[test]
+    fn the_last_sequence_number_is_the_same_for_puts_and_batches() {
+        let last = |in_batch: bool| {
+            let (store, tree) = open(0);
+            store.inner.log.lock().applied = MAX_SEQUENCE - 1;
+            let committed = if in_batch {
+                let mut batch = StoreBatch::new();
+                batch.put(tree, b"key", b"value").unwrap();
+                store.commit(batch, None, SyncMode::None)
+            } else {
+                store.put(tree, b"key", b"value", SyncMode::None)
+            };
+            committed.unwrap_err().to_string()
+        };
+        assert_eq!(last(true), last(false));
+    }
+
+    #[test]
+    fn targets_stay_few_after_a_batch_over_many_trees() {
+        let (store, _) = open(0);
+        let trees: Vec<_> =
+            (0..60).map(|_| store.create_tree(TreeOptions::default(), b"").unwrap()).collect();
+        let mut batch = StoreBatch::new();
+        for tree in &trees[..20] {
+            batch.put(*tree, b"key", b"value").unwrap();
+        }
+        store.commit(batch, None, SyncMode::None).unwrap();
+        for tree in &trees {
+            store.put(*tree, b"key", b"value", SyncMode::None).unwrap();
+        }
+        assert_eq!(store.inner.log.lock().targets.len(), 16);
     }
 
     #[test]

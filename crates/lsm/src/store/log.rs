@@ -36,7 +36,7 @@ pub(super) enum Rotate {
     Tree(TreeId),
 }
 
-/// Guarded by the lock that only the leading writer, or somebody who starts a new segment, holds.
+/// Guarded by the lock that whoever writes to the log holds, or starts a new segment.
 #[derive(Debug)]
 pub(super) struct LogState {
     /// None in a store opened read-only, and after it was closed.

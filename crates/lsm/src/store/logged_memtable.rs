@@ -99,7 +99,7 @@ impl LoggedMemtable {
     }
 
     /// Notes that entries of segment `number` are about to be inserted, after `logged` bytes that the store has
-    /// written to the log. Only the leader calls this.
+    /// written to the log. Only who has the lock of the log calls this.
     #[inline]
     pub(super) fn note_log(&self, number: u64, logged: u64) {
         if self.first_log.load(Ordering::Relaxed) == 0 {

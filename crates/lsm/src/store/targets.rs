@@ -45,6 +45,12 @@ impl Targets {
         *self = Self::default();
     }
 
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
     #[inline]
     fn position(&mut self, tree: TreeId) -> Option<usize> {
         let is_it = |target: &Target| target.tree.id == tree;
@@ -55,12 +61,11 @@ impl Targets {
     }
 
     fn add(&mut self, target: Target) -> &mut Target {
-        if self.known.len() == MOST {
-            // One that is being written to has not told its bytes yet.
-            match self.known.iter().position(|one| !one.is_written) {
-                Some(position) => drop(self.known.swap_remove(position)),
-                None => self.known.reserve(1),
-            }
+        // One that is being written to has not told its bytes yet.
+        if self.known.len() >= MOST
+            && let Some(position) = self.known.iter().position(|one| !one.is_written)
+        {
+            self.known.swap_remove(position);
         }
         self.last = self.known.len();
         self.known.push(target);
@@ -123,5 +128,7 @@ impl StoreInner {
             target.is_written = false;
             self.add_active_bytes(target.growth());
         }
+        // A batch may have written to more.
+        targets.known.truncate(MOST);
     }
 }
