@@ -329,12 +329,6 @@ impl IndexSet {
         self.indexes.is_empty() && self.records == RecordKind::Bytes
     }
 
-    /// Whether a put may leave nothing but its record; [`takes_alone`](Self::takes_alone) says of which it is so.
-    #[inline]
-    pub(crate) fn may_take_alone(&self) -> bool {
-        self.is_blind() || self.derives_nothing
-    }
-
     /// Whether a put of `record` leaves nothing but the record: nothing looks into it, or it is well-formed and what there is of
     /// indexes is made of it later, when sstables are written.
     ///

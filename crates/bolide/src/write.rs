@@ -62,8 +62,7 @@ impl Engine {
     ) -> Result<Option<SequenceNumber>> {
         let _schema = self.schema.read();
         collection.check_live()?;
-        let indexes = collection.indexes_guard();
-        if !indexes.may_take_alone() || !indexes.takes_alone(record)? {
+        if !collection.indexes_guard().takes_alone(record)? {
             return Ok(None);
         }
         self.store.put(collection.tree, key, record, self.sync).map(Some)
