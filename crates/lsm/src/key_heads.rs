@@ -2,7 +2,8 @@
 //!
 //! The first eight bytes of each key after the prefix that all of them share, as big-endian numbers, stand side
 //! by side: the search compares numbers, and looks at whole keys only where heads are equal. Every sixteenth of them
-//! stands in a second, denser array, which is searched first: of a long list little else is in the processor's cache.
+//! stands in a second, denser array, every sixteenth of those in a third one, and so on: the search looks at sixteen numbers
+//! of each, the smallest first. Of a long list little but those is in the processor's cache.
 
 use std::cmp::Ordering;
 
@@ -14,8 +15,9 @@ use bolide_table::prefetch;
 pub(crate) struct KeyHeads {
     shared: Box<[u8]>,
     heads: LargeArray<u64>,
-    /// Every [`SAMPLED`]th of `heads`, from the first on.
-    sample: LargeArray<u64>,
+    /// Samples, the smallest first: each has every [`SAMPLED`]th of the next one, from the first on, and the last those of
+    /// `heads`.
+    samples: Vec<LargeArray<u64>>,
 }
 
 /// Where a search goes on after that of the sample.
@@ -36,8 +38,14 @@ impl KeyHeads {
         let len = first.iter().zip(last).take_while(|(left, right)| left == right).count();
         let shared = first.get(..len).unwrap_or_default();
         let heads: LargeArray<u64> = keys.map(|key| head(key, len)).collect();
-        let sample = heads.iter().copied().step_by(SAMPLED).collect();
-        Self { shared: shared.into(), heads, sample }
+        let mut samples: Vec<LargeArray<u64>> = Vec::new();
+        while let all = samples.last().unwrap_or(&heads)
+            && all.len() > SAMPLED
+        {
+            samples.push(all.iter().copied().step_by(SAMPLED).collect());
+        }
+        samples.reverse();
+        Self { shared: shared.into(), heads, samples }
     }
 
     /// What all keys start with.
@@ -86,8 +94,8 @@ impl KeyHeads {
     #[inline]
     pub(crate) fn near(&self, key: &[u8]) -> Near {
         let wanted = head(key, self.shared.len());
-        // The first head that is not smaller lies behind the last smaller one of the sample, and at the next at most.
-        Near(self.sample.partition_point(|&head| head < wanted))
+        // All of the smallest is looked at.
+        Near(self.samples.iter().fold(1, |sampled, sample| smaller_in(sample, sampled, wanted)))
     }
 
     /// Asks the processor for what [`count_before_near`](Self::count_before_near) reads.
@@ -111,11 +119,7 @@ impl KeyHeads {
             return if key < &*self.shared { 0 } else { self.heads.len() };
         }
         let wanted = head(key, self.shared.len());
-        let start = sampled.saturating_sub(1) * SAMPLED;
-        let end = (sampled * SAMPLED).min(self.heads.len());
-        let window = self.heads.get(start..end).unwrap_or_default();
-        // All of a few lines at once: no load waits for the one before.
-        let mut low = start + window.iter().filter(|&&head| head < wanted).count();
+        let mut low = smaller_in(&self.heads, sampled, wanted);
         let rest = self.heads.get(low..).unwrap_or_default();
         // Ties are rare: no second search over all of the rest for their end.
         let mut high = match rest {
@@ -128,6 +132,17 @@ impl KeyHeads {
         }
         low
     }
+}
+
+/// How many of `heads` are smaller than `wanted`, where `sampled` of their sample are.
+#[inline]
+fn smaller_in(heads: &[u64], sampled: usize, wanted: u64) -> usize {
+    // The first that is not smaller lies behind the last smaller one of the sample, and at the next at most.
+    let start = sampled.saturating_sub(1) * SAMPLED;
+    let end = (sampled * SAMPLED).min(heads.len());
+    let window = heads.get(start..end).unwrap_or_default();
+    // All of a few lines at once: no load waits for the one before.
+    start + window.iter().filter(|&&head| head < wanted).count()
 }
 
 /// Eight bytes of `key` from `skip` on, as a number that orders as they do, up to ties.

@@ -21,8 +21,13 @@ use crate::cursor::PreparedKey;
 
 /// How many entries ahead of a scan are asked for.
 const AHEAD: usize = 6;
+/// How many are behind a seek, and how many more by a step until it is all of them: a scan of few entries needs no more.
+const AT_ONCE: usize = 2;
 /// Cache lines of an entry that are asked for: its key, its first version, and the start of the value.
 const AHEAD_LINES: usize = 2;
+/// Most cache lines of a value that are asked for, once it is known how long it is.
+const VALUE_LINES: usize = 8;
+const LINE_BYTES: usize = 64;
 
 /// Which versions a [`MemtableCursor`] shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +50,8 @@ pub struct MemtableCursor {
     leaf: Box<LeafCopy<'static>>,
     /// Slot of the current entry.
     slot: usize,
+    /// The entries of slots before this one are asked for.
+    asked: usize,
     current: Option<Current>,
     /// The way down to `prepared_key`.
     prepared: Descent<'static>,
@@ -64,6 +71,7 @@ impl MemtableCursor {
             visibility,
             leaf: Box::default(),
             slot: 0,
+            asked: 0,
             current: None,
             prepared: Descent::Lost,
             prepared_key: PreparedKey::default(),
@@ -101,18 +109,34 @@ impl MemtableCursor {
         }
     }
 
+    /// Asks for the entries of slots before `until`.
+    #[inline]
+    fn ask_until(&mut self, until: usize) {
+        for slot in self.asked..until {
+            self.prefetch(slot);
+        }
+        self.asked = self.asked.max(until);
+    }
+
+    /// Makes the entry of `slot` the current one, and asks for its value and for the ones behind it.
+    #[inline]
+    fn show(&mut self, slot: usize, current: Current) {
+        prefetch_value(current.version);
+        self.ask_until((self.asked + AT_ONCE).clamp(slot + AT_ONCE, slot + AHEAD));
+        self.slot = slot;
+        self.current = Some(current);
+    }
+
     /// Goes to the first shown entry from slot `slot` on.
     #[inline]
     fn forward_from(&mut self, mut slot: usize) {
         loop {
             while let Some(entry) = self.leaf.entry(slot) {
-                self.prefetch(slot + AHEAD);
                 if let Some(version) = self.shown(entry) {
-                    self.slot = slot;
-                    self.current = Some(Current { entry, version });
-                    return;
+                    return self.show(slot, Current { entry, version });
                 }
                 slot += 1;
+                self.ask_until(slot + AHEAD);
             }
             let Some(right) = self.leaf.right else {
                 self.current = None;
@@ -120,7 +144,8 @@ impl MemtableCursor {
             };
             self.tree().copy_leaf(right, &mut self.leaf);
             slot = 0;
-            self.prefetch_from(slot);
+            self.asked = 0;
+            self.ask_until(AHEAD);
             if let Some(right) = self.leaf.right {
                 right.prefetch_entries();
             }
@@ -129,10 +154,9 @@ impl MemtableCursor {
 
     /// Asks for the entries that a walk from `slot` on needs first.
     #[inline]
-    fn prefetch_from(&self, slot: usize) {
-        for slot in slot..slot + AHEAD {
-            self.prefetch(slot);
-        }
+    fn ask_from(&mut self, slot: usize) {
+        self.asked = slot;
+        self.ask_until(slot + AT_ONCE);
     }
 
     /// Goes to the last shown entry before slot `slot`.
@@ -155,6 +179,13 @@ impl MemtableCursor {
             slot = self.tree().copy_before(low.key(), &mut self.leaf);
         }
     }
+}
+
+#[inline]
+fn prefetch_value(version: VersionRef<'static>) {
+    let value = version.value();
+    let end = value.as_ptr().addr() % LINE_BYTES + value.len();
+    prefetch(value.as_ptr(), end.div_ceil(LINE_BYTES).min(VALUE_LINES));
 }
 
 impl InternalCursor for MemtableCursor {
@@ -180,7 +211,7 @@ impl InternalCursor for MemtableCursor {
 
     fn seek_to_first(&mut self) -> Result<()> {
         let slot = self.tree().copy_at(&[], &mut self.leaf);
-        self.prefetch_from(slot);
+        self.ask_from(slot);
         self.forward_from(slot);
         Ok(())
     }
@@ -202,7 +233,7 @@ impl InternalCursor for MemtableCursor {
             _ => None,
         };
         let slot = prepared.unwrap_or_else(|| tree.copy_at(key, &mut self.leaf));
-        self.prefetch_from(slot);
+        self.ask_from(slot);
         if let Some(entry) = self.leaf.entry(slot)
             && entry.key() == key
         {
@@ -211,6 +242,7 @@ impl InternalCursor for MemtableCursor {
                 Visibility::All => entry.newest(sequence),
             };
             if let Some(version) = version {
+                prefetch_value(version);
                 self.slot = slot;
                 self.current = Some(Current { entry, version });
             } else {
@@ -246,6 +278,12 @@ impl InternalCursor for MemtableCursor {
         {
             self.current = Some(Current { version, ..current });
             return Ok(());
+        }
+        // Those behind the next one that an earlier step has asked for are there by now.
+        if self.slot + 2 < self.asked
+            && let Some(entry) = self.leaf.entry(self.slot + 2)
+        {
+            prefetch_value(entry.head());
         }
         self.forward_from(self.slot + 1);
         Ok(())

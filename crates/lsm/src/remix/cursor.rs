@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
 use bolide_table::{EntryHead, HeldEntry, InternalCursor, PinnedBlock, ValueRef};
 
+use super::coming::{self, runs_from, runs_of};
 use super::contradiction;
 use super::prepare::Preparation;
 use super::run_place::{CursorProbe, RunPlace};
@@ -45,11 +46,14 @@ pub struct SortedViewCursor {
     steps: u8,
     /// All runs that are met in segments before this one are known.
     met: usize,
-    /// Runs whose next entries are asked for, and what was asked for last.
+    /// Runs that come up in a segment, which are not known yet: their hints are asked for.
+    hinted: (usize, u64),
+    /// Runs whose next blocks are asked for.
     asked: u64,
-    stage: Stage,
     /// How far a seek is prepared.
     prepared: Preparation,
+    /// It is not known yet whether steps follow the last seek.
+    is_sought: bool,
 }
 
 /// The entries whose runs the first step after a seek asks for.
@@ -64,40 +68,10 @@ const AHEAD: usize = 8;
 /// Steps from one stage to the next: about as long as memory takes.
 const STEPS_OF_STAGE: usize = 2;
 
-/// The way of an entry into the processor, each stage of which needs what the one before asked for. Some steps lie in
-/// between, so that none is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Its slot in the cache, and where the block says that it is.
-    Listed,
-    /// The entry, whose block is in hand; nothing is left to ask for.
-    Content,
-}
-
 /// The bits of selectors whose entries a step to the next key passes over.
 #[inline]
 pub(super) fn passed(pass_deleted: bool) -> u8 {
     if pass_deleted { OLD | TOMBSTONE } else { OLD }
-}
-
-/// A bit for each run that an entry with one of these selectors is in.
-#[inline]
-fn runs_of(selectors: &[u8]) -> u64 {
-    selectors.iter().fold(0, |runs, selector| runs | 1 << (selector & RUN_BITS))
-}
-
-/// The numbers of the bits that are set.
-struct Ones(u64);
-
-impl Iterator for Ones {
-    type Item = usize;
-
-    #[inline]
-    fn next(&mut self) -> Option<usize> {
-        let number = self.0.trailing_zeros() as usize;
-        self.0 &= self.0.wrapping_sub(1);
-        (number < 64).then_some(number)
-    }
 }
 
 impl SortedView {
@@ -129,9 +103,10 @@ impl SortedView {
             fill_cache,
             steps: 0,
             met: 0,
+            hinted: (0, 0),
             asked: 0,
-            stage: Stage::Content,
             prepared: Preparation::default(),
+            is_sought: false,
         }
     }
 }
@@ -182,7 +157,7 @@ impl SortedViewCursor {
 
     pub(super) fn set_place(&mut self, place: Place) {
         (self.steps, self.met, self.known) = (0, 0, 0);
-        (self.asked, self.stage) = (0, Stage::Content);
+        (self.hinted, self.asked) = ((0, 0), 0);
         self.current = None;
         self.enter_segment(place.segment);
         self.place.index = place.index;
@@ -234,8 +209,8 @@ impl SortedViewCursor {
             self.place.index = self.entries;
         }
         self.place.index = self.place.index.saturating_sub(1);
-        // The runs of entries behind are known up to here alone.
-        (self.met, self.quiet_until) = (0, 0);
+        // The runs of entries behind are known up to here alone, and those that come up may be met before.
+        (self.met, self.quiet_until, self.hinted) = (0, 0, (0, 0));
         let run = usize::from(self.selector() & RUN_BITS);
         if self.known >> run & 1 == 1
             && let (Some(place), Some(source)) = (self.runs.get_mut(run), self.view.runs().get(run))
@@ -320,53 +295,36 @@ impl SortedViewCursor {
     fn ask_for_next_block_of(&mut self, number: usize) {
         let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) else { return };
         source.prefetch_listed(source.advance(run.position, 0));
-        (self.asked, self.stage) = (self.asked | 1 << number, Stage::Listed);
+        self.asked |= 1 << number;
         self.quiet_until = 0;
     }
 
-    /// Finds the runs of the next `entries` entries of the current segment, or of all of the one behind, that the
-    /// cursor has not met yet, and asks the processor for the slots of their blocks. No I/O.
-    fn meet(&mut self, number: usize, entries: usize) {
-        while self.stage != Stage::Content {
-            self.ask_on();
-        }
-        let segment = self.view.remix().segments.get(number);
-        let index = if number == self.place.segment { self.place.index } else { 0 };
-        let end = index.saturating_add(entries).min(segment.entries());
-        let coming = segment.selectors().get(index..end).unwrap_or_default();
-        let unmet = runs_of(coming) & !self.known;
-        self.known |= unmet;
-        // What is read for a run is asked for before that of the run before is read.
-        for number in Ones(unmet) {
-            if let Some(source) = self.view.runs().get(number) {
-                source.prefetch_count(segment.offset(number).0.block);
-            }
-        }
-        for number in Ones(unmet) {
-            if let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) {
-                run.lead_to(segment.position(source, number, index));
-                source.prefetch_hint(run.position.block);
-            }
-        }
-        for number in Ones(unmet) {
-            if let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) {
-                source.prefetch_listed(run.position);
-            }
-        }
-        if unmet != 0 {
-            (self.asked, self.stage) = (unmet, Stage::Listed);
-        }
+    /// Finds the runs that the cursor has not met yet, of the entries from `place` on, so many or those of its segment,
+    /// and asks the processor for their hints. No I/O.
+    fn meet(&mut self, place: Place, entries: usize) {
+        let unmet = runs_from(&self.view, place, entries) & !self.known;
+        coming::ask_for_hints(&self.view, place.segment, unmet);
+        self.hinted = (place.segment, unmet);
+    }
+
+    /// True until all that is met is in the processor.
+    #[inline]
+    fn is_asking(&self) -> bool {
+        self.asked | self.hinted.1 != 0
     }
 
     /// Asks for what the stage before led to.
     #[inline]
     fn ask_on(&mut self) {
-        for number in Ones(self.asked) {
-            if let (Some(run), Some(source)) = (self.runs.get_mut(number), self.view.runs().get(number)) {
-                run.come_to(source, self.fill_cache);
-            }
+        coming::come_to(&self.view, &mut self.runs, std::mem::take(&mut self.asked), self.fill_cache);
+        let (segment, hinted) = std::mem::take(&mut self.hinted);
+        let place = if segment == self.place.segment { self.place } else { Place { segment, index: 0 } };
+        if hinted != 0 && place >= self.place {
+            // Some may have been shown since.
+            self.asked = hinted & !self.known;
+            self.known |= hinted;
+            coming::lead_to(&self.view, &mut self.runs, place, self.asked);
         }
-        (self.asked, self.stage) = (0, Stage::Content);
     }
 
     /// What the steps of a scan do for those behind them: they find out which runs come up next, and ask the processor
@@ -374,16 +332,18 @@ impl SortedViewCursor {
     #[inline(never)]
     fn look_around(&mut self) {
         if self.steps == 0 {
+            self.note_seek(true);
             if let Some(block) = self.block() {
                 self.held.prefetch_next(block);
             }
-            self.meet(self.place.segment, FIRST_ASKED);
+            self.meet(self.place, FIRST_ASKED);
+            self.ask_on();
             let index = self.place.index + 1;
             let soon = self.selectors.get(index..(index + SOON).min(self.entries)).unwrap_or_default();
             if self.asked & runs_of(soon) != 0 {
                 self.ask_on();
             }
-        } else if self.stage != Stage::Content {
+        } else if self.is_asking() {
             self.ask_on();
         } else if self.steps >= FIRST_STEPS {
             self.look_ahead();
@@ -404,7 +364,7 @@ impl SortedViewCursor {
     /// See the field.
     #[inline]
     fn quiet_until(&self) -> usize {
-        if self.stage != Stage::Content {
+        if self.is_asking() {
             self.place.index + 1 + STEPS_OF_STAGE
         } else if self.steps < FIRST_STEPS || self.met <= self.place.segment {
             0
@@ -420,17 +380,32 @@ impl SortedViewCursor {
     fn look_ahead(&mut self) {
         let (segment, ends) = (self.place.segment, self.place.index + AHEAD >= self.entries);
         if self.met <= segment {
-            self.meet(segment, MAX_WIDTH);
+            self.meet(self.place, MAX_WIDTH);
             self.met = segment + 1;
         } else if ends && self.met == segment + 1 {
-            self.meet(segment + 1, MAX_WIDTH);
+            self.meet(Place { segment: segment + 1, index: 0 }, MAX_WIDTH);
             self.met = segment + 2;
+        }
+    }
+
+    /// Notes whether steps forward follow the last seek, if that is not noted.
+    #[inline]
+    fn note_seek(&mut self, stepped: bool) {
+        if std::mem::replace(&mut self.is_sought, false) {
+            self.view.habit().note(stepped);
         }
     }
 
     fn locate(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
         self.current = None;
+        self.note_seek(false);
+        self.is_sought = true;
+        if self.view.habit().is_to_scan() && !self.prepared.is_begun() {
+            self.prepare_seek(key, sequence);
+            while self.prepare_further() {}
+        }
         let leaf = self.prepared.take_leaf(key, sequence);
+        let met = if leaf.is_some() { self.prepared.met() } else { 0 };
         let mut probe = CursorProbe { view: &self.view, runs: &mut self.runs, fill_cache: self.fill_cache };
         let (remix, runs) = (self.view.remix(), self.view.runs());
         let located = match leaf {
@@ -447,7 +422,7 @@ impl SortedViewCursor {
                     && let Some(run) = self.runs.get_mut(leaf.run)
                 {
                     run.lead_to(leaf.at);
-                    self.known = 1 << leaf.run;
+                    self.known = met | 1 << leaf.run;
                 }
                 Ok(())
             }
@@ -563,6 +538,12 @@ impl InternalCursor for SortedViewCursor {
         }
         self.step_back();
         self.shown()
+    }
+}
+
+impl Drop for SortedViewCursor {
+    fn drop(&mut self) {
+        self.note_seek(false);
     }
 }
 

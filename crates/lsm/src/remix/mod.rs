@@ -28,6 +28,8 @@
 //! | `search` | the binary search in a segment |
 //! | `cursor` | all versions in both directions |
 //! | `run_place` | where a cursor is in one run |
+//! | `coming` | the runs that come up behind a place |
+//! | `habit` | whether scans follow seeks |
 //! | `prepare` | seeks that wait for memory together with others |
 //! | `by_steps` | seeks without a search in the segment |
 //! | `visible` | what a reader sees at one sequence number |
@@ -37,6 +39,7 @@
 mod anchors;
 mod build;
 mod by_steps;
+mod coming;
 mod cursor;
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
 mod descent;
@@ -46,6 +49,7 @@ mod format;
 mod further;
 #[doc(hidden)]
 pub mod fuzzing;
+mod habit;
 mod kept_runs;
 mod level;
 mod level_cursor;

@@ -5,6 +5,7 @@
 
 use bolide_base::SequenceNumber;
 
+use super::coming::{self, runs_from};
 use super::forks::Window;
 use super::run_place::RunPlace;
 use super::search::{Leaf, Place};
@@ -35,13 +36,21 @@ enum Asked {
 pub(super) struct Preparation {
     asked: Asked,
     place: PreparedKey,
+    /// The runs of the next entries are asked for as well.
+    is_scan: bool,
+    /// The bits of those; from the third stage on they are led to the place where the forks lead.
+    met: u64,
 }
+
+/// The entries whose runs are asked for with the first one of a scan.
+const ENTRIES_OF_SCAN: usize = 12;
 
 impl Preparation {
     /// The first stage of a seek of `(key, sequence)`.
     #[inline]
     pub(super) fn begin(&mut self, view: &SortedView, key: &[u8], sequence: SequenceNumber) {
         self.place.set(key, sequence);
+        (self.is_scan, self.met) = (view.habit().is_to_scan(), 0);
         self.asked = Asked::Anchors(view.remix().anchors.near(key));
     }
 
@@ -52,12 +61,41 @@ impl Preparation {
             Asked::Anchors(near) => {
                 ask_for_segment_near(view, near, self.place.key(), self.place.sequence()).map(Asked::Segment)
             }
-            Asked::Segment(number) => ask_for_block(view, number, self.place.key()).map(Asked::Block),
-            Asked::Block(place) => ask_for_listed(view, place).map(Asked::Listed),
-            Asked::Listed(leaf) => take_in_hand(view, runs, leaf, fill_cache),
+            Asked::Segment(number) => {
+                let place = ask_for_block(view, number, self.place.key());
+                if self.is_scan
+                    && let Some(place) = place
+                {
+                    self.met = runs_from(view, place, ENTRIES_OF_SCAN);
+                    coming::ask_for_hints(view, place.segment, self.met);
+                }
+                place.map(Asked::Block)
+            }
+            Asked::Block(place) => {
+                let leaf = ask_for_listed(view, place);
+                coming::lead_to(view, runs, place, self.met);
+                leaf.map(Asked::Listed)
+            }
+            Asked::Listed(leaf) => {
+                let taken = take_in_hand(view, runs, leaf, fill_cache);
+                coming::come_to(view, runs, self.met, fill_cache);
+                taken
+            }
         };
         self.asked = next.unwrap_or_default();
         !matches!(self.asked, Asked::Nothing | Asked::Entry(_))
+    }
+
+    /// True if it has begun and is not ended.
+    #[inline]
+    pub(super) fn is_begun(&self) -> bool {
+        !matches!(self.asked, Asked::Nothing)
+    }
+
+    /// The runs that are led to the entry that [`take_leaf`](Self::take_leaf) has answered.
+    #[inline]
+    pub(super) fn met(&self) -> u64 {
+        self.met
     }
 
     /// Ends it with a seek of `(key, sequence)`: the entry that the forks lead to, if that is the seek that was prepared

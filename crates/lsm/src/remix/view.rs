@@ -7,6 +7,7 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber, Trailer};
 use bolide_table::ValueRef;
 
 use super::forks::{FAR, Window, behind};
+use super::habit::Habit;
 use super::run::{Position, ViewRun};
 use super::search::{LastBlock, Place};
 use super::segments::{Shape, tag_of};
@@ -24,6 +25,7 @@ pub struct SortedView {
     runs: Vec<Arc<ViewRun>>,
     largest_sequence: SequenceNumber,
     has_filters: bool,
+    habit: Habit,
 }
 
 impl SortedView {
@@ -45,7 +47,7 @@ impl SortedView {
             sequences.map(|reader| reader.properties().largest_sequence).max().unwrap_or(0);
         let filter_bits = runs.iter().flat_map(|run| run.readers()).map(|reader| reader.properties());
         let has_filters = filter_bits.map(|properties| properties.bloom_bits_per_key).max().unwrap_or(0) > 0;
-        Ok(Arc::new(Self { remix, runs, largest_sequence, has_filters }))
+        Ok(Arc::new(Self { remix, runs, largest_sequence, has_filters, habit: Habit::default() }))
     }
 
     /// Builds a REMIX of `runs`, the newest first, and answers its view; nothing is written.
@@ -68,6 +70,12 @@ impl SortedView {
         let same_tables = built.tables == self.remix.tables && built.entries == self.remix.entries;
         let same_anchors = || built.anchors.encode() == self.remix.anchors.encode();
         Ok(same_tables && built.segments == self.remix.segments && same_anchors())
+    }
+
+    /// What its readers do behind a seek.
+    #[inline]
+    pub(super) fn habit(&self) -> &Habit {
+        &self.habit
     }
 
     /// The order of the entries.

@@ -144,6 +144,75 @@ fn one_who_sees_all_is_shown_the_newest_versions_alone() {
     });
 }
 
+/// Readers who scan are led to the runs that come up while they seek, whether or not they go on as the ones before did.
+#[test]
+fn scans_behind_seeks_show_what_a_merge_shows() {
+    with_random_views(150, |seed, rng, model, view| {
+        let mut merge = merging(&view);
+        let mut cursor = view.cursor(true);
+        let mut foretold = 0;
+        for round in 0..80 {
+            let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
+            let sequence = rng.below(model.largest_sequence + 2);
+            if rng.one_in(5) {
+                // The one before goes with what it has noted.
+                cursor = view.cursor(rng.one_in(2));
+            }
+            foretold += u32::from(view.habit().is_to_scan());
+            prepare_sometimes(&mut cursor, rng, model, key, sequence);
+            cursor.seek(key, sequence)?;
+            merge.seek(key, sequence)?;
+            let steps = [0, 1, 3, 12, 100][rng.below(5) as usize];
+            for step in 0..=steps {
+                assert_eq!(shown(&cursor), shown(&merge), "seed {seed}, round {round}, step {step}");
+                cursor.next()?;
+                merge.next()?;
+            }
+        }
+        assert!(foretold > 20 || model.entries.is_empty(), "seed {seed}: foretold {foretold} times");
+        Ok(())
+    });
+}
+
+#[test]
+fn seeks_and_steps_make_a_habit() -> Result<()> {
+    let mut rng = SimRng::new(7);
+    let model = Model::random(&mut rng, 3);
+    let mut writer = Writer::new(1 << 20);
+    let view = SortedView::build(model.runs(&mut writer, 3, &mut rng)?, &RemixOptions::default())?;
+    let key = model.entries[0].0.as_slice();
+    let seek = |steps: usize| -> Result<bool> {
+        let mut cursor = view.cursor(true);
+        cursor.seek(key, MAX_SEQUENCE)?;
+        for _ in 0..steps {
+            cursor.next()?;
+        }
+        drop(cursor);
+        Ok(view.habit().is_to_scan())
+    };
+    assert!(!seek(0)? && !seek(0)? && !seek(9)? && seek(9)? && seek(9)?);
+    assert!(seek(0)? && !seek(0)?, "two seeks without a step");
+    assert!(!seek(0)? && !seek(0)? && !seek(1)? && seek(1)?);
+    // One cursor that seeks again and again tells as much, and one that is only prepared or goes back tells nothing.
+    let mut cursor = view.cursor(true);
+    for _ in 0..4 {
+        cursor.seek(key, MAX_SEQUENCE)?;
+    }
+    assert!(!view.habit().is_to_scan());
+    for _ in 0..4 {
+        cursor.seek(key, MAX_SEQUENCE)?;
+        cursor.next()?;
+    }
+    assert!(view.habit().is_to_scan());
+    for _ in 0..4 {
+        cursor.prepare_seek(key, MAX_SEQUENCE);
+        cursor.seek_to_first()?;
+    }
+    drop(cursor);
+    assert!(view.habit().is_to_scan());
+    Ok(())
+}
+
 fn random_ranges(rng: &mut SimRng, model: &Model) -> Arc<RangeTombstones> {
     let count = if rng.one_in(2) { 0 } else { rng.below(5) };
     let key = |rng: &mut SimRng| model.keys[rng.below(model.keys.len() as u64) as usize].clone();
