@@ -223,6 +223,14 @@ impl Memtable {
         self.points.prefetch(hash);
     }
 
+    /// As [`prefetch_hashed`](Self::prefetch_hashed), for an [`insert`](Self::insert) of `key`.
+    #[inline]
+    pub(crate) fn prefetch_key(&self, key: &[u8]) {
+        if !self.points.is_off() {
+            self.points.prefetch(hash_key(key));
+        }
+    }
+
     #[inline]
     fn entry(&self, key: &[u8], hash: u64) -> Option<EntryRef<'_>> {
         match self.points.find(key, || hash) {

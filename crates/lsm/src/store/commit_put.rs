@@ -76,9 +76,12 @@ impl StoreInner {
         sync: SyncMode,
     ) -> Result<Option<SequenceNumber>> {
         self.check_writable()?;
-        if self.target(&mut log.targets, tree)?.tree.keeper.get().is_some() {
+        let target = self.target(&mut log.targets, tree)?;
+        if target.tree.keeper.get().is_some() {
             return Ok(None);
         }
+        // While the log is written.
+        target.logged.memtable.prefetch_key(shaped.key);
         let bytes = shaped.payload_bytes();
         self.make_room(log, bytes)?;
         let sequence = log.applied + 1;
