@@ -16,7 +16,7 @@ pub(crate) struct KeyHeads {
     shared: Box<[u8]>,
     heads: LargeArray<u64>,
     /// Samples, the smallest first: each has every [`SAMPLED`]th of the next one, from the first on, and the last those of
-    /// `heads`.
+    /// `heads`; none of up to [`SAMPLED`] keys.
     samples: Vec<LargeArray<u64>>,
 }
 
@@ -166,6 +166,29 @@ mod tests {
     use bolide_storage::SimRng;
 
     use super::*;
+
+    #[test]
+    fn long_lists_are_searched_through_samples_of_samples() {
+        let edges = [15, 16, 17, 255, 256, 257, 258, 4_095, 4_096, 4_097, 4_113, 20_000];
+        for (seed, &count) in edges.iter().chain(&edges).enumerate() {
+            let mut rng = SimRng::new(seed as u64);
+            // Few numbers, and so equal heads, or many.
+            let numbers = [count / 40 + 1, count, u64::MAX][rng.below(3) as usize];
+            let key = |rng: &mut SimRng| {
+                let end = vec![b'e'; rng.below(2) as usize];
+                [b"key".as_slice(), &rng.below(numbers).to_be_bytes(), &end].concat()
+            };
+            let mut keys: Vec<_> = (0..count).map(|_| key(&mut rng)).collect();
+            keys.sort();
+            let heads = KeyHeads::new(keys.iter().map(Vec::as_slice));
+            let others: Vec<_> =
+                (0..200).map(|_| key(&mut rng)).chain([b"kex".to_vec(), b"kez".to_vec()]).collect();
+            for probe in others.iter().chain(keys.iter().step_by(7)) {
+                let before = heads.count_before(probe, |position| keys[position] < *probe);
+                assert_eq!(before, keys.partition_point(|key| key < probe), "seed {seed}, {count} keys");
+            }
+        }
+    }
 
     #[test]
     fn the_count_is_that_of_a_plain_search() {

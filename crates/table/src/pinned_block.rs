@@ -196,6 +196,13 @@ impl TableReader {
         self.prefetch_listed(block, index);
     }
 
+    /// As [`prefetch_block_listed`](Self::prefetch_block_listed), and for the entry where it likely lies: where entries are alike
+    /// in length, they lie at the same places in all blocks. Looks at nothing but the hint.
+    #[inline]
+    pub fn prefetch_block_likely(&self, block: u64, index: usize) {
+        self.prefetch_likely(block, index);
+    }
+
     /// Asks the processor for what a comparison with entry number `index` of block number `block` reads, if the
     /// block is in the cache.
     #[inline]

@@ -382,6 +382,12 @@ impl TableReader {
         self.blocks.prefetch_listed(ordinal, index);
     }
 
+    /// As [`prefetch_listed`](Self::prefetch_listed), and for the entry where it likely lies.
+    #[inline]
+    pub(crate) fn prefetch_likely(&self, ordinal: u64, index: usize) {
+        self.blocks.prefetch_likely(ordinal, index);
+    }
+
     /// Asks the processor for the start of a block, if it is in the cache.
     #[inline]
     pub(crate) fn prefetch_block(&self, number: u64) {

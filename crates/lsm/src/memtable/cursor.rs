@@ -167,7 +167,7 @@ impl MemtableCursor {
                 let Some(entry) = self.leaf.entry(slot) else { continue };
                 self.prefetch(slot.wrapping_sub(AHEAD));
                 if let Some(version) = self.last_shown(entry) {
-                    self.slot = slot;
+                    (self.slot, self.asked) = (slot, slot + 1);
                     self.current = Some(Current { entry, version });
                     return;
                 }

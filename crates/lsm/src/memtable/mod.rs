@@ -226,7 +226,7 @@ impl Memtable {
     /// As [`prefetch_hashed`](Self::prefetch_hashed), for an [`insert`](Self::insert) of `key`.
     #[inline]
     pub(crate) fn prefetch_key(&self, key: &[u8]) {
-        if !self.points.is_off() {
+        if self.points.is_in_use() {
             self.points.prefetch(hash_key(key));
         }
     }

@@ -274,7 +274,7 @@ impl PointIndex {
     /// made a fence.
     #[inline]
     pub(super) fn note(&self, entry: EntryRef<'_>) {
-        if matches!(self.state.load(Ordering::Relaxed), FILLING | COMPLETE) {
+        if self.is_in_use() {
             self.add(entry);
         }
     }
@@ -330,6 +330,12 @@ impl PointIndex {
         self.first_slots.store(slots.next_multiple_of(LINE_SLOTS) as u32, Ordering::Relaxed);
         let _ = self.state.compare_exchange(OFF, FILLING, Ordering::SeqCst, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+    }
+
+    /// True if keys are looked for here.
+    #[inline]
+    pub(super) fn is_in_use(&self) -> bool {
+        matches!(self.state.load(Ordering::Relaxed), FILLING | COMPLETE)
     }
 
     /// True before anybody has begun to fill it.

@@ -37,6 +37,18 @@ pub(super) fn ask_for_hints(view: &SortedView, segment: usize, runs: u64) {
     }
 }
 
+/// The second stage for one who is not there yet: asks for the blocks of their first entries at or behind `place`, and for the
+/// entries where they likely lie. Leads nobody anywhere.
+#[inline]
+pub(super) fn ask_for_entries(view: &SortedView, place: Place, runs: u64) {
+    let segment = view.remix().segments.get(place.segment);
+    for number in Ones(runs) {
+        if let Some(source) = view.runs().get(number) {
+            source.prefetch_likely(segment.position(source, number, place.index));
+        }
+    }
+}
+
 /// The second stage: leads them to their first entries at or behind `place`, and asks for the blocks there.
 #[inline]
 pub(super) fn lead_to(view: &SortedView, places: &mut [RunPlace], place: Place, runs: u64) {

@@ -396,16 +396,20 @@ impl SortedViewCursor {
         }
     }
 
-    fn locate(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        self.current = None;
+    /// Asks for what a scan behind a seek reads, where scans are the habit.
+    #[inline]
+    fn begin_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
         self.note_seek(false);
         self.is_sought = true;
-        if self.view.habit().is_to_scan() && !self.prepared.is_begun() {
+        if self.view.habit().is_to_scan() && !self.prepared.is_begun() && self.view.remix().has_forks() {
             self.prepare_seek(key, sequence);
             while self.prepare_further() {}
         }
+    }
+
+    fn locate(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.current = None;
         let leaf = self.prepared.take_leaf(key, sequence);
-        let met = if leaf.is_some() { self.prepared.met() } else { 0 };
         let mut probe = CursorProbe { view: &self.view, runs: &mut self.runs, fill_cache: self.fill_cache };
         let (remix, runs) = (self.view.remix(), self.view.runs());
         let located = match leaf {
@@ -422,7 +426,7 @@ impl SortedViewCursor {
                     && let Some(run) = self.runs.get_mut(leaf.run)
                 {
                     run.lead_to(leaf.at);
-                    self.known = met | 1 << leaf.run;
+                    self.known = 1 << leaf.run;
                 }
                 Ok(())
             }
@@ -476,6 +480,7 @@ impl InternalCursor for SortedViewCursor {
     }
 
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.begin_seek(key, sequence);
         self.locate(key, sequence)?;
         // Where all versions that are shown of the key are too new.
         while self.has_place() && self.selector() & self.hidden != 0 {
@@ -494,6 +499,8 @@ impl InternalCursor for SortedViewCursor {
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        // What follows goes back, and tells nothing of scans.
+        self.note_seek(false);
         self.locate(key, MAX_SEQUENCE)?;
         self.step_back();
         self.shown()

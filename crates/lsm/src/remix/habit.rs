@@ -2,7 +2,7 @@
 //!
 //! A scan meets one run after the other in its first steps, and waits for each of them. One who knows that it is a scan
 //! can ask for all of them at once while the seek waits for its own entry. A seek does not say what follows it, but
-//! readers of one view are alike: what the last ones did, the next one is taken to do.
+//! readers of one view are alike: what the last ones did, the next one is taken to do. Seeks to go back from tell nothing.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -38,8 +38,6 @@ pub(super) struct Preparation {
     place: PreparedKey,
     /// The runs of the next entries are asked for as well.
     is_scan: bool,
-    /// The bits of those; from the third stage on they are led to the place where the forks lead.
-    met: u64,
 }
 
 /// The entries whose runs are asked for with the first one of a scan.
@@ -50,7 +48,7 @@ impl Preparation {
     #[inline]
     pub(super) fn begin(&mut self, view: &SortedView, key: &[u8], sequence: SequenceNumber) {
         self.place.set(key, sequence);
-        (self.is_scan, self.met) = (view.habit().is_to_scan(), 0);
+        self.is_scan = view.habit().is_to_scan();
         self.asked = Asked::Anchors(view.remix().anchors.near(key));
     }
 
@@ -66,21 +64,18 @@ impl Preparation {
                 if self.is_scan
                     && let Some(place) = place
                 {
-                    self.met = runs_from(view, place, ENTRIES_OF_SCAN);
-                    coming::ask_for_hints(view, place.segment, self.met);
+                    coming::ask_for_hints(view, place.segment, runs_from(view, place, ENTRIES_OF_SCAN));
                 }
                 place.map(Asked::Block)
             }
             Asked::Block(place) => {
                 let leaf = ask_for_listed(view, place);
-                coming::lead_to(view, runs, place, self.met);
+                if self.is_scan {
+                    coming::ask_for_entries(view, place, runs_from(view, place, ENTRIES_OF_SCAN));
+                }
                 leaf.map(Asked::Listed)
             }
-            Asked::Listed(leaf) => {
-                let taken = take_in_hand(view, runs, leaf, fill_cache);
-                coming::come_to(view, runs, self.met, fill_cache);
-                taken
-            }
+            Asked::Listed(leaf) => take_in_hand(view, runs, leaf, fill_cache),
         };
         self.asked = next.unwrap_or_default();
         !matches!(self.asked, Asked::Nothing | Asked::Entry(_))
@@ -90,12 +85,6 @@ impl Preparation {
     #[inline]
     pub(super) fn is_begun(&self) -> bool {
         !matches!(self.asked, Asked::Nothing)
-    }
-
-    /// The runs that are led to the entry that [`take_leaf`](Self::take_leaf) has answered.
-    #[inline]
-    pub(super) fn met(&self) -> u64 {
-        self.met
     }
 
     /// Ends it with a seek of `(key, sequence)`: the entry that the forks lead to, if that is the seek that was prepared

@@ -197,6 +197,15 @@ impl ViewRun {
         }
     }
 
+    /// As [`prefetch_listed`](Self::prefetch_listed), and for the entry where it likely lies.
+    #[inline]
+    pub(crate) fn prefetch_likely(&self, at: Position) {
+        let (table, number) = self.table_of(at.block);
+        if let Some(reader) = self.reader(table) {
+            reader.prefetch_block_likely(number, at.entry as usize);
+        }
+    }
+
     /// Asks the processor for the key of the entry at `at`, if the cache has its block.
     #[inline]
     pub(crate) fn prefetch_entry(&self, at: Position) {

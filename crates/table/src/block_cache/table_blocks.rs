@@ -228,6 +228,17 @@ impl TableBlocks {
         }
     }
 
+    /// As [`prefetch_listed`](Self::prefetch_listed), and for the entry where it likely lies.
+    #[inline]
+    pub(crate) fn prefetch_likely(&self, number: u64, index: usize) {
+        if let Some(hint) = self.hint(number)
+            && let Some(slot) = self.slot_of(hint)
+        {
+            prefetch(slot, 1);
+            self.prefetch_all(hint, index);
+        }
+    }
+
     /// Asks the processor for the tables at the start of block `number`, if it is in the cache.
     #[inline]
     pub(crate) fn prefetch_block(&self, number: u64) {

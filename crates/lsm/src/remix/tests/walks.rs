@@ -174,6 +174,37 @@ fn scans_behind_seeks_show_what_a_merge_shows() {
     });
 }
 
+/// A preparation is a hint: whatever comes between it and its seek, that finds its place, and steps go on from there.
+#[test]
+fn a_seek_may_come_long_after_it_was_prepared() {
+    with_random_views(60, |seed, rng, model, view| {
+        let (mut merge, mut cursor) = (merging(&view), view.cursor(rng.one_in(2)));
+        for round in 0..60 {
+            (0..rng.below(4)).for_each(|_| view.habit().note(true));
+            let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
+            let sequence = rng.below(model.largest_sequence + 2);
+            prepare_sometimes(&mut cursor, rng, model, key, sequence);
+            match rng.below(4) {
+                0 => cursor.seek_to_first()?,
+                1 => cursor.seek_to_last()?,
+                2 => cursor.seek_by_steps(key, MAX_SEQUENCE)?,
+                _ => cursor.seek_before(key)?,
+            }
+            for _ in 0..rng.below(9) {
+                if rng.one_in(2) { cursor.next()? } else { cursor.prev()? }
+            }
+            cursor.seek(key, sequence)?;
+            merge.seek(key, sequence)?;
+            for step in 0..=20 {
+                assert_eq!(shown(&cursor), shown(&merge), "seed {seed}, round {round}, step {step}");
+                cursor.next()?;
+                merge.next()?;
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn seeks_and_steps_make_a_habit() -> Result<()> {
     let mut rng = SimRng::new(7);
@@ -193,7 +224,7 @@ fn seeks_and_steps_make_a_habit() -> Result<()> {
     assert!(!seek(0)? && !seek(0)? && !seek(9)? && seek(9)? && seek(9)?);
     assert!(seek(0)? && !seek(0)?, "two seeks without a step");
     assert!(!seek(0)? && !seek(0)? && !seek(1)? && seek(1)?);
-    // One cursor that seeks again and again tells as much, and one that is only prepared or goes back tells nothing.
+    // One cursor that seeks again and again tells as much; one that is only prepared, or goes back, tells nothing.
     let mut cursor = view.cursor(true);
     for _ in 0..4 {
         cursor.seek(key, MAX_SEQUENCE)?;
@@ -207,6 +238,8 @@ fn seeks_and_steps_make_a_habit() -> Result<()> {
     for _ in 0..4 {
         cursor.prepare_seek(key, MAX_SEQUENCE);
         cursor.seek_to_first()?;
+        cursor.seek_before(&model.entries[model.entries.len() - 1].0)?;
+        cursor.prev()?;
     }
     drop(cursor);
     assert!(view.habit().is_to_scan());
