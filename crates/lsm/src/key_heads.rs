@@ -14,6 +14,10 @@ use bolide_table::prefetch;
 #[derive(Debug)]
 pub(crate) struct KeyHeads {
     shared: Box<[u8]>,
+    /// The head of what is shared, and the bits of a key's head that are compared with it: what most lists share is so
+    /// short that this decides, and is at hand where the search begins.
+    shared_head: u64,
+    shared_bits: u64,
     heads: LargeArray<u64>,
     /// Samples, the smallest first: each has every [`SAMPLED`]th of the next one, from the first on, and the last those of
     /// `heads`; none of up to [`SAMPLED`] keys.
@@ -37,6 +41,7 @@ impl KeyHeads {
             (keys.clone().next().unwrap_or_default(), keys.clone().next_back().unwrap_or_default());
         let len = first.iter().zip(last).take_while(|(left, right)| left == right).count();
         let shared = first.get(..len).unwrap_or_default();
+        let shared_bits = !u64::MAX.checked_shr(8 * len as u32).unwrap_or(0);
         let heads: LargeArray<u64> = keys.map(|key| head(key, len)).collect();
         let mut samples: Vec<LargeArray<u64>> = Vec::new();
         while let all = samples.last().unwrap_or(&heads)
@@ -45,7 +50,16 @@ impl KeyHeads {
             samples.push(all.iter().copied().step_by(SAMPLED).collect());
         }
         samples.reverse();
-        Self { shared: shared.into(), heads, samples }
+        Self { shared: shared.into(), shared_head: head(shared, 0), shared_bits, heads, samples }
+    }
+
+    /// Whether `key` starts with what all keys start with.
+    #[inline]
+    fn shares(&self, key: &[u8]) -> bool {
+        let len = self.shared.len();
+        len <= key.len()
+            && head(key, 0) & self.shared_bits == self.shared_head
+            && (len <= size_of::<u64>() || key.starts_with(&self.shared))
     }
 
     /// What all keys start with.
@@ -76,7 +90,7 @@ impl KeyHeads {
         key: &[u8],
         mut is_before: impl FnMut(usize) -> bool,
     ) -> usize {
-        if !key.starts_with(&self.shared) {
+        if !self.shares(key) {
             return self.count_before(key, is_before);
         }
         let wanted = head(key, self.shared.len());
@@ -114,7 +128,7 @@ impl KeyHeads {
         key: &[u8],
         mut is_before: impl FnMut(usize) -> bool,
     ) -> usize {
-        if !key.starts_with(&self.shared) {
+        if !self.shares(key) {
             // Every key of the list starts with the prefix, so all of them lie on one side.
             return if key < &*self.shared { 0 } else { self.heads.len() };
         }

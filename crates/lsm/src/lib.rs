@@ -11,6 +11,7 @@ pub mod compaction;
 pub mod cursor;
 pub mod drop_listener;
 pub mod file_name;
+mod habit;
 pub mod keeper;
 mod key_heads;
 pub mod memtable;

@@ -401,7 +401,7 @@ impl SortedViewCursor {
     fn begin_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
         self.note_seek(false);
         self.is_sought = true;
-        if self.view.habit().is_to_scan() && !self.prepared.is_begun() && self.view.remix().has_forks() {
+        if self.view.habit().holds() && !self.prepared.is_begun() && self.view.remix().has_forks() {
             self.prepare_seek(key, sequence);
             while self.prepare_further() {}
         }

@@ -186,6 +186,14 @@ impl ViewedPartition {
         (loose, self.view.as_ref().map_or(0, |view| view.entries()))
     }
 
+    /// Asks the processor for what [`get`](Self::get) reads of the view first. Purely a hint.
+    #[inline]
+    pub fn prefetch(&self, key: &[u8]) {
+        if let Some(view) = self.kept_view().and_then(|view| view.in_hand()) {
+            view.prefetch(key);
+        }
+    }
+
     /// The newest version of `key` with a sequence number of at most `sequence`, tombstones included, with its value.
     ///
     /// # Errors

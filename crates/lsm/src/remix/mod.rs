@@ -29,7 +29,6 @@
 //! | `cursor` | all versions in both directions |
 //! | `run_place` | where a cursor is in one run |
 //! | `coming` | the runs that come up behind a place |
-//! | `habit` | whether scans follow seeks |
 //! | `prepare` | seeks that wait for memory together with others |
 //! | `by_steps` | seeks without a search in the segment |
 //! | `visible` | what a reader sees at one sequence number |
@@ -49,7 +48,6 @@ mod format;
 mod further;
 #[doc(hidden)]
 pub mod fuzzing;
-mod habit;
 mod kept_runs;
 mod level;
 mod level_cursor;

@@ -48,7 +48,7 @@ impl Preparation {
     #[inline]
     pub(super) fn begin(&mut self, view: &SortedView, key: &[u8], sequence: SequenceNumber) {
         self.place.set(key, sequence);
-        self.is_scan = view.habit().is_to_scan();
+        self.is_scan = view.habit().holds();
         self.asked = Asked::Anchors(view.remix().anchors.near(key));
     }
 

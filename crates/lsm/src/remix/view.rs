@@ -7,12 +7,12 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber, Trailer};
 use bolide_table::ValueRef;
 
 use super::forks::{FAR, Window, behind};
-use super::habit::Habit;
 use super::run::{Position, ViewRun};
 use super::search::{LastBlock, Place};
 use super::segments::{Shape, tag_of};
 use super::selectors::{below, mask_of_old, mask_where};
 use super::{Remix, contradiction, tables_of};
+use crate::habit::Habit;
 
 /// Blocks that are looked for where it is asked how many are in the cache.
 const SAMPLED_BLOCKS: usize = 64;
@@ -47,7 +47,7 @@ impl SortedView {
             sequences.map(|reader| reader.properties().largest_sequence).max().unwrap_or(0);
         let filter_bits = runs.iter().flat_map(|run| run.readers()).map(|reader| reader.properties());
         let has_filters = filter_bits.map(|properties| properties.bloom_bits_per_key).max().unwrap_or(0) > 0;
-        Ok(Arc::new(Self { remix, runs, largest_sequence, has_filters, habit: Habit::default() }))
+        Ok(Arc::new(Self { remix, runs, largest_sequence, has_filters, habit: Habit::new() }))
     }
 
     /// Builds a REMIX of `runs`, the newest first, and answers its view; nothing is written.
@@ -72,7 +72,7 @@ impl SortedView {
         Ok(same_tables && built.segments == self.remix.segments && same_anchors())
     }
 
-    /// What its readers do behind a seek.
+    /// Whether its readers scan.
     #[inline]
     pub(super) fn habit(&self) -> &Habit {
         &self.habit
@@ -135,6 +135,12 @@ impl SortedView {
         let mut block = LastBlock::new(&self.runs);
         let (place, _) = self.remix.locate(&self.runs, key, sequence, &mut block)?;
         Ok(self.entry_of_key(place, key, &mut block)?.filter(|(trailer, _)| trailer.sequence() <= sequence))
+    }
+
+    /// Asks the processor for the anchors that a search for `key` reads. Purely a hint.
+    #[inline]
+    pub(super) fn prefetch(&self, key: &[u8]) {
+        self.remix.anchors.near(key);
     }
 
     fn get_by_forks(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<(Trailer, ValueRef)>> {

@@ -30,6 +30,7 @@ use bolide_table::ValueRef;
 use super::logged_memtable::LoggedMemtable;
 use super::row_gate::{Renewing, RowGate};
 use super::tree::{Tree, TreeState};
+use super::tree_views::note_get;
 use super::{Store, StoreInner};
 use crate::cursor::InternalCursor;
 use crate::memtable::Visibility;
@@ -83,6 +84,7 @@ impl NewestReader<'_> {
         }
         let is_noted = match self.rows.ask(of_key, sequence) {
             Answer::Row(written, value) => {
+                note_get(false);
                 let shown = state.shows_put(key, written, sequence);
                 return Ok(shown.then(|| (written, ValueRef::from(value))));
             }

@@ -18,7 +18,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::logged_memtable::LoggedMemtable;
 use super::row_gate::RowGate;
-use super::tree_views::TreeViews;
+use super::tree_views::{TreeViews, note_get};
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::cursor::{Bounds, RunCursor, Source};
@@ -444,6 +444,7 @@ impl TreeState {
         hash: u64,
         sequence: SequenceNumber,
     ) -> Result<Option<(Trailer, ValueRef)>> {
+        note_get(true);
         self.views.note_reader();
         if self.views.serve_reads() {
             return self.find_through_views(key, sequence);
@@ -464,6 +465,7 @@ impl TreeState {
         if let Some((trailer, _)) = self.newest_in_memtables(key, hash, sequence) {
             return Ok(Some(trailer));
         }
+        note_get(true);
         self.views.note_reader();
         if self.views.serve_reads() {
             return Ok(self.find_through_views(key, sequence)?.map(|(trailer, _)| trailer));
@@ -518,7 +520,10 @@ impl TreeState {
         if !self.immutables.is_empty() {
             self.memtables().for_each(|logged| logged.memtable.prefetch_hashed(hash));
         }
-        self.memtables().find_map(|logged| logged.memtable.get_hashed(key, hash, sequence))
+        self.views.prefetch_if_expected(key);
+        let found = self.memtables().find_map(|logged| logged.memtable.get_hashed(key, hash, sequence))?;
+        note_get(false);
+        Some(found)
     }
 
     /// Asks the processor for the place of the key in each filter, so that the runs, which are looked at one by one,

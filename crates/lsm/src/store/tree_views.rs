@@ -3,8 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::habit::Habit;
 use crate::remix::{ViewedLevel, ViewedPartition};
 use crate::version::{KeptView, LEVELS, Version};
+
+thread_local! {
+    /// Whether the keys that this thread asks for are neither in memtables nor rows.
+    static GETS: Habit = const { Habit::new() };
+}
+
+/// Notes whether a single key was neither in memtables nor rows.
+#[inline]
+pub(super) fn note_get(in_tables: bool) {
+    GETS.with(|gets| gets.note(in_tables));
+}
 
 /// The views of the levels of one version.
 #[derive(Debug, Clone, Default)]
@@ -79,6 +91,20 @@ impl TreeViews {
     #[inline]
     pub(super) fn starting_at(&self, run: usize) -> Option<&Arc<ViewedLevel>> {
         self.levels.iter().find(|level| level.runs().start == run)
+    }
+
+    /// Asks the processor for what a point read of `key` through views begins with, where the last keys that this thread asked
+    /// for were neither in memtables nor rows. Purely a hint.
+    #[inline]
+    pub(super) fn prefetch_if_expected(&self, key: &[u8]) {
+        if !GETS.with(Habit::holds) {
+            return;
+        }
+        for level in self.levels.iter().filter(|level| level.serves_reads()) {
+            if let Some(partition) = level.serving(key) {
+                partition.prefetch(key);
+            }
+        }
     }
 
     /// Whether some point reads go through views.

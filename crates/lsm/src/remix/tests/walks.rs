@@ -158,7 +158,7 @@ fn scans_behind_seeks_show_what_a_merge_shows() {
                 // The one before goes with what it has noted.
                 cursor = view.cursor(rng.one_in(2));
             }
-            foretold += u32::from(view.habit().is_to_scan());
+            foretold += u32::from(view.habit().holds());
             prepare_sometimes(&mut cursor, rng, model, key, sequence);
             cursor.seek(key, sequence)?;
             merge.seek(key, sequence)?;
@@ -219,7 +219,7 @@ fn seeks_and_steps_make_a_habit() -> Result<()> {
             cursor.next()?;
         }
         drop(cursor);
-        Ok(view.habit().is_to_scan())
+        Ok(view.habit().holds())
     };
     assert!(!seek(0)? && !seek(0)? && !seek(9)? && seek(9)? && seek(9)?);
     assert!(seek(0)? && !seek(0)?, "two seeks without a step");
@@ -229,12 +229,12 @@ fn seeks_and_steps_make_a_habit() -> Result<()> {
     for _ in 0..4 {
         cursor.seek(key, MAX_SEQUENCE)?;
     }
-    assert!(!view.habit().is_to_scan());
+    assert!(!view.habit().holds());
     for _ in 0..4 {
         cursor.seek(key, MAX_SEQUENCE)?;
         cursor.next()?;
     }
-    assert!(view.habit().is_to_scan());
+    assert!(view.habit().holds());
     for _ in 0..4 {
         cursor.prepare_seek(key, MAX_SEQUENCE);
         cursor.seek_to_first()?;
@@ -242,7 +242,7 @@ fn seeks_and_steps_make_a_habit() -> Result<()> {
         cursor.prev()?;
     }
     drop(cursor);
-    assert!(view.habit().is_to_scan());
+    assert!(view.habit().holds());
     Ok(())
 }
 
