@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How often it was so, less how often it was not, between 0 and [`SURE`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Habit(AtomicU8);
 
 /// Where counting stops: so many of one kind are forgotten by as many of the other.
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn what_the_last_readers_did_is_the_habit() {
-        let habit = Habit::default();
+        let habit = Habit::new();
         assert!(!habit.holds(), "nothing is known yet");
         for _ in 0..10 {
             habit.note(true);

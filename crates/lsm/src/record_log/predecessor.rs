@@ -62,10 +62,8 @@ impl Predecessor {
     ) {
         let shaped = shaped(header.version, payload);
         if let Some(shaped) = &shaped
-            && let Some(known) = &mut self.0
-            && known.is_followed_by(shaped, offset, synced_through)
+            && self.put_follower(out, offset, synced_through, shaped)
         {
-            known.put_follower(shaped, out, offset);
             return;
         }
         self.put_full(header, out, offset, synced_through, payload, shaped);
@@ -81,15 +79,30 @@ impl Predecessor {
         shaped: &Shaped<'_>,
         payload: &mut Vec<u8>,
     ) {
-        if header.version >= FIRST_VERSION
-            && let Some(known) = &mut self.0
-            && known.is_followed_by(shaped, offset, synced_through)
-        {
-            return known.put_follower(shaped, out, offset);
+        if header.version >= FIRST_VERSION && self.put_follower(out, offset, synced_through, shaped) {
+            return;
         }
         shaped.put(payload);
         let shaped = Some(*shaped).filter(|_| header.version >= FIRST_VERSION);
         self.put_full(header, out, offset, synced_through, payload, shaped);
+    }
+
+    /// True if the record could be a follower, and now is one.
+    #[inline]
+    fn put_follower(
+        &mut self,
+        out: &mut Vec<u8>,
+        offset: u64,
+        synced_through: u64,
+        shaped: &Shaped<'_>,
+    ) -> bool {
+        match &mut self.0 {
+            Some(known) if known.is_followed_by(shaped, offset, synced_through) => {
+                known.put_follower(shaped, out, offset);
+                true
+            }
+            _ => false,
+        }
     }
 
     fn put_full(

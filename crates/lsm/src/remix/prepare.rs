@@ -23,8 +23,9 @@ enum Asked {
     Anchors(Near),
     /// A segment.
     Segment(usize),
-    /// How many entries the block has that the forks lead to, and what says where the cache has it.
-    Block(Place),
+    /// How many entries the block has that the forks lead to, and what says where the cache has it; the same of the runs whose
+    /// bits are set.
+    Block(Place, u64),
     /// Where the cache has the block, and what the block says of the entry.
     Listed(Leaf),
     /// The entry; nothing is left to ask for.
@@ -59,20 +60,14 @@ impl Preparation {
             Asked::Anchors(near) => {
                 ask_for_segment_near(view, near, self.place.key(), self.place.sequence()).map(Asked::Segment)
             }
-            Asked::Segment(number) => {
-                let place = ask_for_block(view, number, self.place.key());
-                if self.is_scan
-                    && let Some(place) = place
-                {
-                    coming::ask_for_hints(view, place.segment, runs_from(view, place, ENTRIES_OF_SCAN));
-                }
-                place.map(Asked::Block)
-            }
-            Asked::Block(place) => {
+            Asked::Segment(number) => ask_for_block(view, number, self.place.key()).map(|place| {
+                let next_runs = if self.is_scan { runs_from(view, place, ENTRIES_OF_SCAN) } else { 0 };
+                coming::ask_for_hints(view, place.segment, next_runs);
+                Asked::Block(place, next_runs)
+            }),
+            Asked::Block(place, next_runs) => {
                 let leaf = ask_for_listed(view, place);
-                if self.is_scan {
-                    coming::ask_for_entries(view, place, runs_from(view, place, ENTRIES_OF_SCAN));
-                }
+                coming::ask_for_entries(view, place, next_runs);
                 leaf.map(Asked::Listed)
             }
             Asked::Listed(leaf) => take_in_hand(view, runs, leaf, fill_cache),
@@ -93,7 +88,7 @@ impl Preparation {
     pub(super) fn take_leaf(&mut self, key: &[u8], sequence: SequenceNumber) -> Option<Leaf> {
         match std::mem::take(&mut self.asked) {
             Asked::Listed(leaf) | Asked::Entry(leaf) => self.place.is(key, sequence).then_some(leaf),
-            Asked::Nothing | Asked::Anchors(_) | Asked::Segment(_) | Asked::Block(_) => None,
+            Asked::Nothing | Asked::Anchors(_) | Asked::Segment(_) | Asked::Block(..) => None,
         }
     }
 }

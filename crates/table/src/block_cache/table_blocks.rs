@@ -212,18 +212,21 @@ impl TableBlocks {
     /// Asks the processor for what [`get`](Self::get) of block `number` looks at first.
     #[inline]
     pub(crate) fn prefetch_slot(&self, number: u64) {
-        if let Some(slot) = self.slot(number) {
-            prefetch(slot, 1);
-        }
+        self.prefetch_hinted_slot(number);
+    }
+
+    /// As [`prefetch_slot`](Self::prefetch_slot): the hint of block `number`, if it leads to a slot.
+    #[inline]
+    fn prefetch_hinted_slot(&self, number: u64) -> Option<&Hint> {
+        let hint = self.hint(number)?;
+        prefetch(self.slot_of(hint)?, 1);
+        Some(hint)
     }
 
     /// Asks the processor for all that [`data_block`](Self::data_block) of block `number` looks at.
     #[inline]
     pub(crate) fn prefetch_listed(&self, number: u64, index: usize) {
-        if let Some(hint) = self.hint(number)
-            && let Some(slot) = self.slot_of(hint)
-        {
-            prefetch(slot, 1);
+        if let Some(hint) = self.prefetch_hinted_slot(number) {
             self.prefetch_start(hint, index);
         }
     }
@@ -231,10 +234,7 @@ impl TableBlocks {
     /// As [`prefetch_listed`](Self::prefetch_listed), and for the entry where it likely lies.
     #[inline]
     pub(crate) fn prefetch_likely(&self, number: u64, index: usize) {
-        if let Some(hint) = self.hint(number)
-            && let Some(slot) = self.slot_of(hint)
-        {
-            prefetch(slot, 1);
+        if let Some(hint) = self.prefetch_hinted_slot(number) {
             self.prefetch_all(hint, index);
         }
     }
