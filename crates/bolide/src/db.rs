@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bolide_base::limits::MAX_COLLECTIONS;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber};
 use bolide_index::{IndexSpec, ValidationStrategy};
+use bolide_lsm::Store;
 
 use crate::catalog::{CollectionDescriptor, CollectionState as Life, IndexLife, IndexState, check_name};
 use crate::check::{self, CheckReport};
@@ -75,7 +76,8 @@ impl Db {
     /// Opens a database for reading: no byte of it is changed, so it may lie on a read-only medium.
     ///
     /// It shows what was written when it was opened. No lock is taken: that nobody writes meanwhile is
-    /// for the caller to see to (a [checkpoint](Self::checkpoint) is never written).
+    /// for the caller to see to (a [checkpoint](Self::checkpoint) is never written). Where somebody does, files that it reads may
+    /// go, and it fails with an error; [`has_writer`](Self::has_writer) tells.
     ///
     /// # Errors
     /// As [`open`](Self::open). Later, every write fails with `ReadOnly`.
@@ -107,6 +109,25 @@ impl Db {
         components: Components,
     ) -> Result<Self> {
         Ok(Self { handle: open::open(path.as_ref(), options, components, true)? })
+    }
+
+    /// Whether a database is open to write just now, in this process or another one. False where there is none. Changes
+    /// nothing, but who opens it to write at this very moment may be refused.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    ///
+    /// ```
+    /// use bolide::{Components, Db, Options};
+    /// let components = Components::in_memory();
+    /// let db = Db::open_with("db", Options::default(), components.clone())?;
+    /// assert!(Db::has_writer("db", &components)?);
+    /// drop(db);
+    /// assert!(!Db::has_writer("db", &components)?);
+    /// # Ok::<(), bolide::Error>(())
+    /// ```
+    pub fn has_writer(path: impl AsRef<Path>, components: &Components) -> Result<bool> {
+        Store::has_writer(&*components.vfs, path.as_ref())
     }
 
     /// Creates a collection, with the indexes that `options` lists. Durable when it returns.

@@ -1,8 +1,12 @@
 //! The command line: what clap parses and what `--help` says.
 
+mod index;
+
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use index::{Index, IndexAdd, IndexAdvise, IndexDrop, IndexList, IndexRebuild, IndexVerb, Pace};
 
 use crate::output::Format;
 use crate::row::FieldPath;
@@ -313,150 +317,6 @@ pub(crate) enum OrderName {
     ValueDesc,
 }
 
-/// Add, rebuild, drop or list the indexes of a collection
-#[derive(Debug, Args)]
-#[command(arg_required_else_help = true)]
-#[command(after_help = "\
-Example:
-  bolide index add ./db posts score
-  bolide index list ./db")]
-pub(crate) struct Index {
-    #[command(subcommand)]
-    pub(crate) verb: IndexVerb,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum IndexVerb {
-    Add(IndexAdd),
-    Rebuild(IndexRebuild),
-    Drop(IndexDrop),
-    List(IndexList),
-    Advise(IndexAdvise),
-}
-
-/// Add an index; the records that exist are indexed now
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  bolide index add ./db posts score
-  bolide index add ./db posts recent=author.name:composite:maintenance=synchronous
-
-Stopped on the way, the index stays `building`: the same line goes on with it, and so does any verb that opens
-the database to write.")]
-pub(crate) struct IndexAdd {
-    /// Directory of the database
-    pub(crate) db: PathBuf,
-    /// Collection
-    pub(crate) collection: String,
-    /// [NAME=]ATTRIBUTE[+ATTRIBUTE...][:KIND[:OPTION=VALUE,...]]
-    pub(crate) spec: String,
-    #[command(flatten)]
-    pub(crate) pace: Pace,
-}
-
-/// How fast an index is built
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Pace {
-    /// Most records to read a second [default: as many as it can]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) records_per_second: Option<u64>,
-    /// Most bytes of records to read a second [default: as many as it can]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) bytes_per_second: Option<u64>,
-}
-
-/// Build an index anew and put it in the place of the old one
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  bolide index rebuild ./db posts score
-
-The old one serves queries until the new one is complete. Stopped on the way, the next verb that opens the
-database to write goes on with it.")]
-pub(crate) struct IndexRebuild {
-    /// Directory of the database
-    pub(crate) db: PathBuf,
-    /// Collection
-    pub(crate) collection: String,
-    /// Name of the index
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) pace: Pace,
-}
-
-/// Drop an index; the records stay
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  bolide index drop ./db posts score")]
-pub(crate) struct IndexDrop {
-    /// Directory of the database
-    pub(crate) db: PathBuf,
-    /// Collection
-    pub(crate) collection: String,
-    /// Name of the index
-    pub(crate) name: String,
-}
-
-/// Advise an index for an attribute, with the measured reasons
-///
-/// Reads the whole collection and walks the decision tree of LevelDB++ (Figure 2).
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  bolide index advise ./db posts subreddit
-  bolide index advise ./db posts created_ms --writes 90 --reads 2")]
-pub(crate) struct IndexAdvise {
-    /// Directory of the database
-    pub(crate) db: PathBuf,
-    /// Collection
-    pub(crate) collection: String,
-    /// Path of the attribute
-    pub(crate) attribute: String,
-    /// Lookups by the attribute, in percent of all reads
-    #[arg(long, default_value_t = 50.0, value_parser = percent)]
-    pub(crate) reads: f64,
-    /// Writes, in percent of all operations
-    #[arg(long, default_value_t = 50.0, value_parser = percent)]
-    pub(crate) writes: f64,
-    /// Answers that a lookup wants, newest first
-    #[arg(long, default_value_t = 10, value_name = "K")]
-    pub(crate) top: usize,
-    /// Lookups want all answers
-    #[arg(long, conflicts_with = "top")]
-    pub(crate) all: bool,
-    /// Lookups ask for keys alone
-    #[arg(long)]
-    pub(crate) keys_only: bool,
-    /// Space counts more than time
-    #[arg(long)]
-    pub(crate) space_is_scarce: bool,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-/// A number from 0 to 100.
-fn percent(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
-    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err("it must lie between 0 and 100".to_owned()) }
-}
-
-/// List indexes
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  bolide index list ./db posts
-
-stale_percent is estimated from a sample of the entries; `bolide check --deep` counts them all.")]
-pub(crate) struct IndexList {
-    /// Directory of the database
-    pub(crate) db: PathBuf,
-    /// Collection [default: all]
-    pub(crate) collection: Option<String>,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
 /// Show levels, runs, sstables and sizes of collections and indexes
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -465,7 +325,8 @@ Example:
   bolide stats ./db posts --format ndjson
 
 Naming a collection reads its records too, and adds live records, stale index entries and the bytes on
-disk for each live byte. Entries count replaced versions until a compaction drops them.")]
+disk for each live byte: of sstables and sorted views, and of the log for records that lie in memtables.
+Entries count replaced versions until a compaction drops them.")]
 pub(crate) struct Stats {
     /// Directory of the database
     pub(crate) db: PathBuf,
@@ -480,14 +341,19 @@ pub(crate) struct Stats {
 #[command(after_help = "\
 Example:
   bolide check ./db --deep
+  bolide check ./db --mend
 
-Exit status 1 where anything is damaged or an index differs from its collection.")]
+Exit status 1 where anything is damaged or an index differs from its collection.
+Sorted views are help for readers alone: no answer depends on the file of one.")]
 pub(crate) struct Check {
     /// Directory of the database
     pub(crate) db: PathBuf,
     /// Also compare every index with its collection, in both directions
     #[arg(long)]
     pub(crate) deep: bool,
+    /// Open the database to write, build sorted views again whose files are damaged or missing, and check once more
+    #[arg(long)]
+    pub(crate) mend: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -528,7 +394,7 @@ Example:
   bolide dump ./db/000012.sst
   bolide dump ./db/MANIFEST-000003 | less")]
 pub(crate) struct Dump {
-    /// An sstable (.sst), a WAL (.wal), a manifest (MANIFEST-...) or CURRENT
+    /// An sstable (.sst), a WAL (.wal), a sorted view (.remix), a region (.region, .pmem), a manifest (MANIFEST-...) or CURRENT
     pub(crate) file: PathBuf,
 }
 

@@ -1,5 +1,8 @@
 //! The `bolide` program: load records, ask for the newest ones by any attribute, look after the files.
 
+// They panic where nobody reads: `output` writes.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod arguments;
 mod failure;
 mod input;
@@ -28,7 +31,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if failure.has_message() {
-                eprintln!("{failure}");
+                output::tell!("{failure}");
             }
             failure.exit_code()
         }

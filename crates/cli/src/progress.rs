@@ -5,7 +5,7 @@ use std::time::Instant;
 use bolide::BuildProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output::figures;
+use crate::output::{figures, tell};
 
 /// How often the bar is drawn anew, in rows.
 const ROWS_A_STEP: u64 = 1_000;
@@ -46,7 +46,7 @@ impl ImportBar {
 
     /// Writes a line above the bar.
     pub(crate) fn note(&self, text: &str) {
-        if self.bar.is_hidden() { eprintln!("{text}") } else { self.bar.println(text) }
+        if self.bar.is_hidden() { tell!("{text}") } else { self.bar.println(text) }
     }
 
     /// Takes the bar away.

@@ -112,6 +112,10 @@ impl Vfs for Gated {
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         self.0.disk.lock(path)
     }
+
+    fn is_locked(&self, path: &Path) -> Result<bool> {
+        self.0.disk.is_locked(path)
+    }
 }
 
 const MEMTABLE_BYTES: usize = 64 << 10;

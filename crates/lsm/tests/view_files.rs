@@ -172,6 +172,60 @@ fn damaged_and_missing_files_are_built_again_and_nobody_is_told_wrong() {
 }
 
 #[test]
+fn a_check_has_views_built_again_whose_files_it_finds_damaged() {
+    for (seed, layout) in (10..).zip(LAYOUTS) {
+        let (disk, tree, model) = closed_store(layout, seed);
+        let path = files(&disk).pop_first().unwrap();
+        for (case, threads) in (0..4).flat_map(|case| [(case, 0), (case, 1)]) {
+            let (is_read, removed) = (case & 1 > 0, case & 2 > 0);
+            let context =
+                format!("seed {seed}, {layout:?}, read {is_read}, removed {removed}, {threads} threads");
+            let vfs = disk.clone_disk();
+            let mut options = options();
+            options.background_threads = threads;
+            let store = open_with(&vfs, options);
+            if is_read {
+                assert_eq!(entries(&store, tree), model, "{context}");
+            }
+            match removed {
+                true => vfs.remove(&path).unwrap(),
+                false => vfs.damage(&path, |bytes| bytes[40] ^= 1).unwrap(),
+            }
+            let mut found = Vec::new();
+            let checked = store.verify(|_, error| found.push(error.to_string()));
+            assert_eq!((checked.damaged_views, found.len()), (1, 1), "{context}: {found:?}");
+            assert!(found[0].contains(path.file_name().unwrap().to_str().unwrap()), "{context}: {found:?}");
+            assert_eq!(store.stats().damaged_views, 1, "{context}");
+            // A thread may be at it already.
+            let again = store.verify(|_, _| {}).damaged_views;
+            assert!(again == 1 || threads > 0 && again == 0, "{context}: {again}");
+            assert_eq!(store.stats().damaged_views, 1, "{context}: told twice");
+            assert_eq!(entries(&store, tree), model, "{context}");
+            store.wait_until_settled().unwrap();
+            assert_eq!(problems(&store), NONE, "{context}");
+            assert!(store.stats().writes.view_bytes > 0, "{context}");
+            assert_eq!(entries(&store, tree), model, "{context}");
+            store.close().unwrap();
+            assert!(!files(&vfs).contains(&path), "{context}");
+        }
+    }
+}
+
+#[test]
+fn views_are_not_blamed_for_their_sstables() {
+    let (vfs, _, _) = closed_store(Layout::Partitioned, 9);
+    let dir = Path::new("db");
+    for name in vfs.list(dir).unwrap().iter().filter(|name| name.ends_with(".sst")) {
+        vfs.damage(&dir.join(name), |bytes| bytes[30] ^= 1).unwrap();
+    }
+    let store = open(&vfs);
+    let mut problems = 0;
+    let checked = store.verify(|_, _| problems += 1);
+    assert!(problems > 0);
+    assert_eq!((checked.damaged_views, store.stats().damaged_views), (0, 0));
+}
+
+#[test]
 fn read_only_stores_merge_where_a_file_is_damaged() {
     let (vfs, tree, model) = closed_store(Layout::Partitioned, 8);
     for path in files(&vfs) {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::directory::directory_path;
 use crate::failure::{describe, describe_two};
-use crate::lock::lock_file;
+use crate::lock::{is_file_locked, lock_file};
 use crate::mapped_log::MappedLog;
 use crate::pmem::{Mapping, Region, RegionOptions};
 use crate::vfs::{File, FileLock, Vfs};
@@ -145,6 +145,14 @@ impl Vfs for DiskVfs {
             .open(path)
             .map_err(|error| describe("open lock file", path, error))?;
         lock_file(file, path)
+    }
+
+    fn is_locked(&self, path: &Path) -> Result<bool> {
+        match fs::File::open(path) {
+            Ok(file) => is_file_locked(&file, path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(describe("open lock file", path, error)),
+        }
     }
 
     fn create_region(&self, path: &Path, options: RegionOptions) -> Result<Arc<Region>> {

@@ -36,10 +36,28 @@ impl Drop for DiskLock {
     }
 }
 
+/// Whether `file`, which was opened by `path`, is locked.
+pub(crate) fn is_file_locked(file: &fs::File, path: &Path) -> Result<bool> {
+    let held = HELD.lock();
+    if held.contains(&identity_of(file, path)?) {
+        return Ok(true);
+    }
+    match file.try_lock_shared() {
+        // Closing the file would release it as well.
+        Ok(()) => file.unlock().map(|()| false).map_err(|error| describe("unlock", path, error)),
+        Err(fs::TryLockError::WouldBlock) => Ok(true),
+        Err(fs::TryLockError::Error(error)) => Err(describe("lock", path, error)),
+    }
+}
+
+fn identity_of(file: &fs::File, path: &Path) -> Result<(u64, u64)> {
+    let metadata = file.metadata().map_err(|error| describe("stat", path, error))?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
 /// Locks `file`, which was opened by `path`, without waiting.
 pub(crate) fn lock_file(file: fs::File, path: &Path) -> Result<Box<dyn FileLock>> {
-    let metadata = file.metadata().map_err(|error| describe("stat", path, error))?;
-    let identity = (metadata.dev(), metadata.ino());
+    let identity = identity_of(&file, path)?;
     // Held until the answer is known, so that two threads cannot both see a free list.
     let mut held = HELD.lock();
     if held.contains(&identity) {

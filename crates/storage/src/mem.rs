@@ -230,6 +230,10 @@ impl Vfs for MemVfs {
         names.files.entry(path.clone()).or_default();
         Ok(Box::new(MemLock { path, names: Arc::clone(&self.names) }))
     }
+
+    fn is_locked(&self, path: &Path) -> Result<bool> {
+        Ok(self.names.lock().locks.contains(&normal(path)))
+    }
 }
 
 #[derive(Debug)]

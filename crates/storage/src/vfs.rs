@@ -92,6 +92,10 @@ pub trait Vfs: Send + Sync + Debug + 'static {
     /// holds it.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
 
+    /// Whether somebody holds the lock of `path`; false where there is no such file. Creates nothing. Who wants the lock at
+    /// this very moment may be refused.
+    fn is_locked(&self, path: &Path) -> Result<bool>;
+
     /// Creates a region of persistent memory under this name, empty so far. Its name is durable when this returns, and
     /// so is what is persisted in it from then on. [`remove`](Self::remove) removes it.
     ///

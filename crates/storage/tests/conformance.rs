@@ -224,8 +224,12 @@ fn a_lock_is_exclusive_until_it_is_dropped() {
         let guard = place.vfs.lock(&place.path("LOCK")).unwrap();
         assert!(place.vfs.exists(&place.path("LOCK")).unwrap());
         assert_eq!(kind(place.vfs.lock(&place.path("LOCK"))), ErrorKind::Locked);
+        assert!(place.vfs.is_locked(&place.path("LOCK")).unwrap());
+        assert!(!place.vfs.is_locked(&place.path("NONE")).unwrap());
+        assert!(!place.vfs.exists(&place.path("NONE")).unwrap(), "looking makes no file");
         let other = place.vfs.lock(&place.path("LOCK2")).unwrap();
         drop(guard);
+        assert!(!place.vfs.is_locked(&place.path("LOCK")).unwrap());
         drop(place.vfs.lock(&place.path("LOCK")).unwrap());
         drop(other);
     }

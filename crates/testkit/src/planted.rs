@@ -107,6 +107,10 @@ impl Vfs for PlantedVfs {
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         self.disk.lock(path)
     }
+
+    fn is_locked(&self, path: &Path) -> Result<bool> {
+        self.disk.is_locked(path)
+    }
 }
 
 /// A file whose sync does nothing.

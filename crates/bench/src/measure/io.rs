@@ -171,6 +171,10 @@ impl Vfs for CountingVfs {
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         self.below.lock(path)
     }
+
+    fn is_locked(&self, path: &Path) -> Result<bool> {
+        self.below.is_locked(path)
+    }
 }
 
 #[derive(Debug)]

@@ -13,6 +13,20 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
+/// Writes a line on standard error, in one piece. Where nobody reads it the work goes on: there is nobody to tell that either.
+macro_rules! tell {
+    ($($text:tt)*) => {
+        $crate::output::tell_line(format!($($text)*))
+    };
+}
+pub(crate) use tell;
+
+/// What [`tell`] does.
+pub(crate) fn tell_line(mut line: String) {
+    line.push('\n');
+    let _ = io::stderr().lock().write_all(line.as_bytes());
+}
+
 /// How answers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -90,7 +104,7 @@ impl Printer {
         };
         self.out.flush()?;
         if let Some(note) = note {
-            eprintln!("note: {note}; `--format ndjson` shows all");
+            tell!("note: {note}; `--format ndjson` shows all");
         }
         Ok(())
     }

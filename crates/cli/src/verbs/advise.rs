@@ -1,5 +1,7 @@
 //! `index advise`: which index suits an attribute, with the reasons.
 
+use std::io::{self, Write};
+
 use bolide::AttributePath;
 use bolide::advisor::{Advice, AttributeProfile, Workload};
 use serde_json::Value;
@@ -7,7 +9,7 @@ use serde_json::Value;
 use super::database;
 use crate::arguments::IndexAdvise;
 use crate::failure::Failure;
-use crate::output::{Fields, Format, print_objects};
+use crate::output::{Fields, Format, print_objects, tell};
 
 /// Measures the attribute and prints the advice.
 pub(super) fn run(arguments: &IndexAdvise) -> Result<(), Failure> {
@@ -23,13 +25,12 @@ pub(super) fn run(arguments: &IndexAdvise) -> Result<(), Failure> {
     workload.keys_only = arguments.keys_only;
     let profile = collection.profile(&attribute)?;
     if profile.with_attribute == 0 {
-        eprintln!("note: no record of {} has the attribute `{attribute}`", arguments.collection);
+        tell!("note: no record of {} has the attribute `{attribute}`", arguments.collection);
     }
     let advice = bolide::advisor::advise(&attribute, &profile, &workload);
     match arguments.output.form() {
         Format::Table => {
-            print!("{advice}");
-            print!("{}", measured(&profile));
+            write!(io::stdout().lock(), "{advice}{}", measured(&profile))?;
             Ok(())
         }
         form => print_objects(form, &[fields(&advice, &profile)]),

@@ -1,15 +1,21 @@
-//! `check`: reads every byte, and with `--deep` compares indexes with their collections.
+//! `check`: reads every byte, and with `--deep` compares indexes with their collections. With `--mend` sorted views are built
+//! again whose files are damaged.
+
+use bolide::CheckReport;
 
 use super::database;
 use crate::arguments::Check;
 use crate::failure::Failure;
-use crate::output::{Fields, print_objects};
+use crate::output::{Fields, print_objects, tell};
 
 /// Prints what was checked on standard output, one object for the files and one for each index;
 /// problems are told on standard error.
 pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
-    let db = database::open_to_read(&arguments.db)?;
-    let report = db.check(arguments.deep)?;
+    let report = if arguments.mend {
+        mended(arguments)?
+    } else {
+        database::open_to_read(&arguments.db)?.check(arguments.deep)?
+    };
     let files: Fields = vec![
         ("checked".into(), "files".into()),
         ("sstables".into(), report.files.tables.into()),
@@ -42,10 +48,37 @@ pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
         return Ok(());
     }
     for problem in problems {
-        eprintln!("problem: {problem}");
+        tell!("problem: {problem}");
     }
+    let views = usize::try_from(report.files.damaged_views).unwrap_or(usize::MAX);
     Err(Failure::operation(
         format!("{} has {} problems", arguments.db.display(), problems.len()),
-        "restore damaged files from a copy; an index that differs can be dropped and added again",
+        advice(views, problems.len().saturating_sub(views)),
     ))
+}
+
+/// Checks, has the damaged views built again that this finds, and checks what there is then.
+fn mended(arguments: &Check) -> Result<CheckReport, Failure> {
+    let db = database::open_to_write(&arguments.db)?;
+    let mut report = db.check(arguments.deep)?;
+    if report.files.damaged_views > 0 {
+        db.wait_until_settled()?;
+        report = db.check(arguments.deep)?;
+    }
+    database::close(db)?;
+    Ok(report)
+}
+
+/// What to do about so many damaged views and other problems.
+fn advice(views: usize, others: usize) -> &'static str {
+    match (views, others) {
+        (_, 0) => {
+            "no answer depends on a sorted view; `bolide check DB --mend` builds those that are damaged again"
+        }
+        (0, _) => "restore damaged files from a copy; an index that differs can be dropped and added again",
+        _ => {
+            "restore damaged files from a copy; an index that differs can be dropped and added again; \
+              no answer depends on a sorted view, and `bolide check DB --mend` builds those that are damaged again"
+        }
+    }
 }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use bolide::key::{KeyFormat, PrimaryKey};
-use bolide::{Collection, CollectionOptions, Db, ErrorKind, IndexSpec, Options, RecordKind};
+use bolide::{Collection, CollectionOptions, Components, Db, ErrorKind, IndexSpec, Options, RecordKind};
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::output::Line;
+use crate::output::{Line, tell};
 
 /// The directory of persistent memory, for whatever database the program opens.
 static DAX_DIR: OnceLock<PathBuf> = OnceLock::new();
@@ -39,6 +39,17 @@ fn options() -> Options {
 /// Those of the store; a missing database says where it was looked for.
 pub(crate) fn open_to_read(path: &Path) -> Result<Db, Failure> {
     Db::open_read_only(path, options()).map_err(|error| missing_database(path, error))
+}
+
+/// Says so where another process has the database open to write: files that are read may go meanwhile.
+pub(crate) fn note_writer(path: &Path) {
+    if Db::has_writer(path, &Components::system()).unwrap_or(false) {
+        tell!(
+            "note: another process has {} open to write, and files that it replaces go while they are read: \
+             try again, or when it has closed, or read a checkpoint",
+            path.display()
+        );
+    }
 }
 
 /// Opens a database that exists, to change it.
@@ -125,8 +136,7 @@ pub(crate) fn json_collection() -> CollectionOptions {
 /// # Errors
 /// A malformed one is wrong usage.
 pub(crate) fn parse_spec(text: &str) -> Result<IndexSpec, Failure> {
-    text.parse()
-        .map_err(|error: bolide::Error| Failure::usage(format!("index `{text}`: {}", error.message())))
+    text.parse().map_err(|error: bolide::Error| Failure::usage(error.message()))
 }
 
 /// Turns stored keys and records into lines of output.

@@ -7,7 +7,7 @@ use bolide::{AttributePath, Collection, Explain, FindOptions, Order, Predicate, 
 use super::database::{self, LineMaker};
 use crate::arguments::{ExplainForm, Find, OrderName};
 use crate::failure::Failure;
-use crate::output::{Fields, Format, Printer, print_objects};
+use crate::output::{Fields, Format, Printer, print_objects, tell};
 
 /// What `--cursor` takes for the first page.
 const START: &str = "start";
@@ -35,16 +35,14 @@ pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
         print_answers(&collection, &query, arguments)?
     };
     if explain.is_full_scan() && !explain.scans_by_choice {
-        eprintln!(
-            "note: no index serves this question: the whole collection was read (see `bolide index add`)"
-        );
+        tell!("note: no index serves this question: the whole collection was read (see `bolide index add`)");
     }
     if explain.answers == 0 {
         note_types(&arguments.eq);
     }
     match arguments.explain {
-        Some(ExplainForm::Text) => eprint!("{explain}"),
-        Some(ExplainForm::Json) => eprintln!("{}", explain.to_json()),
+        Some(ExplainForm::Text) => tell!("{}", explain.to_string().trim_end()),
+        Some(ExplainForm::Json) => tell!("{}", explain.to_json()),
         None => {}
     }
     Ok(())
@@ -59,7 +57,7 @@ fn note_types(equalities: &[String]) {
             Ok(serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_))
         );
         if is_scalar {
-            eprintln!("note: `{value}` is no text here; for the text write --eq '{path}=\"{value}\"'");
+            tell!("note: `{value}` is no text here; for the text write --eq '{path}=\"{value}\"'");
         }
     }
 }
@@ -116,7 +114,7 @@ fn give_token(explain: &Explain, arguments: &Find, printer: Printer) -> Result<(
     match arguments.output.form() {
         form @ Format::Ndjson => print_objects(form, &[vec![("cursor".into(), token.to_string().into())]]),
         Format::Table | Format::Csv => {
-            eprintln!("note: more with --cursor {token}");
+            tell!("note: more with --cursor {token}");
             Ok(())
         }
     }

@@ -8,6 +8,7 @@ use super::load::{LoadOptions, Tally, load};
 use crate::arguments::{Import, LayoutName, SyncName};
 use crate::failure::Failure;
 use crate::input::Source;
+use crate::output::tell;
 use crate::row::RowShape;
 
 /// Loads a file and prints one line of JSON that sums up.
@@ -50,7 +51,7 @@ fn prepare(
         return Ok(collection);
     }
     if layout.is_some() {
-        eprintln!("note: the collection `{name}` exists: it keeps its layout (`bolide layout` changes it)");
+        tell!("note: the collection `{name}` exists: it keeps its layout (`bolide layout` changes it)");
     }
     let existing = collection.indexes();
     for spec in specs {

@@ -12,6 +12,7 @@ use bolide::{Collection, Db, SyncMode, WriteBatch, WriteOptions};
 use crate::arguments::BadRows;
 use crate::failure::Failure;
 use crate::input::{Counter, Row, RowReader, Source};
+use crate::output::tell;
 use crate::progress::ImportBar;
 use crate::row::{Change, RowShape};
 
@@ -104,7 +105,7 @@ fn commit_all(
         db.write_with(batch, &write_options)?;
         let rows = committed.fetch_add(rows, Ordering::Relaxed) + rows;
         if options.acknowledge {
-            eprintln!("acknowledged {rows} rows");
+            tell!("acknowledged {rows} rows");
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use bolide::key::KeyFormat;
 use super::database::{self, LineMaker};
 use crate::arguments::{Delete, Get, Put};
 use crate::failure::Failure;
-use crate::output::Printer;
+use crate::output::{Printer, tell};
 
 /// Puts one record.
 pub(super) fn put(arguments: &Put) -> Result<(), Failure> {
@@ -46,7 +46,7 @@ pub(super) fn get(arguments: &Get) -> Result<(), Failure> {
             Some(record) => lines.with_line(key, None, Some(&record), |line| printer.line(line))?,
             None => {
                 missing = true;
-                eprintln!("no record under {}{}", lines.key(key), hint(text, collection.key_format()));
+                tell!("no record under {}{}", lines.key(key), hint(text, collection.key_format()));
             }
         }
     }

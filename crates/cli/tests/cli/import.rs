@@ -172,6 +172,7 @@ fn wrong_options_are_wrong_usage() {
         let line = format!("import db c - --key id {options}");
         let run = place.run(&line).expect_status(2, &line);
         assert!(run.stderr.contains(reason), "{line}: {}", run.stderr);
+        assert!(run.stderr.matches("index `").count() <= 1, "{line}: {}", run.stderr);
     }
     assert!(!place.path("db").exists(), "wrong usage left a database behind");
 }
@@ -205,4 +206,30 @@ fn an_empty_input_makes_an_empty_collection() {
     assert_eq!(summary_of(&place.import("", "--index n")), (0, 0));
     assert_eq!(place.ok("scan db c").stdout, "");
     assert_eq!(place.found("--eq n=1"), Vec::<String>::new());
+}
+
+#[test]
+fn a_load_goes_on_where_nobody_reads_its_notes() {
+    let place = Place::new();
+    place.import(ROWS, "");
+    let file =
+        (0..3000).map(|id| format!("{{\"id\":{id}}}\n")).collect::<String>() + "no record\n{\"id\":3000}\n";
+    place.file("rows.ndjson", file);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let line = "import db c rows.ndjson --key id --layout tiered --acknowledge --bad-rows skip";
+    let run = place.command().args(line.split(' ')).stderr(writer).output().unwrap();
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let summary: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((&summary["rows"], &summary["bad_rows"]), (&3001.into(), &1.into()));
+    place.ok("get db c 3000");
+
+    for (line, status) in
+        [("get db c 9999", 1), ("find db c --eq m=1", 0), ("check nowhere", 1), ("get db c", 2)]
+    {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let run = place.command().args(line.split(' ')).stderr(writer).output().unwrap();
+        assert_eq!(run.status.code(), Some(status), "{line}: {run:?}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Runs the program as its users do: every verb, every form of input, every exit status.
 
 mod advise;
+mod damage;
 mod demo;
 mod find;
 mod import;

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::program::{self, Place};
+use crate::program::Place;
 use serde_json::json;
 
 #[test]
@@ -95,24 +95,6 @@ fn compaction_keeps_answers() {
     assert_eq!(place.found("--eq n=3"), before);
     place.ok("check db --deep");
     place.run("compact db nothing").expect_status(1, "compact nothing");
-}
-
-#[test]
-fn check_names_the_damaged_file() {
-    let place = Place::new();
-    let rows: String = (0..3000).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 7)).collect();
-    place.import(&rows, "--index n");
-    place.ok("compact db");
-    let report = place.ok("check db --deep").json();
-    assert!(!report.is_empty());
-    let path = place.database_file(".sst");
-    let mut bytes = std::fs::read(&path).unwrap();
-    let middle = bytes.len() / 3;
-    bytes[middle] ^= 4;
-    std::fs::write(&path, bytes).unwrap();
-    let run = place.run("check db").expect_status(1, "check");
-    assert!(run.stderr.contains(&program::name_of(&path)), "{}", run.stderr);
-    assert!(run.stderr.contains("damaged"), "{}", run.stderr);
 }
 
 #[test]

@@ -30,7 +30,7 @@ use super::{Store, StoreComponents, StoreInner};
 use crate::file_name::FileName;
 use crate::options::{StoreOptions, TreeOptions};
 use crate::row_cache::RowCache;
-use crate::version::{OpenMode, VersionSet, VersionSetOptions};
+use crate::version::{OpenMode, VersionSet, VersionSetOptions, no_database};
 
 impl Store {
     /// Opens the database in `options.dir`, creating it if asked to.
@@ -43,6 +43,29 @@ impl Store {
     /// `Corruption` with file and offset; `Unsupported` for files of a newer version; `Io`.
     pub fn open(options: StoreOptions, components: StoreComponents) -> Result<Self> {
         let lock = lock_directory(&options, &components)?;
+        // That there is a database is known.
+        Self::open_files(options, components, lock).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::new(
+                ErrorKind::Corruption,
+                format!("a file of the database is missing: {}", error.message()),
+            ),
+            _ => error,
+        })
+    }
+
+    /// Whether the database in `dir` is open to write just now, in this process or another one.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn has_writer(vfs: &dyn Vfs, dir: &Path) -> Result<bool> {
+        vfs.is_locked(&FileName::Lock.path(dir))
+    }
+
+    fn open_files(
+        options: StoreOptions,
+        components: StoreComponents,
+        lock: Option<Box<dyn FileLock>>,
+    ) -> Result<Self> {
         let inner = StoreInner::open(options, components, lock)?;
         inner.open_views();
         inner.recover()?;
@@ -65,8 +88,7 @@ fn lock_directory(options: &StoreOptions, components: &StoreComponents) -> Resul
     let vfs = &components.vfs;
     let exists = vfs.exists(&FileName::Current.path(&options.dir))?;
     if !exists && (options.read_only || !options.create_if_missing) {
-        let message = format!("there is no database in {}", options.dir.display());
-        return Err(Error::new(ErrorKind::NotFound, message));
+        return Err(no_database(&**vfs, &options.dir));
     }
     if options.read_only {
         return Ok(None);

@@ -18,8 +18,7 @@ fn renews_now(tree: &Tree, lull: &mut Lull, now_micros: u64) -> bool {
 impl StoreInner {
     /// A tree whose sorted views are behind, once somebody wants them or it is quiet.
     pub(super) fn pick_renewal(&self, work: &mut Work) -> Option<Job> {
-        let behind = self.views_behind(&mut work.view_failures_seen);
-        work.views_are_due(behind);
+        self.find_failed_views(work);
         let trees = self.trees.load();
         work.views_due.retain(|tree, _| trees.contains_key(tree));
         let now = self.runtime.now_micros();

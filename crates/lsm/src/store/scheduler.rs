@@ -379,6 +379,8 @@ impl StoreInner {
         self.work_signal.notify_all();
         let settled = self.wait_until_idle();
         self.work.lock().waiting -= 1;
+        // What was looked at while others worked may have kept files from going.
+        self.remove_obsolete_files();
         settled
     }
 
@@ -390,6 +392,7 @@ impl StoreInner {
             if let Some(error) = work.take_failure() {
                 return Err(error);
             }
+            self.find_failed_views(&mut work);
             // Whoever waits wants the views, too.
             for tree in work.views_due.keys().filter_map(|tree| self.tree(*tree).ok()) {
                 tree.state_guard().views.want();

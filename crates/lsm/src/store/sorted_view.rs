@@ -22,9 +22,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bolide_base::{Error, ErrorKind, Result, TreeId};
+use bolide_base::{Error, ErrorKind, Result};
 
 use super::StoreInner;
+use super::scheduler::Work;
 use super::shown::{Flushed, ahead, show};
 use super::tree::{Tree, TreeState};
 use super::tree_views::TreeViews;
@@ -250,21 +251,22 @@ impl StoreInner {
         }
     }
 
-    /// The trees with views that are behind, if files turned out damaged or missing since that was asked last.
-    pub(super) fn views_behind(&self, failures_seen: &mut u64) -> Vec<TreeId> {
+    /// Takes up the trees with views that are behind, if files turned out damaged or missing since that was asked last.
+    pub(super) fn find_failed_views(&self, work: &mut Work) {
         let failures = self.table_files.view_failures.count();
-        if std::mem::replace(failures_seen, failures) == failures {
-            return Vec::new();
+        if std::mem::replace(&mut work.view_failures_seen, failures) != failures {
+            let trees = self.trees.load();
+            let behind = trees.values().filter(|tree| tree.state_guard().views.are_behind());
+            work.views_are_due(behind.map(|tree| tree.id));
         }
-        let trees = self.trees.load();
-        let behind = trees.values().filter(|tree| tree.state_guard().views.are_behind());
-        behind.map(|tree| tree.id).collect()
     }
 }
 
 /// The view of all runs of `partition`, made from the one it has.
 fn view_of(partition: &ViewedPartition, options: &RemixOptions) -> Result<Arc<SortedView>> {
-    let old = partition.base().and_then(|base| base.view(partition.runs()));
+    // Who finds a file of another order sets it aside while the view is in memory.
+    let base = partition.base().filter(|base| !base.has_failed());
+    let old = base.and_then(|base| base.view(partition.runs()));
     let known = |run: &Arc<SortedRun>| {
         let same = |view: &&Arc<ViewRun>| view.sorted_run().is_some_and(|known| known.has_tables_of(run));
         old.and_then(|old| old.runs().iter().find(same).cloned())

@@ -25,6 +25,8 @@ pub struct StoreVerification {
     pub views: u64,
     /// Their bytes.
     pub view_bytes: u64,
+    /// REMIX files that are damaged, missing, or of another order. No answer depends on them.
+    pub damaged_views: u64,
     /// Files of keepers read from the first byte to the last that counts.
     pub kept_files: u64,
     /// Their bytes.
@@ -35,7 +37,8 @@ impl Store {
     /// Reads every sstable whole and compares it with what the manifest says: checksums, order, counts,
     /// ranges; and every sorted view, which it compares with the merge of its runs. Has keepers read their files, too. Cost: reads the whole database; writers and readers go on.
     ///
-    /// The error of each damaged file goes to `report`; the check goes on with the next file.
+    /// The error of each damaged file goes to `report`; the check goes on with the next file. Views whose files are damaged are
+    /// built again as those are that readers find so, unless their sstables are damaged, too.
     pub fn verify(&self, mut report: impl FnMut(TreeId, Error)) -> StoreVerification {
         let mut sum = StoreVerification::default();
         let trees: Vec<_> = self.inner.trees.load().values().cloned().collect();
@@ -45,10 +48,14 @@ impl Store {
             if let Err(what) = state.version.check() {
                 report(tree.id, Error::internal(format!("tree {}: {what}", tree.id)));
             }
+            let mut damaged_tables = BTreeSet::new();
             for table in state.version.tables() {
                 match verify_table(table) {
                     Ok(entries) => sum.entries += entries,
-                    Err(error) => report(tree.id, error),
+                    Err(error) => {
+                        damaged_tables.insert(table.meta().number);
+                        report(tree.id, error);
+                    }
                 }
                 sum.tables += 1;
                 sum.table_bytes += table.meta().file_bytes;
@@ -62,7 +69,14 @@ impl Store {
                     }
                     // It went meanwhile.
                     Ok(false) => {}
-                    Err(error) => report(tree.id, error),
+                    Err(error) => {
+                        // What an sstable is to blame for would be no better in a new view.
+                        if view.meta().tables.is_disjoint(&damaged_tables) {
+                            sum.damaged_views += 1;
+                            view.set_aside(error.clone());
+                        }
+                        report(tree.id, error);
+                    }
                 }
             }
             match tree.keeper.get().map_or(Ok((0, 0)), |keeper| keeper.verify()) {

@@ -106,13 +106,18 @@ impl KeptView {
         if self.view.get().is_none() && !self.has_failed() {
             match self.read(runs) {
                 Ok(view) => self.fill(view),
-                Err(error) => {
-                    self.failed.store(true, Ordering::Release);
-                    self.files.view_failures.push(error);
-                }
+                Err(error) => self.set_aside(error),
             }
         }
         self.view.get()
+    }
+
+    /// Sets the file aside for this error of it. Until the view is built again, readers merge the runs unless it is in
+    /// memory already.
+    pub fn set_aside(&self, error: Error) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            self.files.view_failures.push(error);
+        }
     }
 
     /// Reads the file and puts it together with its sstables, which are among those of `runs`.

@@ -43,7 +43,7 @@ pub use table_handle::{ObsoleteFiles, TableFiles, TableHandle, ViewFailures};
 pub use table_meta::{MAX_ATTACHMENT_BYTES, TableMeta};
 pub use version::Version;
 pub use version_edit::{EditOperation, VersionEdit};
-pub use version_set::{CatalogueTree, OpenMode, VersionSet, VersionSetOptions};
+pub use version_set::{CatalogueTree, OpenMode, VersionSet, VersionSetOptions, no_database};
 pub use version_set_copy::VersionSetCopy;
 pub use view_meta::ViewMeta;
 

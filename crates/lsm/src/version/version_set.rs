@@ -98,6 +98,16 @@ pub struct VersionSet {
     refusal: Option<Error>,
 }
 
+/// Why there is no database to open in `dir`, which has no `CURRENT`: nothing is there at all, or `CURRENT` is missing.
+pub fn no_database(vfs: &dyn Vfs, dir: &Path) -> Error {
+    let nothing = || Error::new(ErrorKind::NotFound, format!("there is no database in {}", dir.display()));
+    match DirectoryNames::read(vfs, dir) {
+        Ok(names) => names.require_nothing(dir).err().unwrap_or_else(nothing),
+        Err(error) if error.kind() == ErrorKind::NotFound => nothing(),
+        Err(error) => error,
+    }
+}
+
 impl VersionSet {
     /// Opens the database in `options.dir`. Opens no sstable, but sees that all are there.
     ///
@@ -110,10 +120,11 @@ impl VersionSet {
         let names = DirectoryNames::read(&*vfs, &dir)?;
         let database_id = match &current {
             Some(current) => current.database_id,
-            None => {
-                names.require_new_database(&dir, mode)?;
+            None if mode == OpenMode::CreateIfMissing => {
+                names.require_nothing(&dir)?;
                 new_database_id
             }
+            None => return Err(no_database(&*vfs, &dir)),
         };
         let files = Arc::new(TableFiles {
             vfs: Arc::clone(&vfs),
@@ -451,18 +462,15 @@ impl DirectoryNames {
         Ok(names)
     }
 
-    /// Without `CURRENT` there must be nothing to lose, and leave to create.
-    fn require_new_database(&self, dir: &Path, mode: OpenMode) -> Result<()> {
+    /// Without `CURRENT` there must be nothing to lose.
+    fn require_nothing(&self, dir: &Path) -> Result<()> {
         let table = self.tables.first().map(|&number| FileName::Table(number));
         let region = self.regions.first().map(|&number| FileName::Region(number));
         if let Some(name) = table.or(region).or(self.first_wal.map(FileName::Wal)) {
             let what = format!("it is missing, although there is data such as {name}");
             return Err(Error::corruption(FileName::Current.path(dir).display(), 0, what));
         }
-        if mode == OpenMode::CreateIfMissing {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::NotFound, format!("there is no database in {}", dir.display())))
+        Ok(())
     }
 
     fn require_tables(&self, dir: &Path, catalogue: &Catalogue) -> Result<()> {

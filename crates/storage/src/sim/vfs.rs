@@ -275,6 +275,11 @@ impl Vfs for SimVfs {
         })?;
         Ok(Box::new(SimLock { vfs: self.clone(), path }))
     }
+
+    fn is_locked(&self, path: &Path) -> Result<bool> {
+        let path = normal(path);
+        self.call(Call::Look, "look for a lock", &path, |machine| Ok(machine.locks.contains(&path)))
+    }
 }
 
 struct SimLock {
