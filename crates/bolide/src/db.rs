@@ -392,7 +392,9 @@ impl Db {
     /// Reads every sstable whole and verifies checksums, order, counts and ranges. With `deep` it also
     /// compares every index with its collection, in both directions. Readers and writers go on.
     ///
-    /// What is damaged or wrong stands in the report; see [`CheckReport::problems`].
+    /// What is damaged or wrong stands in the report; see [`CheckReport::problems`]. Sorted views whose files are damaged or missing are
+    /// built again in the background, unless the database is open to read alone; [`wait_until_settled`](Self::wait_until_settled)
+    /// waits for them.
     ///
     /// # Errors
     /// `Io` where the check itself could not go on.

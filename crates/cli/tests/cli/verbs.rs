@@ -59,6 +59,19 @@ fn stats_name_every_tree() {
     assert!(trees.contains(&"records") && trees.contains(&"index n") && trees.contains(&"log"), "{trees:?}");
     let named = place.ok("stats db c").stdout;
     assert!(named.contains("\"live_records\":3000") && named.contains("\"stale_entries\":0"), "{named}");
+
+    // What only the log has takes space, too.
+    let space = |place: &Place| {
+        let stats = place.ok("stats db c").json();
+        let sum = stats.iter().find(|row| row["tree"] == "records" && row["level"] == "all");
+        sum.and_then(|row| row["space_amplification"].as_f64()).expect("a figure")
+    };
+    let large = Place::new();
+    large.import(&format!("{{\"id\":1,\"text\":\"{}\"}}\n", "x".repeat(100_000)), "");
+    assert_eq!(space(&large), 1.0);
+    large.ok("compact db");
+    let packed = space(&large);
+    assert!(packed > 0.0 && packed < 0.1, "{packed}");
     assert!(place.ok("stats db --format table").stdout.contains("entries"));
     place.run("stats db nothing").expect_status(1, "stats of nothing");
 }
