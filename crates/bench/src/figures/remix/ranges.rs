@@ -197,10 +197,12 @@ fn claims_of_scans(report: &mut FigureReport, subjects: &[Subject], all: &[Vec<V
         ),
     );
     let last = all.len() - 1;
-    report.claim(
-        "§5.2: the longer the scan, the less the stores differ: of 200 records the view gains less than of 10",
-        gain(0, 2) < gain(0, 0),
-        listed([("10", gain(0, 0)), ("50", gain(0, 1)), ("200", gain(0, 2))]),
+    report.departs(
+        "with scans of 200 records the view gains about as much as with those of 10 (within a half)",
+        (0.66..1.5).contains(&(gain(0, 2) / gain(0, 0))),
+        format!("times as fast: {}", listed([("10", gain(0, 0)), ("50", gain(0, 1)), ("200", gain(0, 2))])),
+        "there, the longer the scan, the less the stores differ. Here a step through a view waits for no run: those that come up \
+         are asked for together.",
     );
     report.claim(
         "§5.2: scans get slower where the store outgrows the block cache (by a fifth at least)",

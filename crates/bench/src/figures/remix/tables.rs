@@ -226,13 +226,16 @@ fn claims_of_points(report: &mut FigureReport, measured: &Measured) {
         measured.gain_from(8, Ask::GetView, Ask::GetBare) > 1.5,
         format!("view, times as fast: {}", measured.gains(&RUNS, Ask::GetView, Ask::GetBare)),
     );
-    report.claim(
-        "§5.1: Bloom filters do better than the view over few sstables",
-        gain(2, Ask::GetBloom, Ask::GetView) * gain(3, Ask::GetBloom, Ask::GetView) > 1.0,
+    let over_few = (gain(2, Ask::GetBloom, Ask::GetView) * gain(3, Ask::GetBloom, Ask::GetView)).sqrt();
+    report.departs(
+        "over two and three sstables gets through the view are about as fast as with Bloom filters (within a half)",
+        (0.66..1.5).contains(&over_few),
         format!("Bloom, times as fast: {}", measured.gains(&RUNS, Ask::GetBloom, Ask::GetView)),
+        "there, Bloom filters do better over few. Here forks lead to one entry of a segment, which is the only one that is \
+         compared with.",
     );
     report.claim(
-        "§5.1: and over 14 and more no more than twice as well",
+        "§5.1: Bloom filters do over 14 and more no more than twice as well as the view",
         measured.gain_from(14, Ask::GetBloom, Ask::GetView) < 2.0,
         format!("Bloom, times as fast: {}", measured.gains(&[14, 16], Ask::GetBloom, Ask::GetView)),
     );
