@@ -35,7 +35,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
     vfs.create_dir_all(dir).unwrap();
     let set = open(&vfs, OpenMode::CreateIfMissing).unwrap();
-    let identity = FileIdentity { database_id: DATABASE, file_number: set.manifest_number() };
+    let identity = FileIdentity::of_database(DATABASE, set.manifest_number());
     drop(set);
     // Sstables that edits may speak of.
     for number in 1..16 {
@@ -48,8 +48,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     file.read_exact_at(0, &mut bytes).unwrap();
     for payload in input.split(|&byte| byte == 0xfe) {
         let offset = bytes.len() as u64;
-        // A manifest stays at version 1.
-        put_record(1, &mut bytes, offset, identity, offset, payload);
+        put_record(&mut bytes, offset, identity, offset, payload);
     }
     vfs.remove(&path).unwrap();
     vfs.create(&path).unwrap().append(&bytes).unwrap();

@@ -13,7 +13,7 @@ use bolide_lsm::wal::describe_wal;
 use bolide_lsm::wal::replay::{WalChain, replay};
 use bolide_storage::{MemVfs, Vfs};
 
-const IDENTITY: FileIdentity = FileIdentity { database_id: 0xb0, file_number: 7 };
+const IDENTITY: FileIdentity = FileIdentity { file_number: 7, tag: 0xb0 };
 
 /// Takes a length in one byte, then as many bytes.
 fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
@@ -35,13 +35,9 @@ fn put_of(number: u64, bytes: &[u8]) -> Vec<u8> {
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let Some((&mode, mut rest)) = input.split_first() else { return };
-    let version = match mode >> 6 {
-        0 => 3,
-        1 => 2,
-        _ => 1,
-    };
+    let (previous_number, previous_len, previous_tag) = (0, 0, 0);
     let header =
-        LogHeader { role: LogRole::Wal, version, identity: IDENTITY, previous_number: 0, previous_len: 0 };
+        LogHeader { role: LogRole::Wal, identity: IDENTITY, previous_number, previous_len, previous_tag };
     let mut bytes = header.encode();
     let mut records = Vec::new();
     let mut synced = bytes.len() as u64;
@@ -79,7 +75,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         4 => BTreeMap::from([(IDENTITY.file_number, synced)]),
         _ => BTreeMap::new(),
     };
-    let chain = WalChain { vfs: &vfs, dir, database_id: IDENTITY.database_id, floor: 0, seals: &seals };
+    let chain = WalChain { vfs: &vfs, dir, floor: 0, seals: &seals };
     let mut read = Vec::new();
     let outcome = replay(&chain, |_, _, record| {
         read.push(record.payload.to_vec());

@@ -1,29 +1,41 @@
 //! Checksums that bind bytes to their place.
 //!
-//! A checksum covers the payload and, through its seed, the database, the file number and the byte
-//! offset. A block that is intact but lies in the wrong place (another file, another offset, another
-//! database) fails as surely as one with a flipped bit.
+//! A checksum covers the payload and, through its seed, the tag of the file and the byte offset. A tag
+//! is a random number that is drawn when the file is created, and the manifest stores it. A block that
+//! is intact but lies in the wrong place (another file, another offset, the file of the same number in a
+//! copy of the database) fails as surely as one with a flipped bit.
 //!
 //! The function is XXH3 with 64 bits: 29 GB/s on blocks of 4 KiB here. It finds damage; it does not
 //! defend against somebody who forges files.
 
+use std::fmt::Display;
+
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed, xxh3_128_with_seed};
 
-/// Which database and which file some bytes belong to.
+use crate::error::{Error, Result};
+
+/// Which file some bytes belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
-    /// The random number that was drawn when the database was created.
-    pub database_id: u64,
-    /// The number of the file, unique in its database and never reused.
+    /// The number of the file, unique in its database and never reused. It names the file in messages;
+    /// checksums do not cover it.
     pub file_number: u64,
+    /// The random number that was drawn when the file was created. Two files with one number, such as
+    /// those of a database and of its copy, have different tags.
+    pub tag: u64,
 }
 
 impl FileIdentity {
+    /// The identity of a file whose tag is not stored elsewhere: it follows from the database's id and the number.
+    pub const fn of_database(database_id: u64, file_number: u64) -> Self {
+        Self { file_number, tag: mix(mix(database_id) ^ file_number) }
+    }
+
     /// The checksum of `bytes` that start at `offset` of this file.
     ///
     /// ```
     /// use bolide_base::FileIdentity;
-    /// let file = FileIdentity { database_id: 1, file_number: 2 };
+    /// let file = FileIdentity { file_number: 2, tag: 1 };
     /// assert_ne!(file.checksum(0, b"block"), file.checksum(4096, b"block"));
     /// ```
     #[inline]
@@ -33,10 +45,22 @@ impl FileIdentity {
 
     #[inline]
     fn seed(&self, offset: u64) -> u64 {
-        let mut seed = mix(self.database_id ^ 0x9e37_79b9_7f4a_7c15);
-        seed = mix(seed ^ self.file_number);
-        mix(seed ^ offset)
+        mix(mix(self.tag ^ 0x9e37_79b9_7f4a_7c15) ^ offset)
     }
+}
+
+/// Fails if the file called `name` has the tag `found`, which lies at `offset`, instead of `expected`.
+///
+/// # Errors
+/// Corruption that names the file and both tags.
+pub fn check_tag(name: impl Display, offset: u64, found: u64, expected: u64) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    let what = format!(
+        "the file is not the one that the database refers to: its tag is {found:016x}, not {expected:016x}"
+    );
+    Err(Error::corruption(name, offset, what))
 }
 
 /// The checksum of `bytes` that start at `offset` of a file and have a meaning only together with something else. `link`
@@ -45,7 +69,7 @@ impl FileIdentity {
 /// ```
 /// use bolide_base::FileIdentity;
 /// use bolide_base::checksum::linked_checksum;
-/// let link = FileIdentity { database_id: 1, file_number: 2 }.checksum(0, b"the block before");
+/// let link = FileIdentity { file_number: 2, tag: 1 }.checksum(0, b"the block before");
 /// assert_ne!(linked_checksum(link, 64, b"block"), linked_checksum(link + 1, 64, b"block"));
 /// assert_ne!(linked_checksum(link, 64, b"block"), linked_checksum(link, 65, b"block"));
 /// ```
@@ -70,7 +94,7 @@ pub fn hash_key_wide(seed: u64, key: &[u8]) -> u128 {
 
 /// A bijection of 64 bits that spreads each bit over all others.
 #[inline]
-fn mix(mut word: u64) -> u64 {
+const fn mix(mut word: u64) -> u64 {
     word ^= word >> 32;
     word = word.wrapping_mul(0xd6e8_feb8_6659_fd93);
     word ^= word >> 32;
@@ -84,12 +108,13 @@ mod tests {
 
     #[test]
     fn a_misplaced_block_fails() {
-        let file = FileIdentity { database_id: 10, file_number: 3 };
+        let file = FileIdentity { file_number: 3, tag: 10 };
         let sum = file.checksum(64, b"payload");
         assert_eq!(sum, file.checksum(64, b"payload"));
         assert_ne!(sum, file.checksum(65, b"payload"));
-        assert_ne!(sum, FileIdentity { file_number: 4, ..file }.checksum(64, b"payload"));
-        assert_ne!(sum, FileIdentity { database_id: 11, ..file }.checksum(64, b"payload"));
+        assert_ne!(sum, FileIdentity { tag: 11, ..file }.checksum(64, b"payload"));
+        // The number is known from the name of the file alone.
+        assert_eq!(sum, FileIdentity { file_number: 4, ..file }.checksum(64, b"payload"));
         assert_ne!(sum, file.checksum(64, b"payloae"));
     }
 }

@@ -41,7 +41,7 @@ fn tables(runs: u64, count: u64) -> Result<Vec<Arc<TableReader>>> {
     let options = TableOptions::default().compression(Compression::None).key_counts(true);
     let mut builders = Vec::new();
     for run in 0..=runs {
-        let identity = FileIdentity { database_id: 1, file_number: run + 1 };
+        let identity = FileIdentity { file_number: run + 1, tag: 1 };
         let path = std::path::PathBuf::from(format!("{:06}.sst", run + 1));
         builders.push((
             TableBuilder::new(vfs.create(&path)?, identity, &options, Vec::new())?,

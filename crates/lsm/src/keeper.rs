@@ -190,7 +190,7 @@ impl KeeperFiles<'_> {
     /// A name that was never used, for a file to be created. The store removes it again if the cut is not installed.
     pub fn new_file(&self) -> (FileIdentity, PathBuf) {
         let (file_number, path) = (self.name)();
-        (FileIdentity { database_id: self.database_id, file_number }, path)
+        (FileIdentity::of_database(self.database_id, file_number), path)
     }
 
     /// The number of such a file, for who makes its path.

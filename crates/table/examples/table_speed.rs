@@ -63,7 +63,7 @@ fn build(keys: &[[u8; 16]], value: &[u8]) -> Result<Vec<Arc<dyn File>>> {
 }
 
 fn identity(number: usize) -> FileIdentity {
-    FileIdentity { database_id: 1, file_number: number as u64 }
+    FileIdentity { file_number: number as u64, tag: 1 }
 }
 
 struct Run {

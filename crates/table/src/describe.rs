@@ -72,7 +72,7 @@ impl TableReader {
         let p = self.properties();
         writeln!(out, "sstable          {}", self.source().name())?;
         writeln!(out, "format           version {TABLE_FORMAT_VERSION}")?;
-        writeln!(out, "database         {:016x}", identity.database_id)?;
+        writeln!(out, "tag              {:016x}", identity.tag)?;
         writeln!(out, "file number      {}", identity.file_number)?;
         writeln!(out, "file bytes       {}", p.file_bytes)?;
         writeln!(

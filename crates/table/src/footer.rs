@@ -3,12 +3,12 @@
 //! ```text
 //! header, at offset 0, 48 bytes
 //!    0  magic         8 bytes   "BOLIDSST"
-//!    8  version       u32       1
+//!    8  version       u32       2
 //!   12  zero          u32
 //!   16  features      u64       bits that a reader must know; bit 0: entries may be short, see `block_shape`
-//!   24  database id   u64
+//!   24  tag           u64       a random number, drawn when the file was created
 //!   32  file number   u64
-//!   40  checksum      u64       of bytes 0..40, seeded with the id and number that stand in them
+//!   40  checksum      u64       of bytes 0..40, seeded with the tag
 //!
 //! footer, in the last 128 bytes
 //!    0  properties    handle    offset u64, stored bytes u32
@@ -23,7 +23,7 @@
 //!   80  version       u32
 //!   84  zero          u32
 //!   88  features      u64
-//!   96  database id   u64
+//!   96  tag           u64
 //!  104  file number   u64
 //!  112  checksum      u64       of bytes 0..112, as in the header, at its offset in the file
 //!  120  magic         8 bytes   "TSSDILOB"
@@ -32,6 +32,7 @@
 //! Header and footer keep this layout in all versions up to the fields named here, so that every
 //! version can tell a file that is too new, foreign or damaged apart.
 
+use bolide_base::checksum::check_tag;
 use bolide_base::coding::{put_u32, put_u64};
 use bolide_base::{Error, FileIdentity, Result};
 
@@ -40,8 +41,8 @@ use crate::file_pool::FileSource;
 use crate::index_block::IndexLevel;
 use crate::stored_block::BlockHandle;
 
-/// The version of the sstable format that this code writes, and the newest one that it reads.
-pub const TABLE_FORMAT_VERSION: u32 = 1;
+/// The version of the sstable format that this code writes, and the only one that it reads.
+pub const TABLE_FORMAT_VERSION: u32 = 2;
 /// The feature bits that this code knows.
 const KNOWN_FEATURES: u64 = SHORT_ENTRIES;
 const HEADER_MAGIC: &[u8; 8] = b"BOLIDSST";
@@ -96,7 +97,7 @@ fn put_identification(out: &mut Vec<u8>, identity: &FileIdentity) {
     put_u32(out, TABLE_FORMAT_VERSION);
     put_u32(out, 0);
     put_u64(out, KNOWN_FEATURES);
-    put_u64(out, identity.database_id);
+    put_u64(out, identity.tag);
     put_u64(out, identity.file_number);
 }
 
@@ -162,7 +163,7 @@ pub fn read_identity(source: &FileSource) -> Result<FileIdentity> {
         return Err(source.corruption(file_bytes, "the file ends inside its header"));
     }
     let fields = Fields(&header);
-    let identity = FileIdentity { database_id: fields.u64(24), file_number: fields.u64(32) };
+    let identity = FileIdentity { file_number: fields.u64(32), tag: fields.u64(24) };
     let (covered, _) = header.split_at(HEADER_BYTES - 8);
     if identity.checksum(0, covered) != fields.u64(HEADER_BYTES - 8) {
         return Err(source.corruption(0, "the checksum of the header does not match"));
@@ -172,8 +173,8 @@ pub fn read_identity(source: &FileSource) -> Result<FileIdentity> {
 }
 
 fn check_version(source: &FileSource, version: u32, zero: u32, features: u64) -> Result<()> {
-    if version == 0 || version > TABLE_FORMAT_VERSION || zero != 0 {
-        let what = format!("format version {version}; this program knows up to {TABLE_FORMAT_VERSION}");
+    if version != TABLE_FORMAT_VERSION || zero != 0 {
+        let what = format!("format version {version}; this program reads {TABLE_FORMAT_VERSION}");
         return Err(Error::unsupported(source.name(), what));
     }
     let unknown = features & !KNOWN_FEATURES;
@@ -204,7 +205,7 @@ pub(crate) fn read_footer(source: &FileSource, expected: &FileIdentity) -> Resul
         return Err(source.corruption(at, "the checksum of the footer does not match"));
     }
     check_version(source, fields.u32(80), fields.u32(84), fields.u64(88))?;
-    let claimed = FileIdentity { database_id: fields.u64(96), file_number: fields.u64(104) };
+    let claimed = FileIdentity { file_number: fields.u64(104), tag: fields.u64(96) };
     check_identity(source, at + 96, &claimed, expected)?;
     footer_of(&fields, at, file_bytes).map_err(|(offset, what)| source.corruption(offset, what))
 }
@@ -215,15 +216,13 @@ fn check_identity(
     found: &FileIdentity,
     expected: &FileIdentity,
 ) -> Result<()> {
-    let (wanted, is) = if found.database_id != expected.database_id {
-        ("database", (found.database_id, expected.database_id))
-    } else if found.file_number != expected.file_number {
-        ("file", (found.file_number, expected.file_number))
-    } else {
+    check_tag(source.name(), offset, found.tag, expected.tag)?;
+    if found.file_number == expected.file_number {
         return Ok(());
-    };
-    let what = format!("it belongs to another {wanted} (number {} instead of {})", is.0, is.1);
-    Err(source.corruption(offset, what))
+    }
+    let (is, wanted) = (found.file_number, expected.file_number);
+    let what = format!("the file is another one under this name: its number is {is}, not {wanted}");
+    Err(source.corruption(offset + 8, what))
 }
 
 /// Reads the fields of the footer at the end of `file`, without a look at its checksum or identity.

@@ -27,7 +27,7 @@ use crate::table_builder::TableBuilder;
 use crate::table_reader::TableReader;
 
 /// The identity that repaired tables get.
-const IDENTITY: FileIdentity = FileIdentity { database_id: 0xdb, file_number: 9 };
+const IDENTITY: FileIdentity = FileIdentity { file_number: 9, tag: 0xdb };
 
 /// Reads `bytes` as the payload of a data block: every entry, and searches for its keys.
 pub fn data_block(bytes: &[u8]) {

@@ -296,7 +296,7 @@ mod tests {
             let probes: Vec<_> = (0..60).map(|_| random_key()).chain([Vec::new(), b"q".to_vec()]).collect();
             keys.sort();
             keys.dedup();
-            let (vfs, identity) = (MemVfs::new(), FileIdentity { database_id: 1, file_number: 2 });
+            let (vfs, identity) = (MemVfs::new(), FileIdentity { file_number: 2, tag: 1 });
             let path = std::path::Path::new("000002.sst");
             let mut builder =
                 TableBuilder::new(vfs.create(path)?, identity, &TableOptions::default(), Vec::new())?;

@@ -43,7 +43,7 @@ const APPEND_BYTES: usize = 128 << 10;
 /// use bolide_table::{BlockCache, FileSource, TableBuilder, TableOptions, TableReader};
 ///
 /// let vfs = MemVfs::new();
-/// let identity = FileIdentity { database_id: 1, file_number: 7 };
+/// let identity = FileIdentity { file_number: 7, tag: 1 };
 /// let file = vfs.create(Path::new("000007.sst"))?;
 /// let mut builder = TableBuilder::new(file, identity, &TableOptions::default(), Vec::new())?;
 /// builder.add(b"apple", Trailer::new(2, EntryKind::Put), b"red")?;

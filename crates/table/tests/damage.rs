@@ -168,7 +168,7 @@ fn with_header(good: &[u8], change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut bytes = good.to_vec();
     change(&mut bytes[..40]);
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-    let identity = FileIdentity { database_id: word(24), file_number: word(32) };
+    let identity = FileIdentity { file_number: word(32), tag: word(24) };
     let checksum = identity.checksum(0, &bytes[..40]);
     bytes[40..48].copy_from_slice(&checksum.to_le_bytes());
     bytes
@@ -191,15 +191,19 @@ fn foreign_newer_and_misplaced_files_are_named() -> Result<()> {
     refused(&vec![0; 4096], ErrorKind::Unsupported, "not an sstable");
     refused(b"", ErrorKind::Corruption, "too short");
     refused(b"BOLIDSST", ErrorKind::Corruption, "ends inside its header");
-    refused(&with_header(&good, |header| header[8] = 2), ErrorKind::Unsupported, "format version 2");
+    refused(&with_header(&good, |header| header[8] = 1), ErrorKind::Unsupported, "format version 1");
     refused(&with_header(&good, |header| header[16] = 4), ErrorKind::Unsupported, "features 0x4");
     // A file of before there were any.
     let (entries, _) = small_table(Compression::None)?;
     read_all(&open_bytes(&with_header(&good, |header| header[16] = 0), &cache)?, &entries)?;
-    refused(&with_header(&good, |header| header[24] = 1), ErrorKind::Corruption, "another database");
-    refused(&with_header(&good, |header| header[32] = 1), ErrorKind::Corruption, "another file");
+    refused(
+        &with_header(&good, |header| header[24] = 1),
+        ErrorKind::Corruption,
+        "its tag is 0000000000000001, not 00000000000000db",
+    );
+    refused(&with_header(&good, |header| header[32] = 1), ErrorKind::Corruption, "its number is 1, not 9");
     let mut bytes = good.clone();
-    bytes[8] = 2;
+    bytes[8] = 3;
     refused(&bytes, ErrorKind::Corruption, "checksum of the header");
     Ok(())
 }

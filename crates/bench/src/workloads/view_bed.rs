@@ -374,7 +374,7 @@ fn write_tables(
     let vfs = DiskVfs::new();
     let mut builders = Vec::new();
     for run in 0..keys.runs {
-        let identity = FileIdentity { database_id: DATABASE, file_number: first_number + run };
+        let identity = FileIdentity { file_number: first_number + run, tag: DATABASE };
         let path = directory.join(format!("{:06}.sst", identity.file_number));
         drop(vfs.remove(&path));
         let builder = TableBuilder::new(vfs.create(&path)?, identity, options, Vec::new())?;
@@ -400,7 +400,7 @@ fn build_view(runs: &[Arc<ViewRun>], options: &RemixOptions, directory: &Path) -
     let started = thread_cpu_nanos();
     let remix = Remix::build(runs, options)?;
     let nanos = (thread_cpu_nanos() - started).max(1);
-    let identity = FileIdentity { database_id: DATABASE, file_number: 1_000 };
+    let identity = FileIdentity { file_number: 1_000, tag: DATABASE };
     let path = directory.join("001000.remix");
     drop(vfs.remove(&path));
     let file_bytes = remix.write(&*vfs.create(&path)?, identity)?;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bolide_base::{Error, Result};
+use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::Vfs;
 
 use super::format::{RecordKind, Root};
@@ -23,9 +23,8 @@ pub fn describe_segment(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Resu
     let len = file.len()?;
     let mut scan = SegmentScan::new(file, path.display().to_string(), None, len)?;
     let header = *scan.header();
-    let (number, database) = (header.identity.file_number, header.identity.database_id);
-    writeln!(out, "page segment {number} of region {}, database {database:016x}", header.region)
-        .map_err(text)?;
+    let FileIdentity { file_number: number, tag } = header.identity;
+    writeln!(out, "page segment {number} of region {}, tag {tag:016x}", header.region).map_err(text)?;
     loop {
         let line = match scan.next_record() {
             Ok(None) => break,

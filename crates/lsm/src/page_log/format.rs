@@ -9,7 +9,7 @@
 //!        8    4  format version (1)
 //!       12    4  zero
 //!       16    8  feature bits; an unknown bit refuses to open
-//!       24    8  database id
+//!       24    8  tag of this file: a random number
 //!       32    8  number of this file
 //!       40    8  region id
 //!       48    8  zero
@@ -35,6 +35,7 @@
 //! Invariants: numbers of cuts do not fall within a file; segments of a root ascend, and the last is the
 //! file of the root itself, which counts up to the root.
 
+use bolide_base::checksum::check_tag;
 use bolide_base::coding::{Decoder, put_u32, put_u64, put_varint};
 use bolide_base::{Error, FileIdentity, MAX_SEQUENCE, Result, SequenceNumber};
 use bolide_storage::pmem::PAGE_BYTES;
@@ -84,7 +85,7 @@ impl SegmentHeader {
         put_u32(&mut out, FORMAT_VERSION);
         put_u32(&mut out, 0);
         put_u64(&mut out, KNOWN_FEATURES);
-        put_u64(&mut out, self.identity.database_id);
+        put_u64(&mut out, self.identity.tag);
         put_u64(&mut out, self.identity.file_number);
         put_u64(&mut out, self.region);
         put_u64(&mut out, 0);
@@ -107,9 +108,9 @@ impl SegmentHeader {
         let mut decoder = Decoder::new(bytes.get(8..).unwrap_or_default());
         let mut number = || decoder.u64().ok_or_else(cut_short);
         let version = number()? as u32;
-        let (features, database_id, file_number, region) = (number()?, number()?, number()?, number()?);
+        let (features, tag, file_number, region) = (number()?, number()?, number()?, number()?);
         let (_zero, checksum) = (number()?, number()?);
-        let header = Self { identity: FileIdentity { database_id, file_number }, region };
+        let header = Self { identity: FileIdentity { file_number, tag }, region };
         if header.identity.checksum(0, covered) != checksum {
             return Err(damaged(0, "the checksum of the file header does not match"));
         }
@@ -120,18 +121,16 @@ impl SegmentHeader {
         if features & !KNOWN_FEATURES != 0 {
             return Err(Error::unsupported(name, format!("unknown feature bits {features:#x}")));
         }
-        match expected {
-            Some(expected) if header.identity.database_id != expected.identity.database_id => {
-                Err(damaged(24, "the file belongs to another database"))
+        if let Some(expected) = expected {
+            check_tag(name, 24, header.identity.tag, expected.identity.tag)?;
+            if header.identity != expected.identity {
+                return Err(damaged(32, "the file is another one under this name"));
             }
-            Some(expected) if header.identity != expected.identity => {
-                Err(damaged(32, "the file is another one under this name"))
+            if header.region != expected.region {
+                return Err(damaged(40, "the file belongs to another region"));
             }
-            Some(expected) if header.region != expected.region => {
-                Err(damaged(40, "the file belongs to another region"))
-            }
-            _ => Ok(header),
         }
+        Ok(header)
     }
 }
 

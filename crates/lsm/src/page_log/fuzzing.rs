@@ -60,7 +60,7 @@ pub fn fuzz_segment(input: &[u8]) {
     describe(input);
     load(input, RootPointer { file: FILE, offset: 64, len: (input.len() as u64).saturating_sub(64) });
 
-    let identity = FileIdentity { database_id: DATABASE, file_number: FILE };
+    let identity = FileIdentity::of_database(DATABASE, FILE);
     let mut bytes = SegmentHeader { identity, region: REGION }.encode();
     let mut pages = std::collections::BTreeSet::new();
     let mut last_cut = 0;

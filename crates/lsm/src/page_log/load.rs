@@ -141,7 +141,8 @@ impl PageLog {
         let mut scans = Vec::new();
         let mut segments = BTreeMap::new();
         for &(file_number, len) in &root.segments {
-            let expected = SegmentHeader { identity: FileIdentity { database_id, file_number }, region };
+            let expected =
+                SegmentHeader { identity: FileIdentity::of_database(database_id, file_number), region };
             let scan = SegmentScan::open(&*vfs, dir, expected, len)?;
             segments.insert(file_number, Segment { file: scan.file(), len, live_bytes: 0 });
             scans.push(scan);
@@ -174,7 +175,7 @@ fn read_root(
     if !pointer.is_plausible() {
         return Err(damaged("the manifest names a root that cannot be"));
     }
-    let identity = FileIdentity { database_id, file_number: pointer.file };
+    let identity = FileIdentity::of_database(database_id, pointer.file);
     let scan = SegmentScan::open(vfs, dir, SegmentHeader { identity, region }, pointer.offset + pointer.len)?;
     let mut bytes = vec![0; pointer.len as usize];
     scan.file().read_exact_at(pointer.offset, &mut bytes)?;

@@ -249,7 +249,7 @@ impl PageLog {
         };
         let vfs = Arc::clone(&self.vfs);
         let dir = self.dir.clone();
-        let identity = FileIdentity { database_id: self.database_id, file_number: 0 };
+        let identity = FileIdentity { file_number: 0, tag: self.database_id };
         let shape = SegmentShape {
             template: SegmentHeader { identity, region: self.region },
             limit_bytes: self.limits.segment_bytes,
@@ -390,7 +390,7 @@ impl PageLog {
         let segment = self.segments.get(&place.file).ok_or_else(|| damaged("the segment is not open"))?;
         let mut bytes = vec![0; place.len as usize];
         segment.file.read_exact_at(place.offset, &mut bytes)?;
-        let identity = FileIdentity { database_id: self.database_id, file_number: place.file };
+        let identity = FileIdentity::of_database(self.database_id, place.file);
         let record = Record::decode(&bytes, place.offset, identity).map_err(damaged)?;
         if record.kind != RecordKind::Page || record.page != page {
             return Err(damaged("the record is that of another page"));

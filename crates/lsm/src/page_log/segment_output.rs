@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bolide_base::{Error, Result};
+use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::{File, Vfs};
 
 use super::format::{HEADER_BYTES, RECORD_HEADER_BYTES, Record, SegmentHeader};
@@ -159,7 +159,7 @@ impl<'a> SegmentOutput<'a> {
         }
         let number = (self.numbers)()?;
         let mut header = self.shape.template;
-        header.identity.file_number = number;
+        header.identity = FileIdentity::of_database(header.identity.tag, number);
         let path = FileName::Region(number).path(self.dir);
         let file = self.vfs.create(&path)?;
         self.created.push(number);

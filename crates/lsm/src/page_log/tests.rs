@@ -18,7 +18,7 @@ use crate::record_log::{LogHeader, LogReader, LogRole, LogWriter};
 
 const DATABASE: u64 = 77;
 const REGION: u64 = 5;
-const MANIFEST: FileIdentity = FileIdentity { database_id: DATABASE, file_number: 1 };
+const MANIFEST: FileIdentity = FileIdentity { file_number: 1, tag: DATABASE };
 const SMALL: Limits =
     Limits { segment_bytes: 60_000, kept_garbage_bytes: 20_000, kept_segments: 4, least_moved_bytes: 10_000 };
 
@@ -62,10 +62,10 @@ impl Machine {
         vfs.sync_dir(Path::new("")).unwrap();
         let header = LogHeader {
             role: LogRole::Manifest,
-            version: 1,
             identity: MANIFEST,
             previous_number: 0,
             previous_len: 0,
+            previous_tag: 0,
         };
         let manifest = LogWriter::create(&vfs, &manifest_path(), header).unwrap();
         let mut log = PageLog::create(Arc::new(vfs.clone()), dir(), DATABASE, REGION);
@@ -415,14 +415,14 @@ fn files_in_the_wrong_place_are_refused() {
     let root = last_root(&machine.vfs).unwrap();
     let vfs = || Arc::new(machine.vfs.clone());
     let of_database = PageLog::load(vfs(), dir(), DATABASE + 1, root, options()).unwrap_err();
-    assert!(of_database.message().contains("another database"), "{of_database}");
+    assert!(of_database.message().contains("its tag is "), "{of_database}");
     let of_region = PageLog::load(vfs(), dir(), DATABASE, root, options().id(6)).unwrap_err();
     assert!(of_region.message().contains("another region"), "{of_region}");
     let (from, to) = (FileName::Region(root.file).path(dir()), FileName::Region(99).path(dir()));
     machine.vfs.hard_link(&from, &to).unwrap();
     let renamed =
         PageLog::load(vfs(), dir(), DATABASE, RootPointer { file: 99, ..root }, options()).unwrap_err();
-    assert!(renamed.message().contains("another one under this name"), "{renamed}");
+    assert!(renamed.message().contains("its tag is "), "{renamed}");
     for wrong in [
         RootPointer { offset: root.offset + 1, ..root },
         RootPointer { len: root.len - 1, ..root },
@@ -490,10 +490,7 @@ fn a_segment_is_shown_record_by_record() {
     let path = FileName::Region(last_root(&machine.vfs).unwrap().file).path(dir());
     let mut text = String::new();
     describe_segment(&machine.vfs, &path, &mut text).unwrap();
-    assert!(
-        text.starts_with("page segment 3 of region 5, database 000000000000004d\n@64 cut 1 page 0 of "),
-        "{text}"
-    );
+    assert!(text.starts_with("page segment 3 of region 5, tag "), "{text}");
     assert!(text.contains("cut 2 root: sequence 2, "), "{text}");
     assert!(text.ends_with(" end\n"), "{text}");
     machine.vfs.damage(&path, |bytes| bytes[200] ^= 1).unwrap();

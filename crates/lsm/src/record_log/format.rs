@@ -3,31 +3,22 @@
 //! ```text
 //! file    := header record*
 //!
-//! header (64 bytes; this layout is the same in every format version)
+//! header (64 bytes)
 //!   offset size
 //!        0    8  magic: "BolidWAL" or "BolidMAN"
-//!        8    4  format version: 1 for a manifest, 3 for a WAL segment (1 and 2 are read, too)
-//!       12    4  zero
-//!       16    8  feature bits; an unknown bit refuses to open
-//!       24    8  database id
-//!       32    8  number of this file
-//!       40    8  number of the log before this one, 0 if none
-//!       48    8  length of the log before this one, in bytes: its records end there
+//!        8    4  format version: 2 for a manifest, 4 for a WAL segment
+//!       12    4  feature bits; an unknown bit refuses to open
+//!       16    8  tag of this file: a random number
+//!       24    8  number of this file
+//!       32    8  number of the log before this one, 0 if none
+//!       40    8  length of the log before this one, in bytes: its records end there
+//!       48    8  tag of the log before this one
 //!       56    8  checksum of bytes 0..56 at offset 0
 //!
-//! record of version 1 (25 bytes + payload), at any offset
-//!        0    4  low half of the checksum of bytes 4..25 at this record's offset
-//!        4    8  checksum of the payload at the payload's offset
-//!       12    4  payload length
-//!       16    1  kind: 1 = data; 0 is never written
-//!       17    8  synced through: the log was known to be durable up to this offset
-//!       25    …  payload
-//!
-//! record of versions 2 and 3, at any offset
+//! record, at any offset
 //!        0    4  low half of the checksum of all other bytes at this record's offset; of a long one without its payload;
 //!                of a follower linked with what it does not say
-//!        4    1  kind: 1 = long; 2 = short; 3 = short, its payload packed; 4 and 5 = a follower, from version 3 on; 0 is
-//!                never written
+//!        4    1  kind: 1 = long; 2 = short; 3 = short, its payload packed; 4 and 5 = a follower; 0 is never written
 //!  long  5    8  checksum of the payload at the payload's offset
 //!       13    4  payload length
 //!       17    8  synced through
@@ -45,12 +36,12 @@
 //! ```
 //!
 //! `v` is a varint. A batch of one put of 136 bytes takes 17 bytes more in a short record and 5 in a follower, as nearly all
-//! of a load are; in version 1 it was 41.
+//! of a load are.
 //!
 //! What a follower does not say is as in the record before it, and its number is one more: [`Predecessor`](super::Predecessor).
 //!
-//! Integers are little-endian. Checksums are those of [`FileIdentity::checksum`]: they cover database
-//! id, file number and offset, so a record that is whole but lies elsewhere fails.
+//! Integers are little-endian. Checksums are those of [`FileIdentity::checksum`]: they cover the file's tag
+//! and the offset, so a record that is whole but lies elsewhere fails.
 //!
 //! The record's header has a checksum of its own for one reason: after an invalid record, the search
 //! for a later one must try every offset, and a header is checked in constant time however long its
@@ -60,19 +51,20 @@
 //! Invariants: `synced through` is at most the record's own offset and never falls from one record to
 //! the next; payloads are at most [`MAX_PAYLOAD_BYTES`].
 
+use bolide_base::checksum::check_tag;
 use bolide_base::coding::{Decoder, put_u32, put_u64, put_varint, varint_len};
 use bolide_base::limits::MAX_BATCH_BYTES;
 use bolide_base::{Error, FileIdentity, Result};
 
 /// The feature bits that this code understands.
-pub const KNOWN_FEATURES: u64 = 0;
+pub const KNOWN_FEATURES: u32 = 0;
 /// Length of the file header in bytes: the offset of the first record.
 pub const HEADER_BYTES: usize = 64;
 /// Length of a record's header in bytes.
 pub const RECORD_HEADER_BYTES: usize = 25;
 /// The longest payload of a record, in bytes: a write batch at its limit and its framing.
 pub const MAX_PAYLOAD_BYTES: usize = MAX_BATCH_BYTES + (1 << 20);
-/// The kind of every record of version 1, and of long ones of later versions.
+/// The kind of a long record.
 pub const KIND_DATA: u8 = 1;
 /// The kind of a short record.
 const KIND_SHORT: u8 = 2;
@@ -84,8 +76,10 @@ pub(super) const KIND_LIKE: u8 = 4;
 pub(super) const KIND_LIKE_BUT_LENGTHS: u8 = 5;
 /// Most bytes of the payload of a short record as it is written.
 const SHORT_PAYLOAD_BYTES: usize = 4096;
-/// Most bytes of a short record or a follower.
-const SHORT_RECORD_BYTES: usize = 5 + 3 + 10 + SHORT_PAYLOAD_BYTES;
+/// Fewest bytes of a record.
+pub const MIN_RECORD_BYTES: usize = 5;
+/// So many bytes from its start are enough to decode the header of any record: most bytes of a short record or a follower.
+pub const SHORT_RECORD_BYTES: usize = 5 + 3 + 10 + SHORT_PAYLOAD_BYTES;
 /// Bytes that are packed at the beginning of a payload: a u64 and a u32.
 const PACKED_BYTES: usize = 12;
 
@@ -107,11 +101,11 @@ impl LogRole {
         }
     }
 
-    /// The format version in which such files are written, and the newest that is read.
-    pub fn newest_version(self) -> u32 {
+    /// The format version of such files: the one that is written, and the only one that is read.
+    pub fn version(self) -> u32 {
         match self {
-            Self::Wal => 3,
-            Self::Manifest => 1,
+            Self::Wal => 4,
+            Self::Manifest => 2,
         }
     }
 
@@ -128,14 +122,14 @@ impl LogRole {
 pub struct LogHeader {
     /// What the file is for.
     pub role: LogRole,
-    /// The layout of its records.
-    pub version: u32,
-    /// The database and the number of the file.
+    /// The number and the tag of the file.
     pub identity: FileIdentity,
     /// Number of the log before this one; 0 if there was none.
     pub previous_number: u64,
     /// Where the records of the log before this one end, in bytes.
     pub previous_len: u64,
+    /// Tag of the log before this one; 0 if there was none.
+    pub previous_tag: u64,
 }
 
 impl LogHeader {
@@ -143,13 +137,13 @@ impl LogHeader {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES);
         out.extend_from_slice(&self.role.magic());
-        put_u32(&mut out, self.version);
-        put_u32(&mut out, 0);
-        put_u64(&mut out, KNOWN_FEATURES);
-        put_u64(&mut out, self.identity.database_id);
+        put_u32(&mut out, self.role.version());
+        put_u32(&mut out, KNOWN_FEATURES);
+        put_u64(&mut out, self.identity.tag);
         put_u64(&mut out, self.identity.file_number);
         put_u64(&mut out, self.previous_number);
         put_u64(&mut out, self.previous_len);
+        put_u64(&mut out, self.previous_tag);
         let checksum = self.identity.checksum(0, &out);
         put_u64(&mut out, checksum);
         out
@@ -161,13 +155,13 @@ impl LogHeader {
     /// taken (for showing a file to people).
     ///
     /// # Errors
-    /// Unsupported for another kind of file, a newer format version or an unknown feature bit;
-    /// Corruption for damage and for a log of another database or number.
+    /// Unsupported for another kind of file, another format version or an unknown feature bit;
+    /// Corruption for damage and for a log with another tag or number.
     pub fn decode(bytes: &[u8], name: &str, role: LogRole, expected: Option<FileIdentity>) -> Result<Self> {
         let damaged = |offset, what| Error::corruption(name, offset, what);
         let bytes = bytes.get(..HEADER_BYTES).ok_or_else(|| damaged(0, "the file header is cut short"))?;
         let fields = Fields::read(bytes).ok_or_else(|| damaged(0, "the file header is cut short"))?;
-        let identity = FileIdentity { database_id: fields.database_id, file_number: fields.file_number };
+        let identity = FileIdentity { file_number: fields.file_number, tag: fields.tag };
         let mut covered = [0; HEADER_BYTES - 8];
         covered.copy_from_slice(bytes.get(..HEADER_BYTES - 8).unwrap_or(&[0; HEADER_BYTES - 8]));
         covered[..8].copy_from_slice(&role.magic());
@@ -183,10 +177,9 @@ impl LogHeader {
         if !intact {
             return Err(damaged(0, "the checksum of the file header does not match"));
         }
-        if !(1..=role.newest_version()).contains(&fields.version) {
-            let (version, newest) = (fields.version, role.newest_version());
-            let what =
-                format!("format version {version} of the {}; this program knows {newest}", role.noun());
+        if fields.version != role.version() {
+            let (found, known) = (fields.version, role.version());
+            let what = format!("format version {found} of the {}; this program reads {known}", role.noun());
             return Err(Error::unsupported(name, what));
         }
         let unknown = fields.features & !KNOWN_FEATURES;
@@ -194,27 +187,38 @@ impl LogHeader {
             return Err(Error::unsupported(name, format!("unknown feature bits {unknown:#x}")));
         }
         if let Some(expected) = expected {
-            if identity.database_id != expected.database_id {
-                return Err(damaged(24, "the file belongs to another database"));
-            }
-            if identity.file_number != expected.file_number {
-                return Err(damaged(32, "the file is another one under this name"));
-            }
+            check_tag(name, TAG_OFFSET, identity.tag, expected.tag)?;
+            check_number(name, identity.file_number, expected.file_number)?;
         }
-        let (previous_number, previous_len) = (fields.previous_number, fields.previous_len);
-        Ok(Self { role, version: fields.version, identity, previous_number, previous_len })
+        let Fields { previous_number, previous_len, previous_tag, .. } = fields;
+        Ok(Self { role, identity, previous_number, previous_len, previous_tag })
     }
+}
+
+/// Where the header has the file's tag.
+const TAG_OFFSET: u64 = 16;
+/// Where the header has the file's number.
+const NUMBER_OFFSET: u64 = 24;
+
+/// Fails if the file called `name` has another number in its header than in its name.
+pub(crate) fn check_number(name: &str, found: u64, expected: u64) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    let what = format!("the file is another one under this name: its number is {found}, not {expected}");
+    Err(Error::corruption(name, NUMBER_OFFSET, what))
 }
 
 /// The raw fields of a file header.
 struct Fields {
     magic: [u8; 8],
     version: u32,
-    features: u64,
-    database_id: u64,
+    features: u32,
+    tag: u64,
     file_number: u64,
     previous_number: u64,
     previous_len: u64,
+    previous_tag: u64,
     checksum: u64,
 }
 
@@ -222,16 +226,15 @@ impl Fields {
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes);
         let magic = decoder.take(8)?.try_into().ok()?;
-        let version = decoder.u32()?;
-        let _zero = decoder.u32()?;
         Some(Self {
             magic,
-            version,
-            features: decoder.u64()?,
-            database_id: decoder.u64()?,
+            version: decoder.u32()?,
+            features: decoder.u32()?,
+            tag: decoder.u64()?,
             file_number: decoder.u64()?,
             previous_number: decoder.u64()?,
             previous_len: decoder.u64()?,
+            previous_tag: decoder.u64()?,
             checksum: decoder.u64()?,
         })
     }
@@ -268,66 +271,42 @@ pub struct RecordHeader {
     pub synced_through: u64,
 }
 
-/// Fewest bytes of a record of this version.
-pub fn least_record_bytes(version: u32) -> usize {
-    match version {
-        1 => RECORD_HEADER_BYTES,
-        2 => 7,
-        _ => 5,
-    }
-}
-
-/// So many bytes from its start tell whether there is a record of this version.
-pub fn telling_bytes(version: u32) -> usize {
-    if version == 1 { RECORD_HEADER_BYTES } else { SHORT_RECORD_BYTES }
-}
-
 impl RecordHeader {
-    /// Reads the header of a full record at `offset` of the file `identity` from the first [`telling_bytes`] there, or as
+    /// Reads the header of a full record at `offset` of the file `identity` from the first [`SHORT_RECORD_BYTES`] there, or as
     /// many as the file has.
     ///
     /// `None` unless its checksum and its bounds hold. Time: constant, or that of a checksum of 4 KiB.
-    pub fn decode(version: u32, bytes: &[u8], offset: u64, identity: FileIdentity) -> Option<Self> {
-        Self::decode_past(version, bytes, offset, identity, 0)
+    pub fn decode(bytes: &[u8], offset: u64, identity: FileIdentity) -> Option<Self> {
+        Self::decode_past(bytes, offset, identity, 0)
     }
 
     /// The same; `None` also for a header that was written when nothing past `durable` was known to be durable.
-    pub fn decode_past(
-        version: u32,
-        bytes: &[u8],
-        offset: u64,
-        identity: FileIdentity,
-        durable: u64,
-    ) -> Option<Self> {
+    pub fn decode_past(bytes: &[u8], offset: u64, identity: FileIdentity, durable: u64) -> Option<Self> {
         // The cheap bounds come first: they reject nearly all offsets of a search.
         let plausible = |header: &Self| {
             (durable..=offset).contains(&header.synced_through)
                 && header.kind != 0
                 && header.payload_len as usize <= MAX_PAYLOAD_BYTES
         };
-        let kind = if version == 1 { KIND_DATA } else { *bytes.get(4)? };
+        let kind = *bytes.get(4)?;
         if matches!(kind, KIND_SHORT | KIND_PACKED) {
             let header = Self::read_short(bytes, kind).filter(plausible)?;
             let covered = bytes.get(4..header.header_bytes + header.payload_len as usize)?;
             return is_sum(bytes, identity.checksum(offset, covered)).then_some(header);
         }
-        if version > 2 && is_follower(kind) {
+        if is_follower(kind) {
             return None;
         }
-        let header = Self::read_long(version, bytes).filter(plausible)?;
+        let header = Self::read_long(bytes).filter(plausible)?;
         let covered = bytes.get(4..RECORD_HEADER_BYTES)?;
         is_sum(bytes, identity.checksum(offset, covered)).then_some(header)
     }
 
-    fn read_long(version: u32, bytes: &[u8]) -> Option<Self> {
+    fn read_long(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes.get(4..RECORD_HEADER_BYTES)?);
-        let first = if version == 1 { None } else { Some(decoder.u8()?) };
+        let kind = decoder.u8()?;
         let payload_checksum = decoder.u64()?;
         let payload_len = decoder.u32()?;
-        let kind = match first {
-            Some(kind) => kind,
-            None => decoder.u8()?,
-        };
         let synced_through = decoder.u64()?;
         Some(Self {
             payload_checksum: Some(payload_checksum),
@@ -356,7 +335,7 @@ impl RecordHeader {
     }
 }
 
-/// Whether a record of this kind, of version 3, can be read only behind the one before it.
+/// Whether a record of this kind can be read only behind the one before it.
 pub(super) fn is_follower(kind: u8) -> bool {
     matches!(kind, KIND_LIKE | KIND_LIKE_BUT_LENGTHS)
 }
@@ -380,7 +359,6 @@ pub fn unpack(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
 /// Appends a full record that will lie at `offset` of the file `identity`. The payload must be at most
 /// [`MAX_PAYLOAD_BYTES`] long.
 pub fn put_record(
-    version: u32,
     out: &mut Vec<u8>,
     offset: u64,
     identity: FileIdentity,
@@ -388,8 +366,8 @@ pub fn put_record(
     payload: &[u8],
 ) {
     debug_assert!(payload.len() <= MAX_PAYLOAD_BYTES && synced_through <= offset);
-    if version == 1 || payload.len() > SHORT_PAYLOAD_BYTES - 8 {
-        return put_long(version, out, offset, identity, synced_through, payload);
+    if payload.len() > SHORT_PAYLOAD_BYTES - 8 {
+        return put_long(out, offset, identity, synced_through, payload);
     }
     let start = out.len();
     out.reserve(SHORT_RECORD_BYTES - SHORT_PAYLOAD_BYTES + PACKED_BYTES + payload.len());
@@ -418,26 +396,14 @@ pub fn put_record(
     put_sum(out, start, offset, identity);
 }
 
-fn put_long(
-    version: u32,
-    out: &mut Vec<u8>,
-    offset: u64,
-    identity: FileIdentity,
-    synced_through: u64,
-    payload: &[u8],
-) {
+fn put_long(out: &mut Vec<u8>, offset: u64, identity: FileIdentity, synced_through: u64, payload: &[u8]) {
     let start = out.len();
     let payload_checksum = identity.checksum(offset + RECORD_HEADER_BYTES as u64, payload);
     out.reserve(RECORD_HEADER_BYTES + payload.len());
     out.extend_from_slice(&[0; 4]);
-    if version > 1 {
-        out.push(KIND_DATA);
-    }
+    out.push(KIND_DATA);
     put_u64(out, payload_checksum);
     put_u32(out, payload.len() as u32);
-    if version == 1 {
-        out.push(KIND_DATA);
-    }
     put_u64(out, synced_through);
     put_sum(out, start, offset, identity);
     out.extend_from_slice(payload);
@@ -458,15 +424,15 @@ mod tests {
 
     use super::*;
 
-    const IDENTITY: FileIdentity = FileIdentity { database_id: 77, file_number: 5 };
+    const IDENTITY: FileIdentity = FileIdentity { file_number: 5, tag: 77 };
 
     fn header() -> LogHeader {
         LogHeader {
             role: LogRole::Wal,
-            version: 3,
             identity: IDENTITY,
             previous_number: 4,
             previous_len: 999,
+            previous_tag: 76,
         }
     }
 
@@ -489,45 +455,47 @@ mod tests {
 
     #[test]
     fn foreign_and_newer_files_are_refused_with_their_reason() {
-        let rewrite = |version: u32, features: u64| {
+        let rewrite = |version: u32, features: u32| {
             let mut bytes = header().encode();
             bytes[8..12].copy_from_slice(&version.to_le_bytes());
-            bytes[16..24].copy_from_slice(&features.to_le_bytes());
+            bytes[12..16].copy_from_slice(&features.to_le_bytes());
             let sum = IDENTITY.checksum(0, &bytes[..56]);
             bytes[56..].copy_from_slice(&sum.to_le_bytes());
             LogHeader::decode(&bytes, "x", LogRole::Wal, Some(IDENTITY)).unwrap_err()
         };
-        let newer = rewrite(4, 0);
-        assert_eq!(newer.kind(), ErrorKind::Unsupported);
-        assert!(newer.message().contains("version 4"));
-        let feature = rewrite(1, 4);
+        for other in [3, 5] {
+            let error = rewrite(other, 0);
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.message().contains(&format!("version {other}")), "{error}");
+        }
+        let feature = rewrite(4, 4);
         assert_eq!(feature.kind(), ErrorKind::Unsupported);
         assert!(feature.message().contains("0x4"));
         let foreign = LogHeader::decode(&[b'x'; 64], "x", LogRole::Wal, None).unwrap_err();
         assert_eq!(foreign.kind(), ErrorKind::Unsupported);
         let role = LogHeader::decode(&header().encode(), "x", LogRole::Manifest, None).unwrap_err();
         assert_eq!(role.kind(), ErrorKind::Corruption);
-        let other = FileIdentity { database_id: 78, file_number: 5 };
-        let error = LogHeader::decode(&header().encode(), "x", LogRole::Wal, Some(other)).unwrap_err();
-        assert!(error.message().contains("another database"));
+        let decode = |expected| LogHeader::decode(&header().encode(), "x", LogRole::Wal, Some(expected));
+        let error = decode(FileIdentity { tag: 78, ..IDENTITY }).unwrap_err();
+        assert!(error.is_corruption());
+        assert!(error.message().contains("tag is 000000000000004d, not 000000000000004e"), "{error}");
+        let error = decode(FileIdentity { file_number: 6, ..IDENTITY }).unwrap_err();
+        assert!(error.is_corruption() && error.message().contains("another one"), "{error}");
     }
 
     #[test]
     fn a_record_is_bound_to_its_offset() {
         let long = vec![7; SHORT_PAYLOAD_BYTES];
-        for (version, payload, is_packed) in [
-            (1, &b"payload"[..], false),
-            (2, b"payload", false),
-            (2, b"", false),
-            (2, b"first u64 u32 and more", true),
-            (2, &long[..SHORT_PAYLOAD_BYTES - 8], true),
-            (2, &long, false),
-            (3, b"first u64 u32 and more", true),
-            (3, &long, false),
+        for (payload, is_packed) in [
+            (&b"payload"[..], false),
+            (b"", false),
+            (b"first u64 u32 and more", true),
+            (&long[..SHORT_PAYLOAD_BYTES - 8], true),
+            (&long, false),
         ] {
             let mut out = Vec::new();
-            put_record(version, &mut out, 64, IDENTITY, 64, payload);
-            let header = RecordHeader::decode(version, &out, 64, IDENTITY).unwrap();
+            put_record(&mut out, 64, IDENTITY, 64, payload);
+            let header = RecordHeader::decode(&out, 64, IDENTITY).unwrap();
             assert_eq!((header.kind, header.synced_through), (KIND_DATA, 64));
             assert_eq!(header.form == Form::Packed, is_packed);
             assert_eq!(header.header_bytes + header.payload_len as usize, out.len());
@@ -536,9 +504,9 @@ mod tests {
                 unpack(&out[header.header_bytes..], &mut unpacked).unwrap();
             }
             assert!(unpacked == payload);
-            assert_eq!(RecordHeader::decode(version, &out, 65, IDENTITY), None);
-            assert_eq!(RecordHeader::decode_past(version, &out, 64, IDENTITY, 65), None);
-            assert_eq!(RecordHeader::decode(version, &vec![0; out.len()], 64, IDENTITY), None);
+            assert_eq!(RecordHeader::decode(&out, 65, IDENTITY), None);
+            assert_eq!(RecordHeader::decode_past(&out, 64, IDENTITY, 65), None);
+            assert_eq!(RecordHeader::decode(&vec![0; out.len()], 64, IDENTITY), None);
         }
     }
 
@@ -548,7 +516,7 @@ mod tests {
         batch.put(1, &[b'k'; 16], &[b'v'; 120]).unwrap();
         batch.assign(5_000_000);
         let mut out = Vec::new();
-        put_record(3, &mut out, 64, IDENTITY, 64, batch.seal());
+        put_record(&mut out, 64, IDENTITY, 64, batch.seal());
         assert_eq!(out.len(), 136 + 17);
     }
 

@@ -21,8 +21,6 @@ use super::format::{
 };
 use super::shape::{Shape, Shaped};
 
-/// The first version with followers.
-const FIRST_VERSION: u32 = 3;
 /// In so many bytes of a log at least one full record starts, unless a longer record fills them.
 const FULL_EVERY_BYTES: u64 = 4096;
 /// The checksum of a follower.
@@ -60,7 +58,7 @@ impl Predecessor {
         synced_through: u64,
         payload: &[u8],
     ) {
-        let shaped = shaped(header.version, payload);
+        let shaped = Shaped::of(payload);
         if let Some(shaped) = &shaped
             && self.put_follower(out, offset, synced_through, shaped)
         {
@@ -79,12 +77,11 @@ impl Predecessor {
         shaped: &Shaped<'_>,
         payload: &mut Vec<u8>,
     ) {
-        if header.version >= FIRST_VERSION && self.put_follower(out, offset, synced_through, shaped) {
+        if self.put_follower(out, offset, synced_through, shaped) {
             return;
         }
         shaped.put(payload);
-        let shaped = Some(*shaped).filter(|_| header.version >= FIRST_VERSION);
-        self.put_full(header, out, offset, synced_through, payload, shaped);
+        self.put_full(header, out, offset, synced_through, payload, Some(*shaped));
     }
 
     /// True if the record could be a follower, and now is one.
@@ -114,12 +111,12 @@ impl Predecessor {
         payload: &[u8],
         shaped: Option<Shaped<'_>>,
     ) {
-        put_record(header.version, out, offset, header.identity, synced_through, payload);
+        put_record(out, offset, header.identity, synced_through, payload);
         self.0 = shaped.map(|shaped| Known::full(&shaped, offset, header.identity, synced_through));
     }
 
     /// Reads the header of a follower at `offset` of the same file from the first
-    /// [`telling_bytes`](super::format::telling_bytes) there, or as many as the file has.
+    /// [`SHORT_RECORD_BYTES`](super::format::SHORT_RECORD_BYTES) there, or as many as the file has.
     ///
     /// `None` unless it is one of this record, and whole. Time: that of a checksum of 4 KiB.
     pub(super) fn decode(&self, bytes: &[u8], offset: u64) -> Option<RecordHeader> {
@@ -157,15 +154,9 @@ impl Predecessor {
 
     /// Goes on to a full record that was read at `offset` of the log `header`.
     pub(super) fn note_full(&mut self, header: &LogHeader, offset: u64, synced_through: u64, payload: &[u8]) {
-        let shaped = shaped(header.version, payload);
+        let shaped = Shaped::of(payload);
         self.0 = shaped.map(|shaped| Known::full(&shaped, offset, header.identity, synced_through));
     }
-}
-
-/// The parts of a payload that may have a follower, or be one.
-#[inline(always)]
-fn shaped(version: u32, payload: &[u8]) -> Option<Shaped<'_>> {
-    if version >= FIRST_VERSION { Shaped::of(payload) } else { None }
 }
 
 impl Known {

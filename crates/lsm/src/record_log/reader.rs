@@ -6,8 +6,8 @@ use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::File;
 
 use super::format::{
-    Form, HEADER_BYTES, KIND_DATA, LogHeader, LogRole, RecordHeader, is_follower, least_record_bytes,
-    telling_bytes, unpack,
+    Form, HEADER_BYTES, KIND_DATA, LogHeader, LogRole, MIN_RECORD_BYTES, RecordHeader, SHORT_RECORD_BYTES,
+    is_follower, unpack,
 };
 use super::predecessor::Predecessor;
 
@@ -225,8 +225,7 @@ impl LogReader {
     pub fn classify_end(&mut self) -> Result<TailEnd> {
         let Some(Stop::Invalid(what)) = self.stop else { return Ok(TailEnd::Clean) };
         let bad = self.position;
-        let (version, identity) = (self.header.version, self.header.identity);
-        let telling = telling_bytes(version);
+        let identity = self.header.identity;
         let mut all_zero = true;
         let mut offset = bad;
         while offset < self.limit {
@@ -239,8 +238,9 @@ impl LogReader {
             let candidates = if is_zero { 0 } else { window.len() };
             for start in 0..candidates {
                 let here = offset + start as u64;
-                let bytes = window.get(start..window.len().min(start + telling)).unwrap_or_default();
-                if let Some(header) = RecordHeader::decode_past(version, bytes, here, identity, bad + 1) {
+                let bytes =
+                    window.get(start..window.len().min(start + SHORT_RECORD_BYTES)).unwrap_or_default();
+                if let Some(header) = RecordHeader::decode_past(bytes, here, identity, bad + 1) {
                     let through = header.synced_through;
                     let what = format!(
                         "{what}, although the record at byte {here} says that the log was durable \
@@ -250,7 +250,7 @@ impl LogReader {
                 }
             }
             // The next window starts early enough for a header that crosses the border.
-            let step = window.len().saturating_sub(telling - 1);
+            let step = window.len().saturating_sub(SHORT_RECORD_BYTES - 1);
             if step == 0 || ahead < READ_BYTES {
                 break;
             }
@@ -266,18 +266,17 @@ impl LogReader {
             self.stop = Some(Stop::End);
             return Ok(None);
         }
-        let version = self.header.version;
-        if left < least_record_bytes(version) as u64 {
+        if left < MIN_RECORD_BYTES as u64 {
             self.stop = Some(Stop::Invalid("the header of a record is cut short"));
             return Ok(None);
         }
-        let telling = left.min(telling_bytes(version) as u64) as usize;
+        let telling = left.min(SHORT_RECORD_BYTES as u64) as usize;
         self.fill(self.position, telling)?;
         let bytes = self.window(self.position, telling);
         let identity = self.header.identity;
         let header = match bytes.get(4) {
-            Some(&kind) if version > 2 && is_follower(kind) => self.predecessor.decode(bytes, self.position),
-            _ => RecordHeader::decode(version, bytes, self.position, identity),
+            Some(&kind) if is_follower(kind) => self.predecessor.decode(bytes, self.position),
+            _ => RecordHeader::decode(bytes, self.position, identity),
         };
         if header.is_none() {
             self.stop = Some(Stop::Invalid("the header of a record is not valid"));
@@ -348,7 +347,7 @@ mod tests {
     use super::super::writer::LogWriter;
     use super::*;
 
-    const IDENTITY: FileIdentity = FileIdentity { database_id: 9, file_number: 3 };
+    const IDENTITY: FileIdentity = FileIdentity { file_number: 3, tag: 9 };
 
     fn file_of(bytes: &[u8]) -> Arc<dyn File> {
         let vfs = MemVfs::new();
@@ -358,13 +357,14 @@ mod tests {
         file
     }
 
-    fn header(version: u32) -> LogHeader {
-        LogHeader { role: LogRole::Wal, version, identity: IDENTITY, previous_number: 0, previous_len: 0 }
+    fn header() -> LogHeader {
+        let (previous_number, previous_len, previous_tag) = (0, 0, 0);
+        LogHeader { role: LogRole::Wal, identity: IDENTITY, previous_number, previous_len, previous_tag }
     }
 
     /// A log whose records (payload, synced) are written one by one; `synced` syncs before the append.
-    fn log(version: u32, records: &[(&[u8], bool)]) -> (Vec<u8>, Vec<u64>) {
-        let mut bytes = header(version).encode();
+    fn log(records: &[(&[u8], bool)]) -> (Vec<u8>, Vec<u64>) {
+        let mut bytes = header().encode();
         let mut synced = HEADER_BYTES as u64;
         let (mut offsets, mut predecessor) = (Vec::new(), Predecessor::default());
         for &(payload, sync_first) in records {
@@ -373,7 +373,7 @@ mod tests {
                 synced = offset;
             }
             offsets.push(offset);
-            predecessor.put_next(&header(version), &mut bytes, offset, synced, payload);
+            predecessor.put_next(&header(), &mut bytes, offset, synced, payload);
         }
         (bytes, offsets)
     }
@@ -394,7 +394,7 @@ mod tests {
         let vfs = MemVfs::new();
         vfs.create_dir_all(Path::new("/db")).unwrap();
         let path = Path::new("/db/000003.wal");
-        let writer = LogWriter::create(&vfs, path, header(3)).unwrap();
+        let writer = LogWriter::create(&vfs, path, header()).unwrap();
         let big = vec![7; 3 * READ_BYTES + 11];
         assert!(writer.is_empty());
         let packed = b"eight by, four, and more";
@@ -421,14 +421,8 @@ mod tests {
 
     #[test]
     fn every_truncation_is_a_torn_tail_at_the_last_whole_record() {
-        for version in [1, 2, 3] {
-            truncate_everywhere(version);
-        }
-    }
-
-    fn truncate_everywhere(version: u32) {
         let second = b"a second one that is packed";
-        let (bytes, offsets) = log(version, &[(b"first", false), (second, true), (b"third", true)]);
+        let (bytes, offsets) = log(&[(b"first", false), (second, true), (b"third", true)]);
         for len in HEADER_BYTES..bytes.len() {
             let (payloads, end, position) = read(&bytes[..len]).unwrap();
             let whole = offsets.iter().filter(|&&offset| offset as usize <= len).count() - 1;
@@ -444,14 +438,8 @@ mod tests {
 
     #[test]
     fn every_bit_flip_is_detected_but_in_the_last_record() {
-        for version in [1, 2, 3] {
-            flip_everywhere(version);
-        }
-    }
-
-    fn flip_everywhere(version: u32) {
         let second = b"a second one that is packed";
-        let (bytes, offsets) = log(version, &[(b"first", false), (second, true), (b"third", true)]);
+        let (bytes, offsets) = log(&[(b"first", false), (second, true), (b"third", true)]);
         let last = offsets[2] as usize;
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
@@ -472,19 +460,13 @@ mod tests {
 
     #[test]
     fn whole_records_of_the_same_unsynced_append_do_not_save_a_torn_one() {
-        for version in [1, 2, 3] {
-            tear_within_an_append(version);
-        }
-    }
-
-    fn tear_within_an_append(version: u32) {
-        let (mut bytes, offsets) = log(version, &[(b"first", false), (b"second", true), (b"third", false)]);
+        let (mut bytes, offsets) = log(&[(b"first", false), (b"second", true), (b"third", false)]);
         bytes[offsets[2] as usize - 1] ^= 1;
         let (payloads, end, position) = read(&bytes).unwrap();
         assert_eq!((payloads.len(), end, position), (1, TailEnd::Torn, offsets[1]));
         // A later record that was written after a sync past it proves damage.
         let at = bytes.len() as u64;
-        put_record(version, &mut bytes, at, IDENTITY, at, b"fourth");
+        put_record(&mut bytes, at, IDENTITY, at, b"fourth");
         let error = read(&bytes).unwrap_err();
         assert!(error.is_corruption());
         assert!(error.message().contains(&format!("byte {}", offsets[1])), "{error}");
@@ -496,28 +478,27 @@ mod tests {
             let filler = vec![0x5a; gap];
             let long = vec![0x5b; 5000];
             // The header of a long record is proof enough; a short one has to be whole.
-            for (version, third, is_whole) in [
-                (1, &b"third"[..], false),
-                (2, &long, false),
-                (2, b"third", true),
-                (2, b"a third one that is packed", true),
-                (3, &long, false),
-                (3, b"a third one that is packed", true),
-            ] {
-                let (mut bytes, offsets) = log(version, &[(b"first", false), (&filler, true), (third, true)]);
+            for (third, is_whole) in
+                [(&long[..], false), (b"third", true), (b"a third one that is packed", true)]
+            {
+                let (mut bytes, offsets) = log(&[(b"first", false), (&filler, true), (third, true)]);
                 bytes[offsets[1] as usize] ^= 0x80;
                 if !is_whole {
                     let last = bytes.len() - 1;
                     bytes[last] ^= 1;
                 }
-                assert!(read(&bytes).unwrap_err().is_corruption(), "gap {gap}, version {version}");
+                assert!(
+                    read(&bytes).unwrap_err().is_corruption(),
+                    "gap {gap}, third record of {} bytes",
+                    third.len()
+                );
             }
         }
     }
 
     #[test]
     fn a_tail_of_zeros_is_a_clean_end() {
-        let (mut bytes, _) = log(3, &[(b"first", false)]);
+        let (mut bytes, _) = log(&[(b"first", false)]);
         let end = bytes.len() as u64;
         for zeros in [1, 24, 25, 26, 4096, READ_BYTES * 2] {
             bytes.truncate(end as usize);
@@ -530,7 +511,7 @@ mod tests {
 
     #[test]
     fn a_sealed_log_ends_where_the_seal_says() {
-        let (bytes, offsets) = log(3, &[(b"first", false), (b"second", true)]);
+        let (bytes, offsets) = log(&[(b"first", false), (b"second", true)]);
         let open = |end| {
             let mut reader = LogReader::open(file_of(&bytes), "x", LogRole::Wal, Some(IDENTITY)).unwrap();
             reader.seal_at(end)?;
@@ -551,13 +532,11 @@ mod tests {
     #[test]
     fn an_unknown_kind_of_record_is_unsupported() {
         let long = vec![1; 5000];
-        for (version, kind_at, payload) in [(1, 16, &b"first"[..]), (2, 4, &long), (3, 4, &long)] {
-            let (mut bytes, offsets) = log(version, &[(payload, false)]);
-            let start = offsets[0] as usize;
-            bytes[start + kind_at] = 9;
-            let sum = IDENTITY.checksum(start as u64, &bytes[start + 4..start + 25]) as u32;
-            bytes[start..start + 4].copy_from_slice(&sum.to_le_bytes());
-            assert_eq!(read(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
-        }
+        let (mut bytes, offsets) = log(&[(&long, false)]);
+        let start = offsets[0] as usize;
+        bytes[start + 4] = 9;
+        let sum = IDENTITY.checksum(start as u64, &bytes[start + 4..start + 25]) as u32;
+        bytes[start..start + 4].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(read(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }

@@ -232,12 +232,12 @@ mod tests {
 
     #[test]
     fn the_checksum_covers_what_kin_have_in_common() {
-        let identity = FileIdentity { database_id: 9, file_number: 3 };
+        let identity = FileIdentity { file_number: 3, tag: 9 };
         let shape = Shape { flags: 65, has_value: true, tree: 1, key_len: 16, value_len: 120 };
         let sums = [
             shape.kin_checksum(identity, 64),
             shape.kin_checksum(identity, 65),
-            shape.kin_checksum(FileIdentity { file_number: 4, ..identity }, 64),
+            shape.kin_checksum(FileIdentity { tag: 10, ..identity }, 64),
             Shape { flags: 64, ..shape }.kin_checksum(identity, 64),
             Shape { has_value: false, ..shape }.kin_checksum(identity, 64),
             Shape { tree: 2, ..shape }.kin_checksum(identity, 64),

@@ -25,10 +25,10 @@ pub fn describe_remix(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Result
     let known = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(HEADER_BYTES);
     file.read_exact_at(0, header.get_mut(..known).unwrap_or_default())?;
     let mut input = Decoder::new(header.get(24..).unwrap_or_default());
-    let (database_id, file_number) = (input.u64().unwrap_or(0), input.u64().unwrap_or(0));
-    let remix = Remix::read(&*file, &path.display().to_string(), FileIdentity { database_id, file_number })?;
+    let (tag, file_number) = (input.u64().unwrap_or(0), input.u64().unwrap_or(0));
+    let remix = Remix::read(&*file, &path.display().to_string(), FileIdentity { file_number, tag })?;
     let text = |_| Error::internal("the description could not be written");
-    writeln!(out, "sorted view {file_number}, database {database_id:016x}").map_err(text)?;
+    writeln!(out, "sorted view {file_number}, tag {tag:016x}").map_err(text)?;
     remix.describe(out).map_err(text)
 }
 

@@ -3,10 +3,10 @@
 //! ```text
 //! header, 48 bytes
 //!    0  magic          8 bytes   "BOLIDRMX"
-//!    8  version        u32       2
+//!    8  version        u32       3
 //!   12  zero           u32
 //!   16  features       u64       bits that a reader must know; none are defined yet
-//!   24  database id    u64
+//!   24  tag            u64
 //!   32  file number    u64
 //!   40  checksum       u64       of bytes 0..40
 //!
@@ -31,16 +31,17 @@
 //!   64  version        u32
 //!   68  zero           u32
 //!   72  features       u64
-//!   80  database id    u64
+//!   80  tag            u64
 //!   88  file number    u64
 //!   96  checksum       u64       of bytes 0..96
 //!  104  magic          8 bytes   "XMRDILOB"
 //! ```
 //!
-//! Every byte of the file is under a checksum that is bound to database, file number and offset, or is one. A
+//! Every byte of the file is under a checksum that is bound to the tag of the file and the offset, or is one. A
 //! reader checks all of them when it opens the file, and takes memory for a part only after the length of the file
 //! has borne out the lengths that the footer claims.
 
+use bolide_base::checksum::check_tag;
 use bolide_base::coding::{Decoder, put_u32, put_u64, put_varint};
 use bolide_base::{Error, FileIdentity, Result};
 use bolide_storage::File;
@@ -52,7 +53,7 @@ use super::{Remix, TableName};
 
 /// The version of the REMIX format that this code writes, and the only one that it reads: a REMIX of another is
 /// built anew.
-pub const REMIX_FORMAT_VERSION: u32 = 2;
+pub const REMIX_FORMAT_VERSION: u32 = 3;
 const KNOWN_FEATURES: u64 = 0;
 const HEADER_MAGIC: &[u8; 8] = b"BOLIDRMX";
 const FOOTER_MAGIC: &[u8; 8] = b"XMRDILOB";
@@ -81,7 +82,7 @@ fn put_identification(out: &mut Vec<u8>, identity: &FileIdentity) {
     put_u32(out, REMIX_FORMAT_VERSION);
     put_u32(out, 0);
     put_u64(out, KNOWN_FEATURES);
-    put_u64(out, identity.database_id);
+    put_u64(out, identity.tag);
     put_u64(out, identity.file_number);
 }
 
@@ -283,16 +284,18 @@ fn check_signed(name: &str, identity: &FileIdentity, at: u64, bytes: &[u8]) -> R
     let (covered, checksum) = bytes.split_last_chunk::<8>().ok_or_else(short)?;
     let start = covered.len().checked_sub(32).ok_or_else(short)?;
     let mut claimed = Decoder::new(covered.get(start + 16..).unwrap_or_default());
-    let claimed =
-        FileIdentity { database_id: claimed.u64().unwrap_or(0), file_number: claimed.u64().unwrap_or(0) };
+    let claimed = FileIdentity { tag: claimed.u64().unwrap_or(0), file_number: claimed.u64().unwrap_or(0) };
     if claimed.checksum(at, covered) != u64::from_le_bytes(*checksum) {
         return Err(Error::corruption(name, at, "the checksum of header or footer does not match"));
     }
     check_version(name, Decoder::new(covered.get(start..).unwrap_or_default()))?;
-    if claimed != *identity {
-        return Err(Error::corruption(name, at, "it belongs to another database or file number"));
+    check_tag(name, at, claimed.tag, identity.tag)?;
+    if claimed.file_number == identity.file_number {
+        return Ok(());
     }
-    Ok(())
+    let (is, wanted) = (claimed.file_number, identity.file_number);
+    let what = format!("the file is another one under this name: its number is {is}, not {wanted}");
+    Err(Error::corruption(name, at, what))
 }
 
 fn check_header(file: &dyn File, name: &str, identity: &FileIdentity, file_bytes: u64) -> Result<()> {

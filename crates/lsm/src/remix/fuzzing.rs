@@ -45,7 +45,7 @@ pub fn parts(input: &[u8]) {
 }
 
 fn round_trip(remix: &Remix) -> Remix {
-    let identity = FileIdentity { database_id: 3, file_number: 4 };
+    let identity = FileIdentity { file_number: 4, tag: 3 };
     let vfs = MemVfs::new();
     let path = std::path::Path::new("000004.remix");
     let file = vfs.create(path).expect("memory takes files");
@@ -59,5 +59,5 @@ pub fn file(input: &[u8]) {
     let path = std::path::Path::new("000004.remix");
     let file = vfs.create(path).expect("memory takes files");
     file.append(input).expect("memory takes writes");
-    drop(Remix::read(&*file, "000004.remix", FileIdentity { database_id: 3, file_number: 4 }));
+    drop(Remix::read(&*file, "000004.remix", FileIdentity { file_number: 4, tag: 3 }));
 }

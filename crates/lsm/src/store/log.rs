@@ -181,7 +181,7 @@ impl StoreInner {
         }
         let finished = log.writer()?.end();
         let number = self.versions.lock().new_file_number();
-        let identity = self.identity(number);
+        let identity = self.new_identity(number);
         let writer = WalWriter::create(&*self.vfs, &self.options.dir, identity, Some(finished))
             .inspect_err(|_| self.discard_segment(number))?;
         log.start_segment(writer);

@@ -198,8 +198,13 @@ impl StoreInner {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no tree {id} (any more)")))
     }
 
+    /// The identity of a file that is about to be created, with a tag that is drawn now.
+    fn new_identity(&self, file_number: u64) -> FileIdentity {
+        FileIdentity { file_number, tag: self.runtime.random_u64() }
+    }
+
     fn identity(&self, file_number: u64) -> FileIdentity {
-        FileIdentity { database_id: self.database_id, file_number }
+        FileIdentity::of_database(self.database_id, file_number)
     }
 
     /// Makes an edit durable. Only a full disk leaves the store as it was; any other failure poisons it.

@@ -36,13 +36,7 @@ impl StoreInner {
         };
         self.snapshots.publish(last_sequence);
         self.log.lock().applied = last_sequence;
-        let chain = WalChain {
-            vfs: &*self.vfs,
-            dir: &self.options.dir,
-            database_id: self.database_id,
-            floor,
-            seals: &seals,
-        };
+        let chain = WalChain { vfs: &*self.vfs, dir: &self.options.dir, floor, seals: &seals };
         let mut replayed = Vec::new();
         let tail = replay(&chain, |number, name, record| {
             if replayed.last() != Some(&number) {
@@ -69,8 +63,7 @@ impl StoreInner {
         while let Some(number) = next.filter(|&number| number != 0 && number >= floor) {
             let path = FileName::Wal(number).path(&self.options.dir);
             let name = path.display().to_string();
-            let reader =
-                LogReader::open(self.vfs.open(&path)?, name, LogRole::Wal, Some(self.identity(number)))?;
+            let reader = LogReader::open(self.vfs.open(&path)?, name, LogRole::Wal, None)?;
             segments.push(number);
             next = Some(reader.header().previous_number).filter(|&previous| previous < number);
         }
@@ -174,7 +167,7 @@ impl StoreInner {
         }
         let number = versions.new_file_number();
         drop(versions);
-        let writer = WalWriter::create(&*self.vfs, &self.options.dir, self.identity(number), previous)?;
+        let writer = WalWriter::create(&*self.vfs, &self.options.dir, self.new_identity(number), previous)?;
         log.start_segment(writer);
         self.current_log.store(number, Ordering::Release);
         Ok(())

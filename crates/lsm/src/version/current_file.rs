@@ -3,17 +3,18 @@
 //! One line of text, so that people can read it:
 //!
 //! ```text
-//! bolide-current 1 MANIFEST-000003 00000000000000b0 4711 open 0123456789abcdef\n
-//! │              │ │               │                │    │    └ checksum, 16 hex digits
-//! │              │ │               │                │    └ "open", or "closed" after a clean close
-//! │              │ │               │                └ length of the manifest that is durable, bytes
-//! │              │ │               └ database id, 16 hex digits
+//! bolide-current 2 MANIFEST-000003 9ae1f0c2d4b5a687 00000000000000b0 4711 open 0123456789abcdef\n
+//! │              │ │               │                │                │    │    └ checksum, 16 hex digits
+//! │              │ │               │                │                │    └ "open", or "closed" after a clean close
+//! │              │ │               │                │                └ length of the manifest that is durable, bytes
+//! │              │ │               │                └ database id, 16 hex digits
+//! │              │ │               └ tag of the manifest, 16 hex digits
 //! │              │ └ the manifest
 //! │              └ format version
 //! └ magic
 //! ```
 //!
-//! The checksum is that of the bytes before it at offset 0 of file 0 of the database.
+//! The checksum is that of the bytes before it at offset 0 of a file with the manifest's tag.
 //!
 //! * `open`: the manifest is durable at least through the length; edits may follow, the last one torn.
 //! * `closed`: the manifest ends at the length, and nothing in the database may have a torn tail.
@@ -29,14 +30,18 @@ use crate::file_name::FileName;
 use crate::record_log::in_doubt;
 
 const MAGIC: &str = "bolide-current";
-const FORMAT_VERSION: &str = "1";
+const FORMAT_VERSION: &str = "2";
+/// The commit whose program reads databases of version 1.
+const EXPORTER_OF_VERSION_1: &str = "93b0f66";
 /// Far more than such a line can have.
 const MAX_BYTES: u64 = 256;
 
 /// What `CURRENT` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CurrentFile {
-    pub(super) manifest: u64,
+    /// The manifest in force.
+    pub(super) manifest: FileIdentity,
+    /// The random number that was drawn when the database was created.
     pub(super) database_id: u64,
     /// The length of the manifest that is durable, in bytes.
     pub(super) len: u64,
@@ -47,10 +52,10 @@ pub(super) struct CurrentFile {
 impl CurrentFile {
     fn encode(&self) -> String {
         let state = if self.closed { "closed" } else { "open" };
-        let name = FileName::Manifest(self.manifest);
-        let body = format!("{MAGIC} {FORMAT_VERSION} {name} {:016x} {} {state} ", self.database_id, self.len);
-        let identity = FileIdentity { database_id: self.database_id, file_number: 0 };
-        let checksum = identity.checksum(0, body.as_bytes());
+        let name = FileName::Manifest(self.manifest.file_number);
+        let (tag, database_id, len) = (self.manifest.tag, self.database_id, self.len);
+        let body = format!("{MAGIC} {FORMAT_VERSION} {name} {tag:016x} {database_id:016x} {len} {state} ");
+        let checksum = self.manifest.checksum(0, body.as_bytes());
         format!("{body}{checksum:016x}\n")
     }
 
@@ -63,7 +68,10 @@ impl CurrentFile {
         }
         let version = words.next().ok_or_else(damaged)?;
         if version != FORMAT_VERSION && version.parse::<u32>().is_ok() {
-            let what = format!("format version {version}; this program knows {FORMAT_VERSION}");
+            let mut what = format!("format version {version}; this program reads {FORMAT_VERSION}");
+            if version == "1" {
+                what.push_str(&format!("; export the database with commit {EXPORTER_OF_VERSION_1}"));
+            }
             return Err(Error::unsupported(name, what));
         }
         let current = Self::decode_words(words).ok_or_else(damaged)?;
@@ -72,7 +80,8 @@ impl CurrentFile {
     }
 
     fn decode_words<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
-        let FileName::Manifest(manifest) = FileName::parse(words.next()?)? else { return None };
+        let FileName::Manifest(file_number) = FileName::parse(words.next()?)? else { return None };
+        let tag = u64::from_str_radix(words.next()?, 16).ok()?;
         let database_id = u64::from_str_radix(words.next()?, 16).ok()?;
         let len = words.next()?.parse().ok()?;
         let closed = match words.next()? {
@@ -80,7 +89,7 @@ impl CurrentFile {
             "closed" => true,
             _ => return None,
         };
-        Some(Self { manifest, database_id, len, closed })
+        Some(Self { manifest: FileIdentity { file_number, tag }, database_id, len, closed })
     }
 
     /// Reads `CURRENT` in `dir`; `None` if there is none.
@@ -131,7 +140,12 @@ mod tests {
     #[test]
     fn the_line_round_trips_and_every_damage_is_found() {
         for closed in [false, true] {
-            let current = CurrentFile { manifest: 3, database_id: 0xb0, len: 4711, closed };
+            let current = CurrentFile {
+                manifest: FileIdentity { file_number: 3, tag: 9 },
+                database_id: 0xb0,
+                len: 4711,
+                closed,
+            };
             let line = current.encode();
             assert!(line.len() < MAX_BYTES as usize);
             assert_eq!(CurrentFile::decode(line.as_bytes(), "CURRENT").unwrap(), current);
@@ -145,7 +159,14 @@ mod tests {
                 assert_eq!(error.kind(), ErrorKind::Corruption);
             }
         }
-        let newer = CurrentFile::decode(b"bolide-current 2 whatever", "CURRENT").unwrap_err();
+        let newer = CurrentFile::decode(b"bolide-current 3 whatever", "CURRENT").unwrap_err();
         assert_eq!(newer.kind(), ErrorKind::Unsupported);
+        let older = CurrentFile::decode(
+            b"bolide-current 1 MANIFEST-000003 00000000000000b0 4711 open 0123456789abcdef\n",
+            "CURRENT",
+        )
+        .unwrap_err();
+        assert_eq!(older.kind(), ErrorKind::Unsupported);
+        assert!(older.message().contains(EXPORTER_OF_VERSION_1), "{older}");
     }
 }

@@ -28,8 +28,7 @@ pub fn describe_manifest(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Res
     let mut reader = LogReader::open(vfs.open(path)?, path.display().to_string(), LogRole::Manifest, None)?;
     let identity = reader.header().identity;
     let text = |_| Error::internal("the description could not be written");
-    writeln!(out, "manifest {}, database {:016x}", identity.file_number, identity.database_id)
-        .map_err(text)?;
+    writeln!(out, "manifest {}, tag {:016x}", identity.file_number, identity.tag).map_err(text)?;
     while let Some(record) = reader.next_record()? {
         writeln!(out, "@{} edit of {} bytes", record.offset, record.payload.len()).map_err(text)?;
         match VersionEdit::decode(record.payload) {
@@ -51,8 +50,13 @@ pub fn describe_manifest(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Res
 /// Those of reading `CURRENT` and the manifest.
 pub fn owner_of_table(vfs: &dyn Vfs, directory: &Path, number: u64) -> Result<Option<(TreeId, Vec<u8>)>> {
     let current = CurrentFile::read_file(vfs, &directory.join(FileName::Current.to_string()))?;
-    let path = directory.join(FileName::Manifest(current.manifest).to_string());
-    let mut reader = LogReader::open(vfs.open(&path)?, path.display().to_string(), LogRole::Manifest, None)?;
+    let path = directory.join(FileName::Manifest(current.manifest.file_number).to_string());
+    let mut reader = LogReader::open(
+        vfs.open(&path)?,
+        path.display().to_string(),
+        LogRole::Manifest,
+        Some(current.manifest),
+    )?;
     let mut descriptors: HashMap<TreeId, Vec<u8>> = HashMap::new();
     let mut owner = None;
     while let Some(record) = reader.next_record()? {
@@ -80,8 +84,8 @@ pub fn describe_current(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Resu
     let state = if current.closed { "closed cleanly" } else { "not closed cleanly" };
     writeln!(
         out,
-        "manifest {} of database {:016x}, durable through byte {}, {state}",
-        current.manifest, current.database_id, current.len
+        "manifest {} with tag {:016x} of database {:016x}, durable through byte {}, {state}",
+        current.manifest.file_number, current.manifest.tag, current.database_id, current.len
     )
     .map_err(|_| Error::internal("the description could not be written"))
 }

@@ -128,7 +128,7 @@ impl KeptView {
         let number = self.meta.number;
         let path = FileName::View(number).path(&self.files.dir);
         let name = path.display().to_string();
-        let identity = FileIdentity { database_id: self.files.database_id, file_number: number };
+        let identity = FileIdentity::of_database(self.files.database_id, number);
         let remix = Remix::read(&*self.files.vfs.open(&path)?, &name, identity)?;
         let listed: BTreeSet<u64> = (0..remix.runs()).flat_map(|run| remix.table_numbers(run)).collect();
         let other = || Error::corruption(&name, 0, "it orders other sstables than the manifest says");

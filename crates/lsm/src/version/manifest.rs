@@ -20,6 +20,7 @@ const SNAPSHOT_EDIT_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Manifest {
     log: LogWriter,
+    database_id: u64,
 }
 
 impl Manifest {
@@ -31,18 +32,18 @@ impl Manifest {
         vfs: &dyn Vfs,
         dir: &Path,
         identity: FileIdentity,
+        database_id: u64,
         catalogue: &Catalogue,
     ) -> Result<Self> {
         let role = LogRole::Manifest;
-        let version = role.newest_version();
-        let header = LogHeader { role, version, identity, previous_number: 0, previous_len: 0 };
+        let header = LogHeader { role, identity, previous_number: 0, previous_len: 0, previous_tag: 0 };
         let path = FileName::Manifest(identity.file_number).path(dir);
         let log = LogWriter::create(vfs, &path, header)?;
         for edit in catalogue.snapshot(SNAPSHOT_EDIT_BYTES) {
             log.append([edit.encode().as_slice()])?;
         }
         log.sync()?;
-        Ok(Self { log })
+        Ok(Self { log, database_id })
     }
 
     /// Puts the manifest in force, with what is durable of it now. `temp` is a file number that was never
@@ -51,8 +52,7 @@ impl Manifest {
     /// # Errors
     /// NoSpace: the old manifest is in force. Others of the file system: either is.
     pub(super) fn put_in_force(&self, vfs: &dyn Vfs, dir: &Path, temp: u64, closed: bool) -> Result<()> {
-        let identity = self.log.header().identity;
-        let (manifest, database_id) = (identity.file_number, identity.database_id);
+        let (manifest, database_id) = (self.log.header().identity, self.database_id);
         let len = self.log.synced_through();
         CurrentFile { manifest, database_id, len, closed }.write(vfs, dir, temp)
     }
@@ -86,13 +86,13 @@ pub(super) fn read(
     current: &CurrentFile,
     files: &Arc<TableFiles>,
 ) -> Result<Catalogue> {
-    let path = FileName::Manifest(current.manifest).path(dir);
+    let path = FileName::Manifest(current.manifest.file_number).path(dir);
     let name = path.display().to_string();
     if !vfs.exists(&path)? {
         return Err(Error::corruption(&name, 0, "the manifest that CURRENT names is missing"));
     }
-    let identity = FileIdentity { database_id: current.database_id, file_number: current.manifest };
-    let mut reader = LogReader::open(vfs.open(&path)?, &name, LogRole::Manifest, Some(identity))?;
+    let expected = Some(current.manifest);
+    let mut reader = LogReader::open(vfs.open(&path)?, &name, LogRole::Manifest, expected)?;
     if current.closed {
         reader.seal_at(current.len)?;
     }

@@ -166,7 +166,7 @@ impl TableHandle {
             return Ok(reader);
         }
         let number = self.meta.number;
-        let identity = FileIdentity { database_id: self.files.database_id, file_number: number };
+        let identity = FileIdentity::of_database(self.files.database_id, number);
         let source = FileSource::pooled(&self.files.pool, number);
         let reader = TableReader::open(source, identity, Arc::clone(&self.files.cache))?;
         Ok(self.reader.get_or_init(|| Arc::new(reader)))

@@ -141,7 +141,7 @@ impl VersionSet {
         };
         names.require_tables(&dir, &catalogue)?;
         catalogue.next_file_number = catalogue.next_file_number.max(names.highest.saturating_add(1));
-        let manifest_number = current.map_or(0, |current| current.manifest);
+        let manifest_number = current.map_or(0, |current| current.manifest.file_number);
         let name = FileName::Manifest(manifest_number).path(&dir).display().to_string();
         let versions = all_versions(&catalogue).map_err(|what| Error::corruption(name, 0, what))?;
         let mut set = Self {
@@ -244,9 +244,9 @@ impl VersionSet {
     fn start_manifest(&mut self) -> Result<()> {
         let number = self.new_file_number();
         let temp = self.new_file_number();
-        let identity = FileIdentity { database_id: self.database_id(), file_number: number };
-        let created =
-            Manifest::create(&*self.vfs, &self.dir, identity, &self.catalogue).and_then(|manifest| {
+        let identity = FileIdentity::of_database(self.database_id(), number);
+        let created = Manifest::create(&*self.vfs, &self.dir, identity, self.database_id(), &self.catalogue)
+            .and_then(|manifest| {
                 manifest.put_in_force(&*self.vfs, &self.dir, temp, false)?;
                 Ok(manifest)
             });

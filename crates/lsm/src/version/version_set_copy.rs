@@ -67,7 +67,7 @@ impl VersionSetCopy {
         let manifest = catalogue.next_file_number;
         let temp = manifest + 1;
         catalogue.next_file_number += 2;
-        let identity = FileIdentity { database_id: self.database_id, file_number: manifest };
-        Manifest::create(vfs, dir, identity, &catalogue)?.put_in_force(vfs, dir, temp, true)
+        let identity = FileIdentity::of_database(self.database_id, manifest);
+        Manifest::create(vfs, dir, identity, self.database_id, &catalogue)?.put_in_force(vfs, dir, temp, true)
     }
 }

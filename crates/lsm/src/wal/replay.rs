@@ -18,11 +18,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bolide_base::checksum::check_tag;
 use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 use bolide_storage::Vfs;
 
 use crate::file_name::FileName;
-use crate::record_log::format::HEADER_BYTES;
+use crate::record_log::format::{HEADER_BYTES, check_number};
 use crate::record_log::{LogReader, LogRecord, LogRole, TailEnd, only_zeros_from};
 
 /// How much of a segment is copied at a time, in bytes.
@@ -35,6 +36,8 @@ pub struct LogEnd {
     pub number: u64,
     /// The end of its last record, in bytes.
     pub len: u64,
+    /// Its tag.
+    pub tag: u64,
 }
 
 /// What is to be replayed.
@@ -44,8 +47,6 @@ pub struct WalChain<'a> {
     pub vfs: &'a dyn Vfs,
     /// The directory of the database.
     pub dir: &'a Path,
-    /// The database that the segments must belong to.
-    pub database_id: u64,
     /// Segments below this number are no longer needed and are not read.
     pub floor: u64,
     /// Sealed ends, by segment number, from the manifest.
@@ -122,7 +123,7 @@ pub fn replay(
     let Segments { readers, least_len } = chain.open_segments()?;
     let mut segments = readers.into_iter().peekable();
     while let Some(mut reader) = segments.next() {
-        let number = reader.header().identity.file_number;
+        let FileIdentity { file_number: number, tag } = reader.header().identity;
         let sealed = match segments.peek() {
             Some(next) => Some(next.header().previous_len),
             None => chain.seals.get(&number).copied(),
@@ -148,7 +149,7 @@ pub fn replay(
                 tail.torn_bytes = file_len - reader.position();
             }
         }
-        tail.last = Some(LogEnd { number, len: reader.position() });
+        tail.last = Some(LogEnd { number, len: reader.position(), tag });
         tail.sealed = sealed.is_some();
     }
     Ok(tail)
@@ -180,6 +181,8 @@ impl WalChain<'_> {
         let mut segments = Segments { readers: Vec::new(), least_len: 0 };
         // The predecessor that the segment opened last names; above the floor it must come next.
         let mut wanted: Option<(u64, u64)> = None;
+        // The tag that it must have.
+        let mut wanted_tag = 0;
         let mut claims = BTreeMap::new();
         for &number in numbers.iter().rev() {
             let Some(reader) = self.open_segment(number)? else { continue };
@@ -203,10 +206,11 @@ impl WalChain<'_> {
                     return Err(Error::corruption(reader.name(), 0, what));
                 }
                 Some((wanted, by)) if wanted > number => return Err(self.missing_before(wanted, by)),
-                Some(_) => {}
+                Some(_) => check_tag(reader.name(), 0, header.identity.tag, wanted_tag)?,
                 None => segments.least_len = claims.get(&number).copied().unwrap_or(0),
             }
             wanted = Some((header.previous_number, number));
+            wanted_tag = header.previous_tag;
             segments.readers.push(reader);
         }
         if let Some((wanted, by)) = wanted {
@@ -235,10 +239,12 @@ impl WalChain<'_> {
     fn open_segment(&self, number: u64) -> Result<Option<LogReader>> {
         let path = self.path(number);
         let file = self.vfs.open(&path)?;
-        let identity = FileIdentity { database_id: self.database_id, file_number: number };
         let name = path.display().to_string();
-        let error = match LogReader::open(Arc::clone(&file), name, LogRole::Wal, Some(identity)) {
-            Ok(reader) => return Ok(Some(reader)),
+        let error = match LogReader::open(Arc::clone(&file), name, LogRole::Wal, None) {
+            Ok(reader) => {
+                check_number(reader.name(), reader.header().identity.file_number, number)?;
+                return Ok(Some(reader));
+            }
             Err(error) => error,
         };
         // A header of garbage looks like a foreign file.
@@ -266,14 +272,12 @@ mod tests {
     use crate::record_log::format::put_record;
     use crate::wal::WalWriter;
 
-    const DATABASE: u64 = 0xb0;
-
     fn dir() -> &'static Path {
         Path::new("/db")
     }
 
     fn identity(number: u64) -> FileIdentity {
-        FileIdentity { database_id: DATABASE, file_number: number }
+        FileIdentity { file_number: number, tag: 0xb0 + number }
     }
 
     fn new_vfs() -> Arc<MemVfs> {
@@ -284,7 +288,7 @@ mod tests {
 
     fn read(vfs: &MemVfs, floor: u64, seals: &[(u64, u64)]) -> Result<(WalTail, Vec<Vec<u8>>)> {
         let seals = seals.iter().copied().collect();
-        let chain = WalChain { vfs, dir: dir(), database_id: DATABASE, floor, seals: &seals };
+        let chain = WalChain { vfs, dir: dir(), floor, seals: &seals };
         let mut records = Vec::new();
         let tail = replay(&chain, |_, _, record| {
             records.push(record.payload.to_vec());
@@ -436,11 +440,17 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_of_another_database_or_number_is_refused() {
-        let (vfs, _, last) = three_segments();
-        let other = FileIdentity { database_id: DATABASE + 1, file_number: 11 };
-        WalWriter::create(&*vfs, dir(), other, Some(last)).unwrap().append([&b"x"[..]]).unwrap();
-        assert!(read(&vfs, 1, &[]).unwrap_err().message().contains("another database"));
+    fn a_segment_with_another_tag_or_number_is_refused() {
+        // The same segment as a copy of the database might have it.
+        let (vfs, first, _) = three_segments();
+        vfs.remove(&FileName::Wal(5).path(dir())).unwrap();
+        let fork = FileIdentity { file_number: 5, tag: 0xf0 };
+        let fork = WalWriter::create(&*vfs, dir(), fork, None).unwrap();
+        fork.append([&b"x"[..], b"y"]).unwrap();
+        assert_eq!(fork.len(), first.len);
+        let error = read(&vfs, 1, &[]).unwrap_err();
+        assert!(error.is_corruption() && error.message().contains("000005.wal"), "{error}");
+        assert!(error.message().contains("tag is 00000000000000f0, not 00000000000000b5"), "{error}");
         let (vfs, _, _) = three_segments();
         vfs.hard_link(&FileName::Wal(9).path(dir()), &FileName::Wal(14).path(dir())).unwrap();
         assert!(read(&vfs, 1, &[]).unwrap_err().message().contains("another one"));
@@ -453,7 +463,7 @@ mod tests {
             let record = bytes[64..].to_vec();
             bytes.extend_from_slice(&record);
             let mut foreign = Vec::new();
-            put_record(3, &mut foreign, bytes.len() as u64, identity(5), 64, b"foreign");
+            put_record(&mut foreign, bytes.len() as u64, identity(5), 64, b"foreign");
             bytes.extend_from_slice(&foreign);
         });
         let (tail, records) = read(&vfs, 9, &[]).unwrap();

@@ -11,8 +11,6 @@ use super::*;
 use crate::batch::StoreBatch;
 use crate::file_name::FileName;
 
-const DATABASE: u64 = 0xb0;
-
 fn dir() -> &'static Path {
     Path::new("/db")
 }
@@ -44,7 +42,7 @@ impl Machine {
     }
 
     fn create(&mut self, previous: Option<LogEnd>) -> Result<WalWriter> {
-        let identity = FileIdentity { database_id: DATABASE, file_number: self.next_number };
+        let identity = FileIdentity { file_number: self.next_number, tag: self.rng.next_u64() };
         self.next_number += 1;
         WalWriter::create(&self.vfs, dir(), identity, previous)
     }
@@ -99,7 +97,7 @@ impl Machine {
 
     fn replay(&self) -> (WalTail, Vec<Vec<u8>>) {
         let (vfs, seals) = (&self.vfs, &self.seals);
-        let chain = WalChain { vfs, dir: dir(), database_id: DATABASE, floor: 0, seals };
+        let chain = WalChain { vfs, dir: dir(), floor: 0, seals };
         let mut records = Vec::new();
         let tail = replay(&chain, |_, _, record| {
             records.push(record.payload.to_vec());
@@ -212,7 +210,7 @@ fn a_swapped_or_older_copy_of_a_segment_is_refused() {
         let vfs = machine.vfs.clone_disk();
         change(&vfs);
         let seals = BTreeMap::new();
-        let chain = WalChain { vfs: &vfs, dir: dir(), database_id: DATABASE, floor: 0, seals: &seals };
+        let chain = WalChain { vfs: &vfs, dir: dir(), floor: 0, seals: &seals };
         replay(&chain, |_, _, _| Ok(())).unwrap_err().is_corruption()
     };
     assert!(refused(&|vfs| vfs.damage(&path(1), |bytes| *bytes = old.clone()).unwrap()));

@@ -32,10 +32,10 @@ impl WalWriter {
     ) -> Result<Self> {
         let header = LogHeader {
             role: LogRole::Wal,
-            version: LogRole::Wal.newest_version(),
             identity,
             previous_number: previous.map_or(0, |end| end.number),
             previous_len: previous.map_or(0, |end| end.len),
+            previous_tag: previous.map_or(0, |end| end.tag),
         };
         let path = FileName::Wal(identity.file_number).path(dir);
         Ok(Self { log: LogWriter::create(vfs, &path, header)? })
@@ -90,6 +90,7 @@ impl WalWriter {
     /// Where the segment ends now: what the next one's creation, or the seal in the manifest, needs
     /// after a [`sync`](Self::sync).
     pub fn end(&self) -> LogEnd {
-        LogEnd { number: self.number(), len: self.len() }
+        let FileIdentity { file_number: number, tag } = self.log.header().identity;
+        LogEnd { number, len: self.len(), tag }
     }
 }

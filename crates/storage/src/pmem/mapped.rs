@@ -178,5 +178,5 @@ pub(super) fn boot_id() -> Result<[u64; 2]> {
 /// The checksum of what never changes in a header page, and of the boot id.
 pub(super) fn header_checksum(id: u64, words: &[u64]) -> u64 {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    FileIdentity { database_id: id, file_number: 0 }.checksum(0, &bytes)
+    FileIdentity { file_number: 0, tag: id }.checksum(0, &bytes)
 }

@@ -11,7 +11,7 @@ use bolide_table::{
 };
 
 /// The identity of every table here.
-pub(crate) const IDENTITY: FileIdentity = FileIdentity { database_id: 0xdb, file_number: 9 };
+pub(crate) const IDENTITY: FileIdentity = FileIdentity { file_number: 9, tag: 0xdb };
 
 /// A small generator of pseudo-random numbers (SplitMix64).
 pub(crate) struct Rng(pub(crate) u64);

@@ -72,7 +72,7 @@ impl Workload {
         let options = TableOptions::default().compression(Compression::None).key_counts(true);
         let mut builders = Vec::new();
         for run in 0..RUNS {
-            let identity = FileIdentity { database_id: DATABASE, file_number: run + 1 };
+            let identity = FileIdentity { file_number: run + 1, tag: DATABASE };
             let path = directory.join(format!("{:06}.sst", identity.file_number));
             drop(vfs.remove(&path));
             let builder = TableBuilder::new(vfs.create(&path)?, identity, &options, Vec::new())?;
@@ -102,7 +102,7 @@ impl Workload {
         let file = |options: RemixOptions| -> Result<f64> {
             let path = directory.join("001000.remix");
             drop(vfs.remove(&path));
-            let identity = FileIdentity { database_id: DATABASE, file_number: 1_000 };
+            let identity = FileIdentity { file_number: 1_000, tag: DATABASE };
             Ok(each(Remix::build(&runs, &options)?.write(&*vfs.create(&path)?, identity)?))
         };
         for (width, size) in WIDTHS.into_iter().zip(&mut sizes.views) {

@@ -6,7 +6,7 @@ use bolide_storage::File;
 use super::*;
 use crate::remix::Remix;
 
-const IDENTITY: FileIdentity = FileIdentity { database_id: DATABASE, file_number: 900 };
+const IDENTITY: FileIdentity = FileIdentity { file_number: 900, tag: DATABASE };
 
 fn file_of(bytes: &[u8]) -> Arc<dyn File> {
     let vfs = MemVfs::new();
@@ -69,10 +69,9 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
 fn a_file_of_another_place_is_refused() {
     let (_, _, remix) = sample(4, 3);
     let bytes = bytes_of(&remix);
-    for identity in [
-        FileIdentity { file_number: 901, ..IDENTITY },
-        FileIdentity { database_id: DATABASE + 1, ..IDENTITY },
-    ] {
+    for identity in
+        [FileIdentity { file_number: 901, ..IDENTITY }, FileIdentity { tag: DATABASE + 1, ..IDENTITY }]
+    {
         let error = Remix::read(&*file_of(&bytes), "f", identity).unwrap_err();
         assert!(error.is_corruption(), "{error}");
     }

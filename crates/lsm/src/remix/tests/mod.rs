@@ -33,7 +33,7 @@ impl Writer {
     }
 
     fn table(&mut self, entries: &[Entry], options: &TableOptions) -> Result<Arc<TableReader>> {
-        let identity = FileIdentity { database_id: DATABASE, file_number: self.next_file };
+        let identity = FileIdentity { file_number: self.next_file, tag: DATABASE };
         self.next_file += 1;
         let name = format!("{:06}.sst", identity.file_number);
         let mut builder =

@@ -152,7 +152,7 @@ fn a_crash_at_any_sync_point_loses_nothing_acknowledged() {
         for syncs in 0.. {
             let vfs = new_disk(seed);
             vfs.power_off_after_syncs(syncs);
-            let (allowed, completed) = run(&vfs, seed, 14);
+            let (allowed, completed) = run(&vfs, seed, 28);
             for mode in CrashMode::EACH {
                 let context = format!("seed {seed}, power off after {syncs} syncs, {mode:?}");
                 let after = vfs.crash(mode);

@@ -183,7 +183,7 @@ fn a_copy_is_a_database_of_its_own() {
 fn a_close_seals_the_log() {
     let (vfs, _, _) = small_database(false);
     let mut set = open(&vfs, OpenMode::Existing).unwrap();
-    set.close(Some(LogEnd { number: 44, len: 6400 })).unwrap();
+    set.close(Some(LogEnd { number: 44, len: 6400, tag: 4 })).unwrap();
     let after = vfs.crash(CrashMode::None);
     assert_eq!(open(&after, OpenMode::ReadOnly).unwrap().seals(), &BTreeMap::from([(44, 6400)]));
 }

@@ -20,7 +20,7 @@ mod edits;
 
 const DATABASE: u64 = 0xb0;
 /// Small enough that histories replace their manifest several times.
-const MANIFEST_BYTES: u64 = 600;
+const MANIFEST_BYTES: u64 = 400;
 
 fn dir() -> &'static Path {
     Path::new("/db")
