@@ -12,7 +12,7 @@ pub const MAX_VALUE_BYTES: usize = 64 << 20;
 /// Largest write batch with all its index writes, in bytes (256 MiB).
 pub const MAX_BATCH_BYTES: usize = 256 << 20;
 /// Deepest nesting of a JSON record.
-pub const MAX_JSON_DEPTH: usize = 100;
+pub const MAX_JSON_DEPTH: usize = 128;
 /// Longest name of a collection or an index, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 /// Most collections of a database.

@@ -35,7 +35,8 @@ impl Collection {
         let mut profiler = AttributeProfiler::new();
         records.seek_to_first()?;
         while records.valid() {
-            extractor.extract(records.value(), &plan, &mut values)?;
+            // A malformed record has no values.
+            extractor.extract_stored(records.value(), &plan, &mut values)?;
             let found = values.values(0);
             profiler.add(records.key(), records.sequence(), records.value().len(), found);
             records.next()?;

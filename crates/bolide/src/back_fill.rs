@@ -1,6 +1,7 @@
 //! The entries of an index for records that were there before it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, Result, SequenceNumber, TreeId};
 use bolide_index::{
@@ -20,6 +21,8 @@ pub(crate) struct BackFill {
     slots: Vec<Slot>,
     values: AttributeValues,
     key: Vec<u8>,
+    /// Counts the malformed records of the collection.
+    malformed: Arc<AtomicU64>,
 }
 
 impl BackFill {
@@ -33,7 +36,8 @@ impl BackFill {
         let plan = AttributePlan::new(index.spec().paths().cloned());
         let slots = slots_of(index.spec(), &plan)?;
         let (values, key) = (AttributeValues::new(), Vec::new());
-        Ok(Self { index: index.clone(), extractor, plan, slots, values, key })
+        let malformed = set.malformed().clone();
+        Ok(Self { index: index.clone(), extractor, plan, slots, values, key, malformed })
     }
 
     /// Whether the index writes its lists at a number of the commit, of which a back-fill has none of its
@@ -42,7 +46,8 @@ impl BackFill {
         self.index.structure.needs_stage() && self.index.spec().kind() != IndexKind::Composite
     }
 
-    /// Adds the entries of a record that was written at `sequence`, as a write of it would.
+    /// Adds the entries of a record that was written at `sequence`, as a write of it would. A malformed record is counted
+    /// and has no attributes.
     ///
     /// # Errors
     /// As [`IndexSet::derive`], naming the record.
@@ -54,9 +59,14 @@ impl BackFill {
         batch: &mut StoreBatch,
     ) -> Result<()> {
         if !self.index.is_key_index {
-            self.extractor
-                .extract(record, &self.plan, &mut self.values)
+            let is_read = self
+                .extractor
+                .extract_stored(record, &self.plan, &mut self.values)
                 .map_err(|error| named(error, key))?;
+            if !is_read {
+                self.malformed.fetch_add(1, Ordering::Relaxed);
+                self.index.progress.count_malformed();
+            }
         }
         let record = IndexedRecord {
             primary_key: key,
@@ -84,7 +94,9 @@ impl BackFill {
         }
         let extract = |&(key, record, _): &(&[u8], &[u8], SequenceNumber)| {
             let mut values = AttributeValues::new();
-            self.extractor.extract(record, &self.plan, &mut values).map_err(|error| named(error, key))?;
+            // Those that are malformed were counted when they were added.
+            let read = self.extractor.extract_stored(record, &self.plan, &mut values);
+            read.map_err(|error| named(error, key))?;
             Ok(values)
         };
         let values: Vec<AttributeValues> = records.iter().map(extract).collect::<Result<_>>()?;

@@ -3,12 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bolide_base::{ErrorKind, Result};
-use bolide_index::{CheckedTable, IndexCheck};
+use bolide_base::{Error, ErrorKind, Result};
+use bolide_index::{CheckedTable, IndexCheck, JsonExtractor};
+use bolide_lsm::Bounds;
 use bolide_lsm::store::StoreVerification;
 
+use crate::catalog::RecordKind;
 use crate::handle::Engine;
 use crate::schema::CollectionState;
+
+/// Most malformed records of a collection that a report names; all are counted.
+const MAX_NAMED_RECORDS: u64 = 10;
 
 /// What [`Db::check`](crate::Db::check) or
 /// [`Collection::check_indexes`](crate::Collection::check_indexes) found.
@@ -19,6 +24,8 @@ pub struct CheckReport {
     pub files: StoreVerification,
     /// The comparison of each index with its collection; empty unless the check was deep.
     pub indexes: Vec<CheckedIndex>,
+    /// Records of collections of JSON that are malformed: an older version stored them without validation.
+    pub malformed_records: u64,
     problems: Vec<String>,
 }
 
@@ -94,10 +101,50 @@ pub(crate) fn run(engine: &Engine, deep: bool) -> Result<CheckReport> {
         let damage = indexes.all().iter().filter_map(|index| index.progress.damage());
         report.problems.extend(damage.map(|damage| damage.to_string()));
     }
+    collections.iter().try_for_each(|collection| check_records(engine, collection, &mut report))?;
     if deep {
         collections.iter().try_for_each(|collection| check_indexes(engine, collection, &mut report))?;
     }
     Ok(report)
+}
+
+/// Validates the records of a collection of JSON, and names the keys of those that are malformed.
+fn check_records(engine: &Engine, collection: &CollectionState, report: &mut CheckReport) -> Result<()> {
+    if collection.records != RecordKind::Json {
+        return Ok(());
+    }
+    match find_malformed(engine, collection, report) {
+        // Damaged files are reported by the check of the files; a dropped collection has no records.
+        Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound) => Ok(()),
+        other => other,
+    }
+}
+
+fn find_malformed(engine: &Engine, collection: &CollectionState, report: &mut CheckReport) -> Result<()> {
+    let mut records = engine.read_view().cursor(collection.tree, Bounds::all())?;
+    let mut found = 0;
+    records.seek_to_first()?;
+    while records.valid() {
+        if let Err(error) = JsonExtractor.validate(records.value()) {
+            found += 1;
+            if found <= MAX_NAMED_RECORDS {
+                let problem = of_record(error, collection, records.key());
+                report.problems.push(format!("{:?}: {problem}", collection.name));
+            }
+        }
+        records.next()?;
+    }
+    if found > MAX_NAMED_RECORDS {
+        let further = found - MAX_NAMED_RECORDS;
+        report.problems.push(format!("{:?}: {further} further records are malformed", collection.name));
+    }
+    report.malformed_records += found;
+    Ok(())
+}
+
+/// `error` with the key of the record that it is about.
+pub(crate) fn of_record(error: Error, collection: &CollectionState, key: &[u8]) -> Error {
+    error.context(format_args!("the record under key {}", collection.keys.show(key)))
 }
 
 pub(crate) fn check_indexes(

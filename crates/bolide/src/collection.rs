@@ -48,8 +48,10 @@ impl Collection {
     ///
     /// # Errors
     /// `LimitExceeded` for a key over 65,535 bytes, a record over 64 MiB or an attribute over its limit;
-    /// `InvalidInput` for a record that is no JSON object in a collection of JSON; else as
-    /// [`Db::write`](crate::Db::write).
+    /// `InvalidInput` for a record that is not one valid JSON object in a collection of JSON; else as
+    /// [`Db::write`](crate::Db::write). Valid JSON has no invalid UTF-8, no lone surrogates, no numbers that are not
+    /// finite as `f64`, no name twice in one object, and at most
+    /// [`MAX_JSON_DEPTH`](crate::limits::MAX_JSON_DEPTH) levels.
     pub fn put(&self, key: &[u8], record: &[u8]) -> Result<()> {
         check_key(key)?;
         if self.handle.engine.put_alone(&self.state, key, record)?.is_some() {

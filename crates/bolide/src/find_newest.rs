@@ -216,7 +216,10 @@ fn have_value(set: &IndexSet, question: &NewestQuestion<'_>, records: &[&[u8]]) 
     };
     let mut values = AttributeValues::new();
     for record in records {
-        extractor.extract(record, &set.plan, &mut values)?;
+        // Where the record is malformed, the driver skips and counts it.
+        if !extractor.extract_stored(record, &set.plan, &mut values)? {
+            return Ok(false);
+        }
         if !values.values(slot).any(|found| found == question.value) {
             return Ok(false);
         }

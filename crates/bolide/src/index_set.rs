@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::standalone::composite::CompositeIndex;
@@ -210,6 +211,8 @@ pub(crate) struct IndexSet {
     knows_deletes: bool,
     /// The tree of primary keys and sequence numbers alone, if some index validates by it.
     key_index: Option<Arc<Index>>,
+    /// Malformed records that builds and writes of indexes skipped since the database was opened.
+    malformed: Arc<AtomicU64>,
 }
 
 /// Memory that extraction uses again and again.
@@ -261,12 +264,14 @@ impl IndexSet {
             needs_old_records,
             knows_deletes,
             key_index: None,
+            malformed: Arc::default(),
         })
     }
 
     /// The same collection with other indexes.
     pub(crate) fn with_indexes(&self, indexes: Vec<Arc<Index>>) -> Result<Self> {
-        let set = Self::new(self.records, self.extractor.clone(), indexes)?;
+        let mut set = Self::new(self.records, self.extractor.clone(), indexes)?;
+        set.malformed = self.malformed.clone();
         Ok(set.with_key_index(self.key_index.clone()))
     }
 
@@ -340,6 +345,11 @@ impl IndexSet {
             return Ok(self.is_blind());
         }
         Ok(!self.needs_stage && self.key_index.is_none() && self.extractor()?.accepts(record)?)
+    }
+
+    /// Counts malformed records that builds and writes of indexes skip.
+    pub(crate) fn malformed(&self) -> &Arc<AtomicU64> {
+        &self.malformed
     }
 
     /// What finds the attributes of the records, to be kept; that of JSON where there is [none](Self::extractor).
@@ -484,12 +494,13 @@ impl IndexSet {
         Ok(())
     }
 
-    /// The attributes of the record that goes, and of the one that comes.
+    /// The attributes of the record that goes, and of the one that comes. A malformed record that goes has none.
     fn extract_change(&self, change: &Change<'_>) -> Result<(AttributeValues, AttributeValues)> {
         let extractor = self.extractor()?;
         let (mut old, mut new) = (AttributeValues::new(), AttributeValues::new());
         if let Some((_, record)) = change.old {
-            extractor.extract(record, &self.plan, &mut old)?;
+            let is_read = extractor.extract_stored(record, &self.plan, &mut old)?;
+            self.malformed.fetch_add(u64::from(!is_read), Ordering::Relaxed);
         }
         if let Some(record) = change.new {
             extractor.extract(record, &self.plan, &mut new)?;

@@ -98,6 +98,8 @@ mod iterator;
 mod kept_index;
 pub mod key;
 mod key_range;
+#[cfg(test)]
+mod malformed_tests;
 mod open;
 mod options;
 mod posting_fate;

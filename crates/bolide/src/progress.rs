@@ -18,6 +18,7 @@ pub(crate) struct Progress {
     records: AtomicU64,
     bytes: AtomicU64,
     entries: AtomicU64,
+    malformed: AtomicU64,
     /// About how many records there are to read in all.
     expected_records: AtomicU64,
     /// Of an index of kind `next`: bytes of the collection's sstables that have its blocks, and of all.
@@ -61,6 +62,7 @@ impl Progress {
             records: AtomicU64::new(life.done.records),
             bytes: AtomicU64::new(life.done.bytes),
             entries: AtomicU64::new(life.done.entries),
+            malformed: AtomicU64::new(0),
             expected_records: AtomicU64::new(life.done.records),
             carried_bytes: AtomicU64::new(0),
             sstable_bytes: AtomicU64::new(0),
@@ -137,9 +139,14 @@ impl Progress {
         }
     }
 
+    /// Counts a malformed record.
+    pub(crate) fn count_malformed(&self) {
+        self.malformed.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts from nothing again.
     pub(crate) fn start_over(&self) {
-        for sum in [&self.records, &self.bytes, &self.entries] {
+        for sum in [&self.records, &self.bytes, &self.entries, &self.malformed] {
             sum.store(0, Ordering::Relaxed);
         }
         self.attempt.lock().filled = None;
@@ -216,6 +223,7 @@ impl Progress {
             expected_records: if state == IndexState::Ready { done.records } else { expected },
             bytes: done.bytes,
             entries: done.entries,
+            malformed: self.malformed.load(Ordering::Relaxed),
             elapsed: Duration::from_micros(elapsed),
             records_before: self.before.records,
             bytes_before: self.before.bytes,
@@ -248,6 +256,9 @@ pub struct BuildProgress {
     pub bytes: u64,
     /// Entries that were added for them.
     pub entries: u64,
+    /// Malformed records among those that this open of the database read: they have no entries, and
+    /// [`Db::check`](crate::Db::check) names them.
+    pub malformed: u64,
     /// Time since this open of the database began to build it, or that it took.
     pub elapsed: Duration,
     /// Records among [`records`](Self::records) that an earlier open of the database read.

@@ -1,5 +1,7 @@
 //! Figures about an open database.
 
+use std::sync::atomic::Ordering;
+
 use bolide_base::SequenceNumber;
 use bolide_index::perseid::KeptFigures;
 use bolide_index::{EmbeddedFigures, FetchPoolStats, NextFigures};
@@ -79,6 +81,9 @@ pub struct CollectionStats {
     pub records: RecordKind,
     /// The tree of its records.
     pub table: TreeFigures,
+    /// Malformed records that builds and writes of indexes skipped since the database was opened. One record
+    /// counts each time it is met; [`Db::check`](crate::Db::check) names them.
+    pub malformed: u64,
     /// Its indexes.
     pub indexes: Vec<IndexStats>,
     /// The tree of primary keys that indexes with `validation=key-index` share; `None` without one.
@@ -191,6 +196,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
         name: collection.name.clone(),
         records: collection.records,
         table: TreeFigures::of(&store, collection.tree),
+        malformed: collection.indexes_guard().malformed().load(Ordering::Relaxed),
         key_index: collection.indexes_guard().key_tree().map(|tree| TreeFigures::of(&store, tree)),
         indexes: collection
             .indexes_guard()

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use bolide_base::{EntryKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::{CommitStage, Operation, ReadView, StoreBatch, SyncMode};
 
+use crate::check::of_record;
 use crate::handle::Engine;
 use crate::index_set::Change;
 use crate::schema::CollectionState;
@@ -62,7 +63,8 @@ impl Engine {
     ) -> Result<Option<SequenceNumber>> {
         let _schema = self.schema.read();
         collection.check_live()?;
-        if !collection.indexes_guard().takes_alone(record)? {
+        let takes_alone = collection.indexes_guard().takes_alone(record);
+        if !takes_alone.map_err(|error| of_record(error, collection, key))? {
             return Ok(None);
         }
         self.store.put(collection.tree, key, record, self.sync).map(Some)

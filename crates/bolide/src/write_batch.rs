@@ -7,6 +7,7 @@ use bolide_base::limits::MAX_KEY_BYTES;
 use bolide_base::{EntryKind, Error, Result, TreeId};
 use bolide_lsm::{Operation, StoreBatch};
 
+use crate::check::of_record;
 use crate::handle::Collection;
 use crate::index_set::IndexSet;
 use crate::key_range::KeyRange;
@@ -62,8 +63,8 @@ impl WriteBatch {
     ///
     /// # Errors
     /// `LimitExceeded` for a key, a record or a batch over its limit; `InvalidInput` for a record that
-    /// is no JSON object in a collection of JSON, or that the extractor refuses. The batch is then as
-    /// it was before.
+    /// is not a valid JSON object in a collection of JSON (see [`Collection::put`]), or that the extractor
+    /// refuses. The batch is then as it was before.
     pub fn put(&mut self, collection: &Collection, key: &[u8], record: &[u8]) -> Result<()> {
         self.put_in(&collection.state, key, record, true)
     }
@@ -173,7 +174,7 @@ impl WriteBatch {
             && let Err(error) = part.indexes.derive(key, record, &mut self.store)
         {
             self.store.truncate(mark);
-            return Err(error);
+            return Err(of_record(error, collection, key));
         }
         if let Some(tree) = self.key_tree(position)
             && let Err(error) = self.store.put_derived(tree, key, &[], None)

@@ -47,8 +47,6 @@ pub(crate) struct Node {
     pub(crate) rect: Option<Slot>,
     /// The points of which the number here is a coordinate, by the slots of these.
     pub(crate) coordinates: Vec<Slot>,
-    /// The slots of all paths that end here or below.
-    pub(crate) slots_below: Vec<Slot>,
 }
 
 pub(crate) type NodeId = usize;
@@ -87,18 +85,18 @@ impl AttributePlan {
         let slot = self.paths.len();
         match path.shape() {
             Shape::Scalar => {
-                let node = self.reach(path.steps(), slot);
+                let node = self.reach(path.steps());
                 self.nodes[node].slot = Some(slot);
             }
             Shape::Rect => {
-                let node = self.reach(path.steps(), slot);
+                let node = self.reach(path.steps());
                 self.nodes[node].rect = Some(slot);
             }
             Shape::Point(second) => {
                 self.has_points = true;
                 let coordinates = COORDINATES + 2 * slot;
                 for (steps, coordinate) in [(path.steps(), coordinates), (second, coordinates + 1)] {
-                    let node = self.reach(steps, coordinate);
+                    let node = self.reach(steps);
                     self.nodes[node].coordinates.push(coordinate);
                 }
             }
@@ -106,14 +104,9 @@ impl AttributePlan {
         self.paths.push(path);
     }
 
-    /// The node at the end of `steps`, on the way to which `slot` gets its values.
-    fn reach(&mut self, steps: &[Step], slot: Slot) -> NodeId {
-        let mut node = ROOT;
-        for step in steps {
-            node = self.child(node, step);
-            self.nodes[node].slots_below.push(slot);
-        }
-        node
+    /// The node at the end of `steps`.
+    fn reach(&mut self, steps: &[Step]) -> NodeId {
+        steps.iter().fold(ROOT, |node, step| self.child(node, step))
     }
 
     /// Makes points of the coordinates that were found.
@@ -149,11 +142,11 @@ impl Node {
         self.fields.is_empty()
     }
 
-    /// The position and node of the field `name`.
+    /// The node of the field `name`.
     #[inline]
-    pub(crate) fn field(&self, name: &str) -> Option<(usize, NodeId)> {
+    pub(crate) fn field(&self, name: &str) -> Option<NodeId> {
         // Records have few indexed fields: a scan over lengths and bytes beats hashing the name.
-        self.fields.iter().position(|(field, _)| **field == *name).map(|at| (at, self.fields[at].1))
+        self.fields.iter().find(|(field, _)| **field == *name).map(|(_, node)| *node)
     }
 }
 
@@ -245,20 +238,6 @@ impl AttributeValues {
 
     fn coordinate(&self, entry: &Entry) -> Option<f64> {
         self.bytes.get(entry.start as usize..)?.first_chunk().map(|bytes| f64::from_le_bytes(*bytes))
-    }
-
-    /// How many values were pushed so far.
-    pub(crate) fn mark(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Removes the values of `slots` that were pushed since `mark`.
-    pub(crate) fn forget_since(&mut self, mark: usize, slots: &[Slot]) {
-        let mut position = 0;
-        self.entries.retain(|entry| {
-            position += 1;
-            position <= mark || !slots.contains(&(entry.slot as usize))
-        });
     }
 
     /// Sorts by slot and value and removes repeated values.

@@ -72,6 +72,9 @@ pub struct Explain {
     pub unknown: u64,
     /// Records that did not satisfy all predicates, told by themselves or by what an entry includes.
     pub mismatched: u64,
+    /// Malformed records that were skipped: an older version stored them without validation. A check of the
+    /// database names their keys.
+    pub malformed: u64,
     /// Records fetched from the table by key.
     pub records_fetched: u64,
     /// Bytes of those records.
@@ -147,6 +150,9 @@ impl fmt::Display for Explain {
             "candidates    {}: {} current, {} obsolete, {} unknown, {} mismatched",
             self.candidates, self.current, self.obsolete, self.unknown, self.mismatched
         )?;
+        if self.malformed > 0 {
+            writeln!(f, "malformed     {} records skipped; `check` names them", self.malformed)?;
+        }
         write!(f, "records       {} fetched, {} bytes", self.records_fetched, self.record_bytes)?;
         match self.records_in_hand {
             0 => writeln!(f)?,

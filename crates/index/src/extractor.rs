@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bolide_base::Result;
+use bolide_base::{ErrorKind, Result};
 
 use crate::attribute_plan::{AttributePlan, AttributeValues};
 
@@ -54,6 +54,28 @@ pub trait AttributeExtractor: Send + Sync + fmt::Debug {
         self.extract_into(record, plan, values)?;
         values.finish();
         Ok(())
+    }
+
+    /// As [`extract`](Self::extract), for a record that is stored already. One that is malformed has no values, and
+    /// the result is false: queries, builds and index writes skip it. It was written before its format was
+    /// validated as it is now.
+    ///
+    /// # Errors
+    /// Those of `extract`, but for the kinds `InvalidInput` and `LimitExceeded`.
+    fn extract_stored(
+        &self,
+        record: &[u8],
+        plan: &AttributePlan,
+        values: &mut AttributeValues,
+    ) -> Result<bool> {
+        match self.extract(record, plan, values) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded) => {
+                values.clear();
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// True if the record is well-formed and so short and plain that none of its attributes, whatever their paths,

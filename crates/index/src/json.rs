@@ -9,8 +9,7 @@
 //! | empty array, object | none: the attribute is absent |
 //!
 //! A field step through anything but an object, and a `[*]` step through anything but an array, finds
-//! nothing: the attribute is absent. Arrays within arrays are reached by a further `[*]`. Where an
-//! object has a key twice, the last one counts.
+//! nothing: the attribute is absent. Arrays within arrays are reached by a further `[*]`.
 //!
 //! What a path of [space](crate::space) finds:
 //!
@@ -22,27 +21,34 @@
 //!
 //! `point(x,y)` is the point of two numbers, one at the end of each path; an array is none.
 //!
-//! A number beyond the range of `f64` is an error where a path finds it; an integer beyond 64 bits
-//! becomes the nearest `f64`.
+//! An integer beyond 64 bits becomes the nearest `f64`.
+//!
+//! # Validation
+//!
+//! The same pass validates the whole record, also where no path leads. A record is refused for:
+//!
+//! - bytes that are not UTF-8, or anything but one JSON object;
+//! - a lone surrogate in a string or a name (`"\ud800"`);
+//! - a number that is not finite as `f64` (`1e999`);
+//! - a name that occurs twice in one object, compared after its escapes are resolved;
+//! - nesting deeper than [`MAX_JSON_DEPTH`].
 
 use std::fmt;
 
 use bolide_base::limits::MAX_JSON_DEPTH;
 use bolide_base::{Error, Result};
-use serde::de::{
-    self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
-};
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::attribute;
 use crate::attribute_plan::{AttributePlan, AttributeValues, NodeId, ROOT, Slot};
 use crate::extractor::AttributeExtractor;
+use crate::json_names::{Names, ObjectNames};
 use crate::space::Rect;
 
 /// Takes attributes from JSON objects; see the [module](self) for what a path finds.
 ///
-/// One streaming pass checks that the whole record is one well-formed JSON object of valid UTF-8, no
-/// deeper than [`MAX_JSON_DEPTH`], and collects the values. It builds no tree. About 0.3 µs for a
-/// record of 300 bytes.
+/// One streaming pass validates the whole record and collects the values. It builds no tree; its memory
+/// is 8 bytes for each name of the objects that are open. `examples/json_speed.rs` measures its cost.
 ///
 /// ```
 /// use bolide_index::{AttributeExtractor, AttributePlan, AttributeValues, JsonExtractor, Value};
@@ -51,6 +57,7 @@ use crate::space::Rect;
 /// JsonExtractor.extract(br#"{"user":{"id":7},"tags":["b","a","b"]}"#, &plan, &mut values)?;
 /// assert_eq!(values.values(0).len(), 1);
 /// assert_eq!(values.values(1).len(), 2);
+/// assert!(JsonExtractor.extract(br#"{"other":"\ud800"}"#, &plan, &mut values).is_err());
 /// # Ok::<(), bolide_base::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,112 +65,92 @@ pub struct JsonExtractor;
 
 impl AttributeExtractor for JsonExtractor {
     fn extract_into(&self, record: &[u8], plan: &AttributePlan, out: &mut AttributeValues) -> Result<()> {
-        let text = check_text(record)?;
-        if plan.paths().is_empty() && text.trim_ascii_start().starts_with('{') {
-            return check_syntax(text);
-        }
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        ObjectSeed { plan, node: ROOT, out }
-            .deserialize(&mut deserializer)
-            .and_then(|()| deserializer.end())
-            .map_err(refuse)?;
+        read_record(record, plan, (!plan.paths().is_empty()).then_some(ROOT), out)?;
         plan.join_points(out);
         Ok(())
     }
 
-    /// What checking the syntax alone does not see is left to extraction: numbers out of range, and escapes.
+    /// A record of at most [`MAX_PLAIN_BYTES`] cannot hold a value or an array over a limit.
     fn accepts(&self, record: &[u8]) -> Result<bool> {
-        if !is_plain(record) {
+        if record.len() > MAX_PLAIN_BYTES {
             return Ok(false);
         }
-        let text = check_text(record)?;
-        if !text.trim_ascii_start().starts_with('{') {
-            return Ok(false);
-        }
-        check_syntax(text).map(|()| true)
+        JsonExtractor.validate(record).map(|()| true)
+    }
+}
+
+impl JsonExtractor {
+    /// Validates a record without collecting values; see the [module](self) for what is refused.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a malformed record, `LimitExceeded` for one that nests too deeply.
+    ///
+    /// ```
+    /// use bolide_index::JsonExtractor;
+    /// assert!(JsonExtractor.validate(br#"{"x":1e300}"#).is_ok());
+    /// assert!(JsonExtractor.validate(br#"{"x":1e999}"#).is_err());
+    /// ```
+    pub fn validate(&self, record: &[u8]) -> Result<()> {
+        read_record(record, &AttributePlan::default(), None, &mut AttributeValues::new())
     }
 }
 
 /// Longest record that is called plain: its values are fewer and shorter than any limit.
 const MAX_PLAIN_BYTES: usize = 300;
 
-/// True for a short record without escapes and without exponents. A number in it has too few digits to be out of
-/// range.
-fn is_plain(record: &[u8]) -> bool {
-    if record.len() > MAX_PLAIN_BYTES {
-        return false;
-    }
-    let next = record.get(1..).unwrap_or_default();
-    let suspects = |(&byte, &next): (&u8, &u8)| {
-        let exponent = byte.is_ascii_digit() & (next | 0x20 == b'e');
-        exponent | (byte == b'\\')
-    };
-    // Without an early end the compiler looks at many bytes at once.
-    !record.iter().zip(next).fold(false, |found, pair| found | suspects(pair))
-}
-
-fn check_text(record: &[u8]) -> Result<&str> {
+/// Validates `record` and pushes what the paths from `node` on find in it.
+fn read_record(
+    record: &[u8],
+    plan: &AttributePlan,
+    node: Option<NodeId>,
+    out: &mut AttributeValues,
+) -> Result<()> {
     let text = std::str::from_utf8(record)
         .map_err(|error| refuse(format_args!("invalid UTF-8 at byte {}", error.valid_up_to())))?;
-    check_depth(record)?;
-    Ok(text)
-}
-
-/// Where there is nothing to find, checking alone takes half the time.
-fn check_syntax(text: &str) -> Result<()> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    IgnoredAny::deserialize(&mut deserializer).and_then(|_| deserializer.end()).map_err(refuse)
+    // Its limit is one level lower than the engine's, which `Pass` watches.
+    deserializer.disable_recursion_limit();
+    let mut pass = Pass { plan, out, names: Names::new(text), depth: 0 };
+    let outcome =
+        ObjectSeed { pass: &mut pass, node }.deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    if pass.depth > MAX_JSON_DEPTH {
+        let (depth, limit) = (pass.depth as u64, MAX_JSON_DEPTH as u64);
+        return Err(Error::limit_exceeded("the nesting of a JSON record", depth, limit));
+    }
+    outcome.map_err(refuse)
 }
 
+#[cold]
 fn refuse(why: impl fmt::Display) -> Error {
-    Error::invalid_input(format!("the record is not a JSON object: {why}"))
+    Error::invalid_input(format!("the record is not a valid JSON object: {why}"))
 }
 
-/// Refuses records that nest deeper than [`MAX_JSON_DEPTH`].
-///
-/// The parser's own limit does not watch the parts it skips. Counting the opening brackets settles
-/// all but odd records at the speed of memory; only those with many are looked at in detail.
-fn check_depth(record: &[u8]) -> Result<()> {
-    // Setting bit 5 maps `[` and `{`, and nothing else, to `{`.
-    let opening: usize = record
-        .chunks(255)
-        .map(|chunk| chunk.iter().map(|&byte| u8::from(byte | 0x20 == b'{')).sum::<u8>() as usize)
-        .sum();
-    if opening <= MAX_JSON_DEPTH {
-        return Ok(());
-    }
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for &byte in record {
-        if in_string {
-            in_string = escaped || byte != b'"';
-            escaped = !escaped && byte == b'\\';
-            continue;
-        }
-        match byte {
-            b'"' => in_string = true,
-            b'[' | b'{' => {
-                depth += 1;
-                if depth > MAX_JSON_DEPTH {
-                    return Err(Error::limit_exceeded(
-                        "the nesting of a JSON record",
-                        depth as u64,
-                        MAX_JSON_DEPTH as u64,
-                    ));
-                }
-            }
-            // Unbalanced closing brackets are the parser's to refuse.
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    Ok(())
+/// The state of one pass over a record.
+struct Pass<'a> {
+    plan: &'a AttributePlan,
+    out: &'a mut AttributeValues,
+    names: Names<'a>,
+    /// How many arrays and objects are open.
+    depth: usize,
 }
 
-/// Reads an object whose place in the record is `node`.
-struct ObjectSeed<'p, 'o> {
-    plan: &'p AttributePlan,
-    node: NodeId,
-    out: &'o mut AttributeValues,
+impl Pass<'_> {
+    /// Enters an array or an object. After an error the depth stays over the limit.
+    #[inline]
+    fn enter<E: de::Error>(&mut self) -> std::result::Result<(), E> {
+        self.depth += 1;
+        if self.depth > MAX_JSON_DEPTH { Err(E::custom("it nests too deeply")) } else { Ok(()) }
+    }
+
+    fn leave(&mut self) {
+        self.depth -= 1;
+    }
+}
+
+/// Reads the object that is the record.
+struct ObjectSeed<'s, 'a> {
+    pass: &'s mut Pass<'a>,
+    node: Option<NodeId>,
 }
 
 impl<'de> DeserializeSeed<'de> for ObjectSeed<'_, '_> {
@@ -182,43 +169,35 @@ impl<'de> Visitor<'de> for ObjectSeed<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<(), A::Error> {
-        read_fields(self.plan, self.node, self.out, map)
+        read_fields(self.pass, self.node, map)
     }
 }
 
+/// Reads the fields of an object whose place in the record is `node`; `None` where no path leads.
 fn read_fields<'de, A: MapAccess<'de>>(
-    plan: &AttributePlan,
-    node: NodeId,
-    out: &mut AttributeValues,
+    pass: &mut Pass<'_>,
+    node: Option<NodeId>,
     mut map: A,
 ) -> std::result::Result<(), A::Error> {
-    let mark = out.mark();
-    // One bit a field, to notice repeated keys. Fields from the 64th on share a bit, which at worst
-    // looks for values to forget where there are none.
-    let mut seen = 0_u64;
-    while let Some(field) = map.next_key_seed(KeySeed { plan, node })? {
-        let Some((position, child)) = field else {
-            map.next_value::<IgnoredAny>()?;
-            continue;
-        };
-        let bit = 1 << position.min(63);
-        if seen & bit != 0 {
-            out.forget_since(mark, &plan.node(child).slots_below);
-        }
-        seen |= bit;
-        map.next_value_seed(ValueSeed { plan, node: Some(child), around: Around::Object, out: &mut *out })?;
+    pass.enter()?;
+    let mut object = pass.names.begin();
+    while let Some(child) = map.next_key_seed(KeySeed { pass, node, object: &mut object })? {
+        map.next_value_seed(ValueSeed { pass, node: child, around: Around::Object })?;
     }
+    pass.names.end(&object)?;
+    pass.leave();
     Ok(())
 }
 
-/// Reads a key and finds out which field of the node it is, if any.
-struct KeySeed<'p> {
-    plan: &'p AttributePlan,
-    node: NodeId,
+/// Reads a name, and finds the field of the node that it is, if any.
+struct KeySeed<'s, 'a> {
+    pass: &'s mut Pass<'a>,
+    node: Option<NodeId>,
+    object: &'s mut ObjectNames,
 }
 
-impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
-    type Value = Option<(usize, NodeId)>;
+impl<'de> DeserializeSeed<'de> for KeySeed<'_, '_> {
+    type Value = Option<NodeId>;
 
     fn deserialize<D: Deserializer<'de>>(
         self,
@@ -228,8 +207,8 @@ impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
     }
 }
 
-impl Visitor<'_> for KeySeed<'_> {
-    type Value = Option<(usize, NodeId)>;
+impl Visitor<'_> for KeySeed<'_, '_> {
+    type Value = Option<NodeId>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
@@ -237,17 +216,17 @@ impl Visitor<'_> for KeySeed<'_> {
 
     #[inline]
     fn visit_str<E: de::Error>(self, name: &str) -> std::result::Result<Self::Value, E> {
-        Ok(self.plan.node(self.node).field(name))
+        self.pass.names.add(self.object, name)?;
+        Ok(self.node.and_then(|node| self.pass.plan.node(node).field(name)))
     }
 }
 
 /// Reads a value and pushes what paths find in it.
-struct ValueSeed<'p, 'o> {
-    plan: &'p AttributePlan,
+struct ValueSeed<'s, 'a, 'o> {
+    pass: &'s mut Pass<'a>,
     /// The value's place in the trie; `None` where no path comes.
     node: Option<NodeId>,
     around: Around<'o>,
-    out: &'o mut AttributeValues,
 }
 
 /// What an array around a value wants of it.
@@ -291,27 +270,27 @@ impl Corners {
     }
 }
 
-impl ValueSeed<'_, '_> {
+impl<'a> ValueSeed<'_, 'a, '_> {
     /// Pushes a scalar: a `number`, if it is one.
     #[inline]
     fn push(self, number: Option<f64>, encode: impl Fn(&mut Vec<u8>)) {
         if let Some(node) = self.node {
-            let node = self.plan.node(node);
+            let node = self.pass.plan.node(node);
             if let Some(slot) = node.slot {
-                self.out.push_encoded(slot, &encode);
+                self.pass.out.push_encoded(slot, &encode);
             }
             if let Some(number) = number {
                 for coordinate in &node.coordinates {
-                    self.out.push_coordinate(*coordinate, number);
+                    self.pass.out.push_coordinate(*coordinate, number);
                 }
             }
         }
         match self.around {
             Around::Object => {}
-            Around::Array(slot) => self.out.push_encoded(slot, &encode),
+            Around::Array(slot) => self.pass.out.push_encoded(slot, &encode),
             Around::Space(elements) => {
                 if let Some(slot) = elements.array {
-                    self.out.push_encoded(slot, &encode);
+                    self.pass.out.push_encoded(slot, &encode);
                 }
                 elements.corners.add(number);
             }
@@ -321,7 +300,8 @@ impl ValueSeed<'_, '_> {
     /// Reads an array at whose end a path of rectangles may end, or that may be a rectangle itself.
     #[cold]
     fn read_corners<'de, A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<(), A::Error> {
-        let node = self.node.map(|node| self.plan.node(node));
+        let plan: &'a AttributePlan = self.pass.plan;
+        let node = self.node.map(|node| plan.node(node));
         let (own, array_slot) = (node.and_then(|node| node.rect), node.and_then(|node| node.slot));
         let element_node = node.and_then(|node| node.elements);
         let outer = match self.around {
@@ -331,35 +311,34 @@ impl ValueSeed<'_, '_> {
             }
             Around::Object | Around::Array(_) => None,
         };
+        self.pass.enter()?;
         let mut elements = Elements { rect: own, array: array_slot, corners: Corners::default() };
         loop {
             let around = Around::Space(&mut elements);
-            let seed = ValueSeed { plan: self.plan, node: element_node, around, out: &mut *self.out };
+            let seed = ValueSeed { pass: &mut *self.pass, node: element_node, around };
             if array.next_element_seed(seed)?.is_none() {
                 break;
             }
         }
+        self.pass.leave();
         if let Some(rect) = elements.corners.rect() {
             for slot in [own, outer].into_iter().flatten() {
-                self.out.push_encoded(slot, |out| attribute::encode_rect(out, &rect));
+                self.pass.out.push_encoded(slot, |out| attribute::encode_rect(out, &rect));
             }
         }
         Ok(())
     }
 }
 
-impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> std::result::Result<(), D::Error> {
-        if self.node.is_none() && matches!(self.around, Around::Object) {
-            return deserializer.deserialize_ignored_any(IgnoredAny).map(drop);
-        }
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
+impl<'de> Visitor<'de> for ValueSeed<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -401,34 +380,30 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<(), A::Error> {
-        let node = self.node.map(|node| self.plan.node(node));
+        let plan = self.pass.plan;
+        let node = self.node.map(|node| plan.node(node));
         if node.is_some_and(|node| node.rect.is_some()) || matches!(self.around, Around::Space(_)) {
             return self.read_corners(array);
         }
         let element_node = node.and_then(|node| node.elements);
         let array_slot = node.and_then(|node| node.slot);
+        self.pass.enter()?;
         loop {
             let around = array_slot.map_or(Around::Object, Around::Array);
-            let seed = ValueSeed { plan: self.plan, node: element_node, around, out: &mut *self.out };
+            let seed = ValueSeed { pass: &mut *self.pass, node: element_node, around };
             if array.next_element_seed(seed)?.is_none() {
+                self.pass.leave();
                 return Ok(());
             }
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<(), A::Error> {
         if let Around::Space(elements) = self.around {
             elements.corners.add(None);
         }
-        match self.node {
-            Some(node) if !self.plan.node(node).has_no_fields() => {
-                read_fields(self.plan, node, self.out, map)
-            }
-            _ => {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(())
-            }
-        }
+        let node = self.node.filter(|&node| !self.pass.plan.node(node).has_no_fields());
+        read_fields(self.pass, node, map)
     }
 }
 

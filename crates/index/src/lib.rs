@@ -26,6 +26,7 @@ pub mod extractor;
 pub mod fetch;
 pub mod in_table;
 pub mod json;
+mod json_names;
 pub mod lookup;
 pub mod newest_keys;
 pub mod next;

@@ -20,8 +20,16 @@ pub(crate) struct ScanCursor<'q, C> {
     values: AttributeValues,
     distance: DistanceBytes,
     started: bool,
-    /// Records that did not match.
-    mismatched: &'q Cell<u64>,
+    skipped: &'q Skipped,
+}
+
+/// Records that a scan did not propose.
+#[derive(Default)]
+pub(crate) struct Skipped {
+    /// Those that did not match.
+    pub(crate) mismatched: Cell<u64>,
+    /// Those that are malformed.
+    pub(crate) malformed: Cell<u64>,
 }
 
 impl<'q, C: EntryCursor> ScanCursor<'q, C> {
@@ -29,19 +37,30 @@ impl<'q, C: EntryCursor> ScanCursor<'q, C> {
         records: C,
         query: &'q CompiledQuery<'q>,
         extractor: Option<&'q dyn AttributeExtractor>,
-        mismatched: &'q Cell<u64>,
+        skipped: &'q Skipped,
     ) -> Self {
         let (values, distance) = Default::default();
-        Self { records, query, extractor, values, distance, started: false, mismatched }
+        Self { records, query, extractor, values, distance, started: false, skipped }
     }
 
     fn matches(&mut self) -> Result<bool> {
         let Some(extractor) = self.extractor else {
             return Ok(true);
         };
-        extractor.extract(self.records.value(), self.query.plan(), &mut self.values)?;
-        Ok(self.query.matches(&self.values))
+        if !extractor.extract_stored(self.records.value(), self.query.plan(), &mut self.values)? {
+            add_one(&self.skipped.malformed);
+            return Ok(false);
+        }
+        let matches = self.query.matches(&self.values);
+        if !matches {
+            add_one(&self.skipped.mismatched);
+        }
+        Ok(matches)
     }
+}
+
+fn add_one(count: &Cell<u64>) {
+    count.set(count.get() + 1);
 }
 
 impl<C: EntryCursor> CandidateCursor for ScanCursor<'_, C> {
@@ -58,7 +77,6 @@ impl<C: EntryCursor> CandidateCursor for ScanCursor<'_, C> {
             if self.matches()? {
                 break;
             }
-            self.mismatched.set(self.mismatched.get() + 1);
         }
         Ok(Some(Candidate {
             primary_key: self.records.key(),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::database;
 use crate::arguments::{IndexAdd, IndexDrop, IndexList, IndexRebuild, IndexVerb, Pace};
 use crate::failure::Failure;
-use crate::output::{Fields, Format, print_objects};
+use crate::output::{Fields, Format, print_objects, tell};
 use crate::progress::BuildBar;
 
 /// Entries of an index that are looked at to tell how many are stale.
@@ -67,8 +67,13 @@ fn finish(collection: &Collection, build: &IndexBuild) -> Result<(), Failure> {
     show(build);
     build.wait().map_err(|error| {
         let _ = collection.drop_index(build.name());
-        error.into()
-    })
+        Failure::from(error)
+    })?;
+    let malformed = build.progress().malformed;
+    if malformed > 0 {
+        tell!("note: {malformed} malformed records have no entries; `bolide check` names them");
+    }
+    Ok(())
 }
 
 /// Shows how far a build is until it has ended.

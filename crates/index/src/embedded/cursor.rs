@@ -313,6 +313,7 @@ impl CandidateCursor for EmbeddedCursor<'_> {
             }
         }
         explain.embedded.add(&costs);
+        explain.malformed += self.matches.malformed;
     }
 }
 

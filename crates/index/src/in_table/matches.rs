@@ -50,6 +50,8 @@ pub(crate) struct Matches {
     pub(crate) bytes: Vec<u8>,
     /// Entries of memtable indexes that were looked at.
     pub(crate) memtable_entries: u64,
+    /// Current records that were skipped because they are malformed.
+    pub(crate) malformed: u64,
     values: AttributeValues,
     key: Vec<u8>,
 }
@@ -57,18 +59,20 @@ pub(crate) struct Matches {
 impl Matches {
     /// Notes the record at which `place` stands, or which `primary_key` and `record` are, if it matches.
     ///
+    /// A current record that is malformed is skipped and counted, as by a scan.
+    ///
     /// # Errors
-    /// Where a current record cannot be looked into: a scan of the table would stumble over it as well.
+    /// Those of reading the table.
     pub(crate) fn look_into(
         &mut self,
         question: &Question<'_>,
         table: &TreeView,
         place: &BlockReader,
     ) -> bolide_base::Result<()> {
-        match question.extractor.extract(place.value(), &question.index.plan, &mut self.values) {
-            Ok(()) => self.match_values(question, place.key(), place.sequence(), Some(place)),
-            Err(error) if table.newest_sequence(place.key())? == Some(place.sequence()) => return Err(error),
-            Err(_) => {}
+        match question.extractor.extract_stored(place.value(), &question.index.plan, &mut self.values)? {
+            true => self.match_values(question, place.key(), place.sequence(), Some(place)),
+            false if table.newest_sequence(place.key())? == Some(place.sequence()) => self.malformed += 1,
+            false => {}
         }
         Ok(())
     }
@@ -86,7 +90,10 @@ impl Matches {
     ) -> bolide_base::Result<()> {
         let current = table.get(primary_key)?;
         if let Some((_, record)) = current.filter(|(current, _)| *current == sequence) {
-            question.extractor.extract(&record, &question.index.plan, &mut self.values)?;
+            if !question.extractor.extract_stored(&record, &question.index.plan, &mut self.values)? {
+                self.malformed += 1;
+                return Ok(());
+            }
             self.match_values(question, primary_key, sequence, None);
         }
         Ok(())

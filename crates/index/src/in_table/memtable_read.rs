@@ -101,7 +101,7 @@ pub(crate) fn visit_entries(
 /// Notes the matches among the records of a memtable that could not be looked into when they were taken in.
 ///
 /// # Errors
-/// Where a current one still cannot be looked into; `Corruption` or `Io` from validating such records.
+/// `Corruption` or `Io` from validating such records.
 pub(crate) fn look_up_opaque(
     question: &Question<'_>,
     table: &TreeView,

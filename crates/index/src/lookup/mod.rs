@@ -29,7 +29,6 @@ mod run;
 mod settle;
 mod window;
 
-use std::cell::Cell;
 use std::ops::{ControlFlow, Deref};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
@@ -43,7 +42,7 @@ use crate::explain::Explain;
 use crate::extractor::AttributeExtractor;
 use crate::fetch::FetchOptions;
 use crate::query::{CompiledQuery, Query};
-use crate::scan::ScanCursor;
+use crate::scan::{ScanCursor, Skipped};
 use crate::secondary_index::SecondaryIndex;
 use crate::source::{ReadSource, TreeSource};
 use crate::spec::Maintenance;
@@ -288,7 +287,7 @@ impl<S: ReadSource> Lookup<'_, S> {
     ) -> Result<Explain> {
         let table = self.view.tree(self.table)?;
         let extractor = self.extractor.filter(|_| !compiled.predicates.is_empty());
-        let mismatched = Cell::new(0);
+        let skipped = Skipped::default();
         let mut run = Run::new(self, compiled, &table, None, emit);
         run.read_table();
         run.explain.access = "scan";
@@ -297,12 +296,13 @@ impl<S: ReadSource> Lookup<'_, S> {
         if compiled.limit > 0 {
             run.drive(|| {
                 let records = table.cursor(&[], None)?;
-                Ok(Box::new(ScanCursor::new(records, compiled, extractor, &mismatched)))
+                Ok(Box::new(ScanCursor::new(records, compiled, extractor, &skipped)))
             })?;
         }
-        run.explain.mismatched = mismatched.get();
+        run.explain.mismatched = skipped.mismatched.get();
+        run.explain.malformed = skipped.malformed.get();
         run.explain.current = run.explain.candidates;
-        run.explain.candidates += mismatched.get();
+        run.explain.candidates += run.explain.mismatched + run.explain.malformed;
         Ok(run.finish(query, self))
     }
 }

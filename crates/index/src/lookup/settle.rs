@@ -377,8 +377,9 @@ where
             return Ok(true);
         };
         let start = self.now();
-        extractor.extract(record, self.query.plan(), &mut self.values)?;
-        let matches = self.query.matches(&self.values);
+        let is_read = extractor.extract_stored(record, self.query.plan(), &mut self.values)?;
+        self.explain.malformed += u64::from(!is_read);
+        let matches = is_read && self.query.matches(&self.values);
         self.explain.check_nanos += self.now() - start;
         Ok(matches)
     }

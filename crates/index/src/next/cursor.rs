@@ -581,6 +581,7 @@ impl CandidateCursor for NextCursor<'_> {
     fn report(&self, explain: &mut Explain) {
         let costs = NextCosts { memtable_entries: self.matches.memtable_entries, ..self.told.costs };
         explain.next_costs.add(&costs);
+        explain.malformed += self.matches.malformed;
         explain.candidates += self.told.obsolete;
         explain.obsolete += self.told.obsolete;
         explain.unknown += self.told.unknown;

@@ -411,6 +411,7 @@ impl CandidateCursor for NearestCursor<'_> {
 
     fn report(&self, explain: &mut Explain) {
         explain.next_costs.add(&NextCosts { memtable_entries: self.matches.memtable_entries, ..self.costs });
+        explain.malformed += self.matches.malformed;
     }
 }
 

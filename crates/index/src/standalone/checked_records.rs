@@ -45,17 +45,17 @@ impl<'c> CheckedRecords<'c> {
         Ok(())
     }
 
-    /// `record`, as it was written under `primary_key` at `sequence`.
+    /// `record`, as it was written under `primary_key` at `sequence`. One that is malformed has no attributes.
     ///
     /// # Errors
-    /// `InvalidInput` where attributes cannot be taken out of it.
+    /// As [`extract_stored`](crate::AttributeExtractor::extract_stored).
     pub(crate) fn indexed<'r>(
         &'r mut self,
         primary_key: &'r [u8],
         sequence: SequenceNumber,
         record: &[u8],
     ) -> Result<IndexedRecord<'r>> {
-        self.table.extractor.extract(record, &self.plan, &mut self.values)?;
+        self.table.extractor.extract_stored(record, &self.plan, &mut self.values)?;
         Ok(IndexedRecord { primary_key, sequence: Some(sequence), values: &self.values, slots: &self.slots })
     }
 }
