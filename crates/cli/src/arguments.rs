@@ -47,7 +47,8 @@ pub(crate) enum Verb {
 /// How a record's key is told from its text; shown on every verb that takes a KEY.
 const KEYS: &str = "\
 A KEY that reads as an integer is one; write '\"42\"' for the text of these two digits.
-Integers sort as numbers, before all texts.";
+Integers sort as numbers, before all texts. A KEY that begins with `-` and is not a number stands
+behind `--`, after all options.";
 
 /// How answers are printed
 #[derive(Debug, Clone, Copy, Args)]
@@ -76,7 +77,9 @@ In CSV the header names the fields; a cell that is a number, true or false becom
 SPEC is [NAME=]ATTRIBUTE[+ATTRIBUTE...][:KIND[:OPTION=VALUE,...]], for example
   author.name    tags[*]    rect(bbox)    recent=score:composite:maintenance=synchronous
 A collection that exists keeps its layout (see `bolide layout`); indexes that are missing are added to it.
-Rows replace rows of the same key. The last line on standard output sums up, as JSON.")]
+Rows replace rows of the same key. The last line on standard output sums up, as JSON.
+A load that fails leaves no new collection and no new database behind. A row of a change stream without
+FIELD puts its record.")]
 pub(crate) struct Import {
     /// Directory of the database; made if missing
     pub(crate) db: PathBuf,
@@ -96,7 +99,7 @@ pub(crate) struct Import {
     /// When writes are safe from a power cut: never before the end, soon, or each batch at once
     #[arg(long, value_enum, default_value_t = SyncName::Batch)]
     pub(crate) sync: SyncName,
-    /// Read a change stream: rows whose FIELD is `del` or `delete` delete the key
+    /// Read a change stream: FIELD is put, insert, update or upsert, or del or delete, in any case
     #[arg(long, value_name = "FIELD", value_parser = FieldPath::parse)]
     pub(crate) op_field: Option<FieldPath>,
     /// What to do at a row that is no record
@@ -131,7 +134,7 @@ pub(crate) enum SyncName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BadRows {
-    /// Stop at the first one; what came before it stays
+    /// Stop at the first one; what came before it stays in a collection that existed
     Stop,
     /// Say so, count it, go on
     Skip,
@@ -142,15 +145,19 @@ pub(crate) enum BadRows {
 #[command(after_help = format!("\
 Example:
   bolide put ./db notes first '{{\"text\":\"hello\",\"stars\":5}}'
+  bolide put --create ./new notes first '{{\"text\":\"hello\"}}'
 
 {KEYS}"))]
 pub(crate) struct Put {
-    /// Directory of the database; made if missing
+    /// Make the database if it is missing
+    #[arg(long)]
+    pub(crate) create: bool,
+    /// Directory of the database
     pub(crate) db: PathBuf,
     /// Collection; made if missing
     pub(crate) collection: String,
     /// Key of the record
-    #[arg(allow_hyphen_values = true)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) key: String,
     /// The record, a JSON object
     pub(crate) json: String,
@@ -169,7 +176,7 @@ pub(crate) struct Delete {
     /// Collection
     pub(crate) collection: String,
     /// Key of the record
-    #[arg(allow_hyphen_values = true)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) key: String,
 }
 
@@ -186,7 +193,7 @@ pub(crate) struct Get {
     /// Collection
     pub(crate) collection: String,
     /// Keys of the records
-    #[arg(required = true, allow_hyphen_values = true, value_name = "KEY")]
+    #[arg(required = true, allow_negative_numbers = true, value_name = "KEY")]
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
     pub(crate) output: Output,

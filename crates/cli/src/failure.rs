@@ -15,6 +15,8 @@ pub(crate) enum Failure {
         message: String,
         /// What to do about it.
         advice: String,
+        /// The kind of the store's error, where the store refused.
+        kind: Option<bolide::ErrorKind>,
     },
     /// Everything was said already; only the exit status 1 is left.
     Reported,
@@ -30,7 +32,7 @@ impl Failure {
 
     /// A failed operation: what went wrong and where, and what to do.
     pub(crate) fn operation(message: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::Operation { message: message.into(), advice: advice.into() }
+        Self::Operation { message: message.into(), advice: advice.into(), kind: None }
     }
 
     /// An input that cannot be read, or not to its end.
@@ -57,7 +59,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(message) => write!(f, "error: {message}"),
-            Self::Operation { message, advice } => write!(f, "error: {message}\n  what to do: {advice}"),
+            Self::Operation { message, advice, .. } => write!(f, "error: {message}\n  what to do: {advice}"),
             Self::Reported | Self::OutputClosed => Ok(()),
         }
     }
@@ -65,7 +67,8 @@ impl fmt::Display for Failure {
 
 impl From<bolide::Error> for Failure {
     fn from(error: bolide::Error) -> Self {
-        Self::operation(error.message(), error.kind().advice())
+        let (message, advice) = (error.message().into(), error.kind().advice().into());
+        Self::Operation { message, advice, kind: Some(error.kind()) }
     }
 }
 

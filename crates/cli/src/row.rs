@@ -6,6 +6,13 @@ use bolide::key::PrimaryKey;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+/// The operations of a change stream that put the record.
+const PUTS: [&str; 4] = ["put", "insert", "update", "upsert"];
+/// Those that delete the key.
+const DELETES: [&str; 2] = ["del", "delete"];
+/// Longest part of an unknown operation that is shown, in characters.
+const MAX_SHOWN: usize = 40;
+
 /// A path of field names, as `--key` and `--op-field` take it: `user.id`. A backslash takes the next
 /// character as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +79,8 @@ impl RowShape {
     /// Reads one row in one pass over its text.
     ///
     /// # Errors
-    /// Why it is a bad row: not UTF-8, broken JSON, not an object, no key, a key of a wrong type.
+    /// Why it is a bad row: not UTF-8, broken JSON, not an object, no key, a key of a wrong type, an operation
+    /// that is not known.
     pub(crate) fn read(&self, text: &[u8]) -> Result<Change, String> {
         let text = std::str::from_utf8(text)
             .map_err(|error| format!("it is not UTF-8 at byte {}", error.valid_up_to() + 1))?;
@@ -84,14 +92,33 @@ impl RowShape {
             .and_then(|raw| descend(raw, &self.key.names[1..]))
             .ok_or_else(|| format!("it has no key field `{}`", self.key))?;
         let key = parse_key(key).map_err(|reason| format!("its key field `{}`: {reason}", self.key))?;
-        let deletes = match &self.op {
+        let op = self.op.as_ref().zip(op);
+        let op = op.and_then(|(path, raw)| Some((path, descend(raw, &path.names[1..])?)));
+        let deletes = match op {
+            // A row without an operation puts its record.
             None => false,
-            Some(path) => {
-                let op = op.and_then(|raw| descend(raw, &path.names[1..]));
-                op.is_some_and(|op| matches!(op.get(), "\"del\"" | "\"delete\""))
-            }
+            Some((path, op)) => deletes(op).map_err(|reason| format!("its field `{path}`: {reason}"))?,
         };
         Ok(if deletes { Change::Delete(key) } else { Change::Put(key) })
+    }
+}
+
+/// Whether a row with the operation `raw` deletes its key.
+fn deletes(raw: &RawValue) -> Result<bool, String> {
+    let is_one_of = |known: &[&str], name: &str| known.iter().any(|known| known.eq_ignore_ascii_case(name));
+    match serde_json::from_str::<String>(raw.get()) {
+        Ok(name) if is_one_of(&PUTS, &name) => Ok(false),
+        Ok(name) if is_one_of(&DELETES, &name) => Ok(true),
+        _ => {
+            let mut shown: String = raw.get().chars().take(MAX_SHOWN).collect();
+            if shown.len() < raw.get().len() {
+                shown.push('…');
+            }
+            let (puts, deletes) = (PUTS.join(", "), DELETES.join(", "));
+            Err(format!(
+                "there is no operation {shown}; {puts} put the record, {deletes} delete the key, in any case"
+            ))
+        }
     }
 }
 
@@ -110,7 +137,7 @@ fn descend<'a>(raw: &'a RawValue, names: &[String]) -> Option<&'a RawValue> {
     Some(current)
 }
 
-/// The values of two fields of an object; the last one counts where a name repeats.
+/// The values of two fields of an object. It is an error where one of them occurs twice.
 fn fields_of<'a>(text: &'a str, names: [Option<&str>; 2]) -> serde_json::Result<[Option<&'a RawValue>; 2]> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let found = deserializer.deserialize_any(Fields { names })?;
@@ -137,7 +164,9 @@ impl<'de> Visitor<'de> for Fields<'_> {
             if hits.contains(&true) {
                 let raw: &RawValue = map.next_value()?;
                 for (slot, _) in found.iter_mut().zip(hits).filter(|(_, hit)| *hit) {
-                    *slot = Some(raw);
+                    if slot.replace(raw).is_some() {
+                        return Err(A::Error::custom(format_args!("it has the name {name:?} twice")));
+                    }
                 }
             } else {
                 map.next_value::<IgnoredAny>()?;
@@ -202,7 +231,7 @@ mod tests {
         let read = |key: &str, text: &str| shape(key, None).read(text.as_bytes());
         let put = |key: PrimaryKey| Ok(Change::Put(key));
         assert_eq!(read("id", r#" {"a":[1,{}],"id":7} "#), put(PrimaryKey::Int(7)));
-        assert_eq!(read("id", r#"{"id":1,"id":"x"}"#), put(PrimaryKey::from("x")));
+        assert!(read("id", r#"{"id":1,"id":"x"}"#).unwrap_err().contains("\"id\" twice"));
         assert_eq!(read("user.id", r#"{"user":{"id":"x"}}"#), put(PrimaryKey::from("x")));
         assert_eq!(read(r"user\.id", r#"{"user.id":18446744073709551615}"#), put(PrimaryKey::Uint(u64::MAX)));
         assert_eq!(read("é", r#"{"\u00e9":1}"#), put(PrimaryKey::Int(1)));
@@ -212,12 +241,27 @@ mod tests {
     fn change_streams_delete() {
         let read = |text: &str| shape("id", Some("meta.op")).read(text.as_bytes());
         let id = PrimaryKey::Int(1);
-        for op in ["del", "delete"] {
+        for op in ["del", "delete", "Delete", "DELETE", "Del"] {
             let text = format!(r#"{{"meta":{{"op":"{op}"}},"id":1}}"#);
             assert_eq!(read(&text), Ok(Change::Delete(id.clone())));
         }
-        for text in [r#"{"id":1,"meta":{"op":"put"}}"#, r#"{"id":1,"meta":7}"#, r#"{"id":1}"#] {
+        for op in ["put", "PUT", "Insert", "update", "UPSERT"] {
+            let text = format!(r#"{{"meta":{{"op":"{op}"}},"id":1}}"#);
+            assert_eq!(read(&text), Ok(Change::Put(id.clone())));
+        }
+        for text in [r#"{"id":1,"meta":{}}"#, r#"{"id":1,"meta":7}"#, r#"{"id":1}"#] {
             assert_eq!(read(text), Ok(Change::Put(id.clone())), "{text}");
+        }
+        for op in ["\"remove\"", "\"\"", "\"delete \"", "7", "null", "true", "[\"del\"]", "\"\\ud800\""] {
+            let reason = read(&format!(r#"{{"meta":{{"op":{op}}},"id":1}}"#)).unwrap_err();
+            assert!(
+                reason.contains(&format!("its field `meta.op`: there is no operation {op};")),
+                "{reason}"
+            );
+            assert!(
+                reason.contains("put, insert, update, upsert put the record, del, delete delete"),
+                "{reason}"
+            );
         }
         // One field may be both.
         assert_eq!(

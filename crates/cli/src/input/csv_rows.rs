@@ -3,11 +3,15 @@
 //! The header names the fields. A cell that is written as JSON writes an integer or a decimal fraction
 //! becomes a number with the same digits, `true` and `false` become booleans, an empty cell leaves the
 //! field out, and all else is a string: `007`, `1e5` and `+1` stay texts.
+//!
+//! A quoted cell that is not closed at the end of the file is an error, and text behind a closing quote makes a bad
+//! row: in both cases a quote is missing, and a lenient parser would join rows into one cell.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
+use super::quotes::Quotes;
 use super::{BYTE_ORDER_MARK, Row, too_long};
 
 /// What the CSV parser reads ahead, in bytes.
@@ -17,6 +21,7 @@ const READ_AHEAD_BYTES: usize = 64 << 10;
 pub(super) struct CsvRows {
     reader: csv::Reader<Guarded>,
     fence: Rc<Cell<u64>>,
+    quotes: Rc<RefCell<Quotes>>,
     /// The field names as JSON texts, with their quotes.
     fields: Vec<String>,
     record: csv::ByteRecord,
@@ -26,22 +31,29 @@ pub(super) struct CsvRows {
     max_row_bytes: usize,
 }
 
-/// Fails once a row has read past its fence: an unclosed quote would else collect the whole file.
+/// Fails once a row has read past its fence, and watches the quotes.
 struct Guarded {
     inner: Box<dyn BufRead>,
     consumed: u64,
     fence: Rc<Cell<u64>>,
+    quotes: Rc<RefCell<Quotes>>,
 }
 
 impl Read for Guarded {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.consumed >= self.fence.get() {
-            return Err(io::Error::other(
-                "a row is longer than a record may be; a closing quote may be missing before this line",
-            ));
+            let open = self.quotes.borrow().open_line();
+            let place = open.map_or_else(String::new, |line| {
+                format!("; the quote that begins on line {line} may lack its closing quote")
+            });
+            return Err(io::Error::other(format!("a row is longer than a record may be{place}")));
         }
         let read = self.inner.read(buffer)?;
+        self.quotes.borrow_mut().watch(&buffer[..read], self.consumed);
         self.consumed += read as u64;
+        if read == 0 {
+            self.quotes.borrow_mut().ended = true;
+        }
         Ok(read)
     }
 }
@@ -54,10 +66,16 @@ impl CsvRows {
         }
         let carriage_returns = first_line_ends_in_crlf(input.fill_buf()?);
         let fence = Rc::new(Cell::new((max_row_bytes + READ_AHEAD_BYTES) as u64));
-        let guarded = Guarded { inner: input, consumed: 0, fence: Rc::clone(&fence) };
+        let quotes = Rc::new(RefCell::new(Quotes::default()));
+        let guarded =
+            Guarded { inner: input, consumed: 0, fence: Rc::clone(&fence), quotes: Rc::clone(&quotes) };
         let mut reader =
             csv::ReaderBuilder::new().flexible(true).buffer_capacity(READ_AHEAD_BYTES).from_reader(guarded);
         let header = reader.headers().map_err(into_io)?.clone();
+        check_closed(&quotes)?;
+        if let Some(line) = quotes.borrow_mut().take_misplaced(reader.position().byte()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, misplaced(line)));
+        }
         let fields: Vec<String> =
             header.iter().map(|name| serde_json::Value::from(name).to_string()).collect();
         for (position, name) in fields.iter().enumerate() {
@@ -71,7 +89,7 @@ impl CsvRows {
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
         let record = csv::ByteRecord::new();
-        Ok(Self { reader, fence, fields, record, carriage_returns, line: 1, max_row_bytes })
+        Ok(Self { reader, fence, quotes, fields, record, carriage_returns, line: 1, max_row_bytes })
     }
 
     /// Puts the next row into `text` as a JSON object.
@@ -83,7 +101,11 @@ impl CsvRows {
         }
         self.line = self.record.position().map_or(self.line + 1, csv::Position::line);
         self.line += u64::from(self.carriage_returns);
+        check_closed(&self.quotes)?;
         text.clear();
+        if let Some(line) = self.quotes.borrow_mut().take_misplaced(self.reader.position().byte()) {
+            return Ok(Some(Row::Bad(misplaced(line))));
+        }
         if self.record.len() != self.fields.len() {
             let (cells, columns) = (self.record.len(), self.fields.len());
             return Ok(Some(Row::Bad(format!("it has {cells} cells where the header has {columns}"))));
@@ -118,6 +140,26 @@ impl CsvRows {
     pub(super) fn line(&self) -> u64 {
         self.line
     }
+}
+
+/// Fails where the input has ended within quotes.
+fn check_closed(quotes: &RefCell<Quotes>) -> io::Result<()> {
+    let quotes = quotes.borrow();
+    match quotes.open_line().filter(|_| quotes.ended) {
+        None => Ok(()),
+        Some(line) => {
+            let what =
+                format!("the quote that begins on line {line} is not closed before the end of the file");
+            Err(io::Error::new(io::ErrorKind::InvalidData, what))
+        }
+    }
+}
+
+fn misplaced(line: u64) -> String {
+    format!(
+        "text follows the closing quote of the cell that begins on line {line}: a quote is missing, \
+         or one within the cell is not doubled"
+    )
 }
 
 fn first_line_ends_in_crlf(start: &[u8]) -> bool {
@@ -213,8 +255,45 @@ mod tests {
 
     #[test]
     fn an_unclosed_quote_does_not_collect_the_file() {
-        let mut input = b"a,b\n1,\"".to_vec();
+        let mut input = b"a,b\n1,2\n1,\"".to_vec();
         input.resize(10 << 20, b'x');
-        assert!(read(&input, 1000).unwrap_err().to_string().contains("closing quote"));
+        let error = read(&input, 1000).unwrap_err().to_string();
+        assert!(error.contains("the quote that begins on line 3"), "{error}");
+    }
+
+    #[test]
+    fn a_quote_that_stays_open_is_an_error_with_its_line() {
+        for (input, line) in [
+            ("a,b\n1,2\n3,\"x\n4,5\n6,7\n", 3),
+            ("a,b\r\n1,2\r\n3,\"x\r\n4,5\r\n", 3),
+            ("a,b\n1,\"two\nlines\"\n\"3,4", 4),
+            ("a,b\n1,\"x\"\"\n2,3\n", 2),
+            ("a,b\n1,\"", 2),
+            ("a,\"b\n1,2\n", 1),
+        ] {
+            let error = read(input.as_bytes(), 1000).unwrap_err().to_string();
+            let wanted = format!("the quote that begins on line {line} is not closed");
+            assert!(error.contains(&wanted), "{input:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn rows_that_a_missing_quote_joins_are_bad() {
+        let rows = read(b"a,b\n1,\"x\n2,\"y\"\n3,\"z\" \n4,a\"b\n", 1000).unwrap();
+        assert!(rows[0].1.as_ref().unwrap_err().contains("the cell that begins on line 2"), "{rows:?}");
+        assert_eq!(rows[1], (4, Ok(r#"{"a":3,"b":"z "}"#.to_owned())));
+        assert_eq!(rows[2], (5, Ok(r#"{"a":4,"b":"a\"b"}"#.to_owned())));
+        assert_eq!(rows.len(), 3);
+        assert!(read(b"a,\"b\"c\n1,2\n", 1000).unwrap_err().to_string().contains("closing quote"));
+    }
+
+    #[test]
+    fn many_rows_with_misplaced_quotes_are_told_one_by_one() {
+        let input: String = (0..20_000).map(|id| format!("{id},\"x\"y\n{id},\"x\"\n")).collect();
+        let rows = read(format!("a,b\n{input}").as_bytes(), 1000).unwrap();
+        for (number, (line, row)) in rows.iter().enumerate() {
+            assert_eq!((*line, row.is_err()), (number as u64 + 2, number % 2 == 0), "{row:?}");
+        }
+        assert_eq!(rows.len(), 40_000);
     }
 }

@@ -4,6 +4,7 @@
 
 mod csv_rows;
 mod lines;
+mod quotes;
 mod source;
 
 use std::io;

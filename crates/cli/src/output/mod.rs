@@ -2,16 +2,19 @@
 
 mod csv_form;
 pub(crate) mod figures;
+mod held;
 mod ndjson;
 mod ordered;
 mod table;
 
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use held::Held;
+pub(crate) use held::{discard_unwritten, has_written, write_unwritten};
 
 /// Writes a line on standard error, in one piece. Where nobody reads it the work goes on: there is nobody to tell that either.
 macro_rules! tell {
@@ -58,7 +61,7 @@ pub(crate) struct Line<'a> {
 
 /// Writes lines in one format. Call [`Printer::finish`] at the end: tables wait for it.
 pub(crate) struct Printer {
-    out: BufWriter<StdoutLock<'static>>,
+    out: Held,
     form: Form,
 }
 
@@ -76,7 +79,7 @@ impl Printer {
             Format::Table => Form::Table(table::TableForm::new(terminal_width())),
             Format::Csv => Form::Csv(csv_form::CsvForm::default()),
         };
-        Self { out: BufWriter::with_capacity(64 << 10, io::stdout().lock()), form }
+        Self { out: Held::default(), form }
     }
 
     /// Writes one line.

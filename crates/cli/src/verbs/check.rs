@@ -8,14 +8,13 @@ use crate::arguments::Check;
 use crate::failure::Failure;
 use crate::output::{Fields, print_objects, tell};
 
+/// How often a check that finds problems beside a writer is made again.
+const CHECKS_AGAIN: usize = 2;
+
 /// Prints what was checked on standard output, one object for the files and one for each index;
 /// problems are told on standard error.
 pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
-    let report = if arguments.mend {
-        mended(arguments)?
-    } else {
-        database::open_to_read(&arguments.db)?.check(arguments.deep)?
-    };
+    let report = if arguments.mend { mended(arguments)? } else { report_beside_writer(arguments)? };
     let files: Fields = vec![
         ("checked".into(), "files".into()),
         ("sstables".into(), report.files.tables.into()),
@@ -25,6 +24,7 @@ pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
         ("sorted_view_bytes".into(), report.files.view_bytes.into()),
         ("page_segments".into(), report.files.kept_files.into()),
         ("page_segment_bytes".into(), report.files.kept_bytes.into()),
+        ("malformed_records".into(), report.malformed_records.into()),
     ];
     let mut objects = vec![files];
     for index in &report.indexes {
@@ -55,6 +55,19 @@ pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
         format!("{} has {} problems", arguments.db.display(), problems.len()),
         advice(views, problems.len().saturating_sub(views)),
     ))
+}
+
+/// Checks without the lock. A writer that replaces files meanwhile makes problems that the next check does not find.
+fn report_beside_writer(arguments: &Check) -> Result<CheckReport, Failure> {
+    let check = || Ok::<_, Failure>(database::open_to_read(&arguments.db)?.check(arguments.deep)?);
+    let mut report = check()?;
+    for _ in 0..CHECKS_AGAIN {
+        if report.is_sound() || !database::has_writer(&arguments.db) {
+            break;
+        }
+        report = check()?;
+    }
+    Ok(report)
 }
 
 /// Checks, has the damaged views built again that this finds, and checks what there is then.

@@ -41,12 +41,16 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Db, Failure> {
     Db::open_read_only(path, options()).map_err(|error| missing_database(path, error))
 }
 
+/// Whether another process has the database open to write.
+pub(crate) fn has_writer(path: &Path) -> bool {
+    Db::has_writer(path, &Components::system()).unwrap_or(false)
+}
+
 /// Says so where another process has the database open to write: files that are read may go meanwhile.
 pub(crate) fn note_writer(path: &Path) {
-    if Db::has_writer(path, &Components::system()).unwrap_or(false) {
+    if has_writer(path) {
         tell!(
-            "note: another process has {} open to write, and files that it replaces go while they are read: \
-             try again, or when it has closed, or read a checkpoint",
+            "note: another process has {} open to write, and replaces files while they are read: try again, or when it has closed, or read a checkpoint",
             path.display()
         );
     }
@@ -60,11 +64,12 @@ pub(crate) fn open_to_write(path: &Path) -> Result<Db, Failure> {
     Db::open(path, options().create_if_missing(false)).map_err(|error| missing_database(path, error))
 }
 
-/// Opens a database to change it, and makes it where there is none.
+/// Opens a database to change it, and makes it where there is none. [`NewDatabase`](super::new_database::NewDatabase)
+/// removes it again.
 ///
 /// # Errors
 /// Those of the store.
-pub(crate) fn open_or_create(path: &Path) -> Result<Db, Failure> {
+pub(super) fn open_or_create(path: &Path) -> Result<Db, Failure> {
     Ok(Db::open(path, options())?)
 }
 
@@ -73,7 +78,7 @@ fn missing_database(path: &Path, error: bolide::Error) -> Failure {
         let message = format!("there is no database in {}", path.display());
         return Failure::operation(
             message,
-            "check the path, or make one with `bolide import` or `bolide put`",
+            "check the path, or make one with `bolide import` or `bolide put --create`",
         );
     }
     error.into()

@@ -1,10 +1,11 @@
 //! `import`: rows of a file into a collection.
 
-use bolide::{Collection, CollectionOptions, Db, IndexSpec, SyncMode};
+use bolide::{Collection, CollectionOptions, IndexSpec, SyncMode};
 
 use super::database;
 use super::layout::layout_of;
 use super::load::{LoadOptions, Tally, load};
+use super::new_database::with_collection;
 use crate::arguments::{Import, LayoutName, SyncName};
 use crate::failure::Failure;
 use crate::input::Source;
@@ -20,36 +21,34 @@ pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     let specs =
         arguments.indexes.iter().map(|text| database::parse_spec(text)).collect::<Result<Vec<_>, _>>()?;
     let source = Source::open(&arguments.file)?;
-    let db = database::open_or_create(&arguments.db)?;
-    let collection = prepare(&db, &arguments.collection, options, specs, arguments.layout)?;
-    let load_options = LoadOptions {
+    let name = &arguments.collection;
+    let options = specs.iter().cloned().fold(options, CollectionOptions::index);
+    let tally = with_collection(&arguments.db, name, options, |db, collection, is_new| {
+        if !is_new {
+            prepare(collection, specs, arguments.layout)?;
+        }
+        load(db, collection, source, &load_options(arguments, is_new))
+    })?;
+    print_summary(&tally)
+}
+
+fn load_options(arguments: &Import, is_new: bool) -> LoadOptions {
+    LoadOptions {
         shape: RowShape::new(arguments.key.clone(), arguments.op_field.clone()),
         sync: sync_of(arguments.sync),
         bad_rows: arguments.bad_rows,
         acknowledge: arguments.acknowledge,
-    };
-    let outcome = load(&db, &collection, source, &load_options);
-    // What came before a failure stays; closing well is worth trying in any case.
-    drop(collection);
-    let closed = database::close(db);
-    let tally = outcome?;
-    closed?;
-    print_summary(&tally)
+        is_new,
+    }
 }
 
-/// The collection with all of `specs` as indexes; those that are missing are added.
+/// Adds those of `specs` that the collection lacks as indexes.
 fn prepare(
-    db: &Db,
-    name: &str,
-    options: CollectionOptions,
+    collection: &Collection,
     specs: Vec<IndexSpec>,
     layout: Option<LayoutName>,
-) -> Result<Collection, Failure> {
-    let with_indexes = specs.iter().cloned().fold(options, CollectionOptions::index);
-    let (collection, is_new) = database::collection_or_create(db, name, with_indexes)?;
-    if is_new {
-        return Ok(collection);
-    }
+) -> Result<(), Failure> {
+    let name = collection.name();
     if layout.is_some() {
         tell!("note: the collection `{name}` exists: it keeps its layout (`bolide layout` changes it)");
     }
@@ -66,7 +65,7 @@ fn prepare(
             }
         }
     }
-    Ok(collection)
+    Ok(())
 }
 
 fn sync_of(name: SyncName) -> SyncMode {

@@ -38,6 +38,8 @@ pub(super) struct LoadOptions {
     pub(super) bad_rows: BadRows,
     /// Whether to say after each batch how many rows are in the database.
     pub(super) acknowledge: bool,
+    /// Whether the collection was made for the load, and goes where it fails.
+    pub(super) is_new: bool,
 }
 
 /// What was loaded.
@@ -80,8 +82,13 @@ pub(super) fn load(
     // If both failed, the store's refusal came first: the reader only noticed that nobody listens.
     written?;
     read.map_err(|failure| match failure {
-        Failure::Operation { message, advice } => {
-            Failure::operation(format!("{message}; the {rows} rows before it are in the database"), advice)
+        Failure::Operation { message, advice, .. } => {
+            let rest = if options.is_new {
+                "nothing is kept, since the collection is new".to_owned()
+            } else {
+                format!("the {rows} rows before it are in the database")
+            };
+            Failure::operation(format!("{message}; {rest}"), advice)
         }
         other => other,
     })?;

@@ -11,14 +11,23 @@ mod import;
 mod index;
 mod layout;
 mod load;
+mod new_database;
 mod records;
 mod scan;
 mod stats;
 
 use std::path::Path;
+use std::time::Duration;
+
+use bolide::ErrorKind;
 
 use crate::arguments::{Arguments, Index, IndexVerb, Verb};
 use crate::failure::Failure;
+use crate::output;
+
+/// How many milliseconds a reading verb waits before it reads again beside a writer, each time. The view that it opens then has the
+/// files that the writer has by then.
+const READ_AGAIN_AFTER_MILLIS: [u64; 6] = [25, 50, 100, 200, 400, 800];
 
 /// Runs one verb.
 ///
@@ -26,12 +35,32 @@ use crate::failure::Failure;
 /// What ended it early.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     database::set_dax_dir(arguments.dax_dir)?;
-    let reads = reads(&arguments.verb).map(Path::to_path_buf);
-    let done = run_verb(arguments.verb);
-    if let (Err(Failure::Operation { .. }), Some(path)) = (&done, reads) {
-        database::note_writer(&path);
+    let verb = &arguments.verb;
+    let Some(path) = reads(verb) else { return run_verb(verb) };
+    let mut done = run_verb(verb);
+    for pause in READ_AGAIN_AFTER_MILLIS.map(Duration::from_millis) {
+        if !is_of_files(&done) || output::has_written() || !database::has_writer(path) {
+            break;
+        }
+        // The writer has replaced a file that the view had. Nothing was printed yet.
+        output::discard_unwritten();
+        std::thread::sleep(pause);
+        done = run_verb(verb);
+    }
+    output::write_unwritten();
+    if let Err(Failure::Operation { .. }) = &done {
+        database::note_writer(path);
     }
     done
+}
+
+/// Whether a verb failed because of the files of the database: one is missing or damaged.
+fn is_of_files(done: &Result<(), Failure>) -> bool {
+    let kind = match done {
+        Err(Failure::Operation { kind, .. }) => *kind,
+        _ => None,
+    };
+    matches!(kind, Some(ErrorKind::Io | ErrorKind::Corruption))
 }
 
 /// The database that a verb reads and does not lock.
@@ -48,20 +77,20 @@ fn reads(verb: &Verb) -> Option<&Path> {
     }
 }
 
-fn run_verb(verb: Verb) -> Result<(), Failure> {
+fn run_verb(verb: &Verb) -> Result<(), Failure> {
     match verb {
-        Verb::Import(arguments) => import::run(&arguments),
-        Verb::Put(arguments) => records::put(&arguments),
-        Verb::Delete(arguments) => records::delete(&arguments),
-        Verb::Get(arguments) => records::get(&arguments),
-        Verb::Scan(arguments) => scan::run(&arguments),
-        Verb::Find(arguments) => find::run(&arguments),
+        Verb::Import(arguments) => import::run(arguments),
+        Verb::Put(arguments) => records::put(arguments),
+        Verb::Delete(arguments) => records::delete(arguments),
+        Verb::Get(arguments) => records::get(arguments),
+        Verb::Scan(arguments) => scan::run(arguments),
+        Verb::Find(arguments) => find::run(arguments),
         Verb::Index(arguments) => index::run(&arguments.verb),
-        Verb::Stats(arguments) => stats::run(&arguments),
-        Verb::Check(arguments) => check::run(&arguments),
-        Verb::Compact(arguments) => compact::run(&arguments),
-        Verb::Layout(arguments) => layout::run(&arguments),
-        Verb::Dump(arguments) => dump::run(&arguments),
-        Verb::Demo(arguments) => demo::run(&arguments),
+        Verb::Stats(arguments) => stats::run(arguments),
+        Verb::Check(arguments) => check::run(arguments),
+        Verb::Compact(arguments) => compact::run(arguments),
+        Verb::Layout(arguments) => layout::run(arguments),
+        Verb::Dump(arguments) => dump::run(arguments),
+        Verb::Demo(arguments) => demo::run(arguments),
     }
 }

@@ -1,23 +1,29 @@
 //! `put`, `delete` and `get`: single records.
 
 use bolide::key::KeyFormat;
+use bolide::{Collection, JsonExtractor};
 
 use super::database::{self, LineMaker};
+use super::new_database::with_collection;
 use crate::arguments::{Delete, Get, Put};
 use crate::failure::Failure;
 use crate::output::{Printer, tell};
 
 /// Puts one record.
 pub(super) fn put(arguments: &Put) -> Result<(), Failure> {
-    // Before anything is made: a typing error should leave no trace.
-    if let Err(error) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&arguments.json) {
-        return Err(Failure::operation(format!("the record is no JSON object: {error}"), "fix the input"));
+    // Before anything is opened.
+    JsonExtractor.validate(arguments.json.as_bytes())?;
+    let put = |collection: &Collection| {
+        let key = collection.key_format().parse(&arguments.key);
+        Ok(collection.put(&key, arguments.json.as_bytes())?)
+    };
+    let (name, options) = (&arguments.collection, database::json_collection());
+    if arguments.create {
+        return with_collection(&arguments.db, name, options, |_, collection, _| put(collection));
     }
-    let db = database::open_or_create(&arguments.db)?;
-    let (collection, _) =
-        database::collection_or_create(&db, &arguments.collection, database::json_collection())?;
-    let key = collection.key_format().parse(&arguments.key);
-    collection.put(&key, arguments.json.as_bytes())?;
+    let db = database::open_to_write(&arguments.db)?;
+    let (collection, _) = database::collection_or_create(&db, name, options)?;
+    put(&collection)?;
     drop(collection);
     database::close(db)
 }

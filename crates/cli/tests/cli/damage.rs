@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use bolide::key::KeyFormat;
 use bolide::{CollectionOptions, Db, Layout, Options};
@@ -95,6 +97,41 @@ fn a_database_that_lacks_a_file_is_not_taken_for_none() {
     for line in ["get nowhere c 1", "compact nowhere", "check nowhere"] {
         let run = place.run(line).expect_status(1, line);
         assert!(run.stderr.contains("there is no database in nowhere"), "{line}: {}", run.stderr);
+    }
+}
+
+/// A writer replaces the files of a view that was read from the manifest a moment before.
+#[test]
+fn reading_verbs_read_again_where_a_writer_replaced_a_file() {
+    let place = Place::new();
+    place.import("{\"id\":1,\"n\":1}\n", "--index n:composite");
+    place.ok("compact db");
+    let lock = File::open(place.path("db/LOCK")).unwrap();
+    lock.lock().unwrap();
+    let files = place.database_files(".sst");
+    let aside = |path: &Path| path.with_extension("aside");
+    let take = || files.iter().for_each(|path| std::fs::rename(path, aside(path)).unwrap());
+    let put_back = || files.iter().for_each(|path| std::fs::rename(aside(path), path).unwrap());
+    for line in ["get db c 1", "scan db c", "find db c --eq n=1", "index list db c", "stats db c"] {
+        take();
+        let mut command = place.command();
+        let run =
+            command.args(line.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        put_back();
+        let output = run.wait_with_output().unwrap();
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{line}: {stdout}\n{stderr}");
+        assert!(!stderr.contains("error") && !stderr.contains("another process"), "{line}: {stderr}");
+        assert!(line.starts_with("stats") || stdout.lines().count() == 1, "{line}: {stdout}");
+    }
+    // It gives up.
+    take();
+    for line in ["get db c 1", "check db"] {
+        let run = place.run(line).expect_status(1, line);
+        assert!(run.stderr.contains(".sst"), "{line}: {}", run.stderr);
+        assert!(run.stderr.contains("another process has db open to write"), "{line}: {}", run.stderr);
     }
 }
 

@@ -78,6 +78,7 @@ fn change_streams_delete() {
 #[test]
 fn a_bad_row_stops_and_what_came_before_stays() {
     let place = Place::new();
+    place.import("", "");
     let rows = "{\"id\":\"a\",\"n\":1}\n\n{\"id\":\"b\",\"n\":2\n{\"id\":\"c\",\"n\":3}\n";
     place.file("rows.ndjson", rows);
     let run = place.run("import db c rows.ndjson --key id").expect_status(1, "import");
@@ -86,6 +87,70 @@ fn a_bad_row_stops_and_what_came_before_stays() {
     assert!(run.stderr.contains("--bad-rows skip"), "{}", run.stderr);
     assert!(run.stderr.contains("the 1 rows before it are in the database"), "{}", run.stderr);
     assert_eq!(place.ok("scan db c").keys(), ["\"a\""]);
+}
+
+#[test]
+fn unknown_operations_are_refused() {
+    let place = Place::new();
+    place.import("{\"id\":1}\n{\"id\":2}\n", "");
+    place.file("changes.ndjson", "{\"id\":1,\"op\":\"DELETE\"}\n{\"id\":2,\"op\":\"remove\"}\n");
+    let run = place.run("import db c changes.ndjson --key id --op-field op").expect_status(1, "import");
+    assert!(run.stderr.contains("line 2 of changes.ndjson: its field `op`"), "{}", run.stderr);
+    assert!(run.stderr.contains("put, insert, update, upsert"), "{}", run.stderr);
+    assert_eq!(place.ok("scan db c").keys(), ["2"]);
+    place.ok("import db c changes.ndjson --key id --op-field op --bad-rows skip");
+    assert_eq!(place.ok("get db c 2").json()[0]["record"], json!({"id": 2}));
+}
+
+#[test]
+fn a_failed_import_leaves_nothing_new_behind() {
+    let place = Place::new();
+    let rows: String = (0..5000).map(|id| format!("{{\"id\":{id},\"n\":1}}\n")).collect();
+    place.file("rows.ndjson", rows + "{\"n\":1}\n");
+    place.file("open.csv", "id,n\n1,\"x\n2,3\n");
+    place.file("twice.csv", "id,id\n1,2\n");
+    std::fs::create_dir(place.path("empty")).unwrap();
+    std::fs::create_dir(place.path("other")).unwrap();
+    place.file("other/notes.txt", "x");
+    for (file, reason) in [
+        ("rows.ndjson", "line 5001 of rows.ndjson: it has no key field `id`; nothing is kept"),
+        ("open.csv", "the quote that begins on line 2 is not closed"),
+        ("twice.csv", "twice"),
+    ] {
+        for db in ["db", "empty", "other"] {
+            let line = format!("import {db} c {file} --key id --index n");
+            let run = place.run(&line).expect_status(1, &line);
+            assert!(run.stderr.contains(reason), "{line}: {}", run.stderr);
+            assert!(!run.stderr.contains("note:"), "{line}: {}", run.stderr);
+        }
+        assert!(!place.path("db").exists(), "{file}");
+        assert_eq!(std::fs::read_dir(place.path("empty")).unwrap().count(), 0, "{file}");
+        assert_eq!(std::fs::read_dir(place.path("other")).unwrap().count(), 1, "{file}");
+    }
+    // A database that was there stays, without the new collection.
+    place.import(ROWS, "--index n");
+    place.run("import db d rows.ndjson --key id").expect_status(1, "import");
+    let run = place.run("scan db d").expect_status(1, "scan");
+    assert!(run.stderr.contains("the database has c"), "{}", run.stderr);
+    assert_eq!(place.found("--eq n=2"), ["\"b\""]);
+    place.run("import db c rows.ndjson --key id").expect_status(1, "import");
+    assert_eq!(place.ok("scan db c").keys().len(), 5003);
+}
+
+#[test]
+fn records_that_no_query_could_read_are_bad_rows() {
+    let place = Place::new();
+    let rows = [
+        r#"{"id":1,"a":5,"s":"\ud800"}"#,
+        r#"{"id":2,"x":1e999}"#,
+        r#"{"id":3,"a":1,"a":2}"#,
+        r#"{"id":4,"a":1}"#,
+    ];
+    let run = place.import(&rows.join("\n"), "--bad-rows skip");
+    assert_eq!(summary_of(&run), (1, 3));
+    assert!(run.stderr.contains("the record under key 3: "), "{}", run.stderr);
+    assert_eq!(place.found("--eq a=1"), ["4"]);
+    place.ok("index add db c a");
 }
 
 #[test]

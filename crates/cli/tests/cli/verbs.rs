@@ -9,7 +9,7 @@ use serde_json::json;
 #[test]
 fn single_records_come_and_go() {
     let place = Place::new();
-    place.run_with("put db c first", &["{\"n\": 1}"], "").expect_status(0, "put");
+    place.run_with("put --create db c first", &["{\"n\": 1}"], "").expect_status(0, "put");
     place.run_with("put db c -5", &["{\"n\":\n 2}"], "").expect_status(0, "put");
     place.run_with("put db c", &["\"-5\"", "{\"n\":3}"], "").expect_status(0, "put");
     let got = place.ok("get db c -5 first").json();
@@ -25,14 +25,62 @@ fn single_records_come_and_go() {
 #[test]
 fn a_record_must_be_a_json_object() {
     let place = Place::new();
-    for json in ["[1]", "1", "{", "", "{\"a\":1}x", "{\"a\":NaN}"] {
-        let run = place.run_with("put db c k", &[json], "").expect_status(1, json);
+    for json in [
+        "[1]",
+        "1",
+        "{",
+        "",
+        "{\"a\":1}x",
+        "{\"a\":NaN}",
+        "{\"a\":1e999}",
+        "{\"a\":1,\"a\":1}",
+        "{\"a\":\"\\ud800\"}",
+    ] {
+        let run = place.run_with("put --create db c k", &[json], "").expect_status(1, json);
         assert!(run.stderr.contains("what to do: "), "{json}: {}", run.stderr);
     }
     assert!(!place.path("db").exists());
     let long = "k".repeat(65_536);
-    let run = place.run_with("put db c", &[&long, "{}"], "").expect_status(1, "a long key");
+    let run = place.run_with("put --create db c", &[&long, "{}"], "").expect_status(1, "a long key");
     assert!(run.stderr.contains("65535"), "{}", run.stderr);
+    assert!(!place.path("db").exists());
+}
+
+#[test]
+fn only_an_import_and_an_explicit_option_make_a_database() {
+    let place = Place::new();
+    for line in [
+        "put typo.csv c k {}",
+        "delete typo.csv c k",
+        "index add typo.csv c n",
+        "compact typo.csv",
+        "layout typo.csv c tiered",
+        "check typo.csv --mend",
+    ] {
+        let run = place.run(line).expect_status(1, line);
+        assert!(run.stderr.contains("there is no database in typo.csv"), "{line}: {}", run.stderr);
+        assert!(run.stderr.contains("put --create"), "{line}: {}", run.stderr);
+        assert!(!place.path("typo.csv").exists(), "{line}");
+    }
+    place.ok("put db c k {} --create");
+    place.ok("put db d k {}");
+    assert_eq!(place.ok("scan db d").keys(), ["\"k\""]);
+}
+
+#[test]
+fn options_may_follow_keys() {
+    let place = Place::new();
+    place.import("{\"id\":3,\"n\":1}\n{\"id\":-3,\"n\":2}\n{\"id\":\"-x\",\"n\":3}\n", "");
+    for line in ["get db c 3 --format csv", "get db c --format csv 3", "get --format=csv db c 3"] {
+        assert_eq!(place.ok(line).stdout, "key,id,n\n3,3,1\n", "{line}");
+    }
+    assert_eq!(place.ok("get db c 3 -3 --format ndjson").keys(), ["3", "-3"]);
+    assert_eq!(place.ok("get db c --format ndjson -- -x -3").keys(), ["\"-x\"", "-3"]);
+    let run = place.run("get db c 3 --formt table").expect_status(2, "get");
+    assert!(run.stderr.contains("--format"), "{}", run.stderr);
+    place.run("delete db c --quiet").expect_status(2, "delete");
+    place.ok("delete db c -- -x");
+    assert_eq!(place.ok("scan db c").keys(), ["-3", "3"]);
 }
 
 #[test]

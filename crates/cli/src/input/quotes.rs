@@ -1,0 +1,79 @@
+//! Watches the quotes of a CSV file as its bytes are read.
+//!
+//! The parser accepts an open quote at the end of the file, and text behind a closing quote. This follows the same states
+//! and remembers where either happens.
+
+use std::collections::VecDeque;
+
+/// Where the bytes that were read end: in which state, and on which line.
+#[derive(Debug)]
+pub(super) struct Quotes {
+    state: State,
+    /// The line, from 1, that the next byte is on.
+    line: u64,
+    /// The line on which the last quoted cell began.
+    opened: u64,
+    /// Text behind closing quotes in rows that were not taken yet: its offset, and the line on which the cell began. The
+    /// parser reads ahead by one buffer, which bounds it.
+    misplaced: VecDeque<(u64, u64)>,
+    /// The input has ended.
+    pub(super) ended: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    CellStart,
+    Plain,
+    Quoted,
+    /// Behind a quote within a quoted cell: it closes the cell, or is the first of two that stand for one.
+    BehindQuote,
+}
+
+impl Default for Quotes {
+    fn default() -> Self {
+        Self { state: State::CellStart, line: 1, opened: 0, misplaced: VecDeque::new(), ended: false }
+    }
+}
+
+impl Quotes {
+    /// Follows `bytes`, the first of which is at `offset`.
+    pub(super) fn watch(&mut self, bytes: &[u8], offset: u64) {
+        for (at, &byte) in (offset..).zip(bytes) {
+            self.state = match (self.state, byte) {
+                (State::Quoted, b'"') => State::BehindQuote,
+                (State::Quoted, _) => State::Quoted,
+                (_, b',' | b'\n' | b'\r') => State::CellStart,
+                (State::CellStart, b'"') => {
+                    self.opened = self.line;
+                    State::Quoted
+                }
+                (State::BehindQuote, b'"') => State::Quoted,
+                (State::BehindQuote, b' ' | b'\t') => State::Plain,
+                (State::BehindQuote, _) => {
+                    self.misplaced.push_back((at, self.opened));
+                    State::Plain
+                }
+                (State::CellStart | State::Plain, _) => State::Plain,
+            };
+            self.line += u64::from(byte == b'\n');
+        }
+    }
+
+    /// The line on which the quoted cell began that is open.
+    pub(super) fn open_line(&self) -> Option<u64> {
+        (self.state == State::Quoted).then_some(self.opened)
+    }
+
+    /// The line on which the first cell before `end` began whose closing quote is followed by text; forgets all before
+    /// `end`.
+    pub(super) fn take_misplaced(&mut self, end: u64) -> Option<u64> {
+        let mut first = None;
+        while let Some(&(at, line)) = self.misplaced.front()
+            && at < end
+        {
+            first = first.or(Some(line));
+            self.misplaced.pop_front();
+        }
+        first
+    }
+}

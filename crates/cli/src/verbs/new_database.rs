@@ -1,0 +1,117 @@
+//! A database that a verb makes where there is none, and that goes again where the verb fails.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bolide::{Collection, CollectionOptions, Db, ErrorKind};
+
+use super::database;
+use crate::failure::Failure;
+use crate::output::tell;
+
+/// Runs `work` on the collection `name` of the database at `path`; makes both where they are missing, the collection with
+/// `options`. `work` is told whether the collection is new. Where it fails, what was made is removed: the collection, and the
+/// files of the database.
+///
+/// # Errors
+/// Those of the store, and of `work`.
+pub(super) fn with_collection<T>(
+    path: &Path,
+    name: &str,
+    options: CollectionOptions,
+    work: impl FnOnce(&Db, &Collection, bool) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let before = Before::look(path);
+    // Where the open fails half way, what it made goes. What another process has open is not this one's.
+    let mut is_new = !before.had_database;
+    let outcome = database::open_or_create(path).and_then(|db| {
+        // Another process may have made it meanwhile.
+        is_new &= db.collections().is_empty();
+        let outcome = match database::collection_or_create(&db, name, options) {
+            Ok((collection, is_new)) => {
+                let outcome = work(&db, &collection, is_new);
+                drop(collection);
+                if outcome.is_err() && is_new {
+                    drop_collection(&db, name);
+                }
+                outcome
+            }
+            Err(failure) => Err(failure),
+        };
+        // Closing well is worth trying after a failure, too.
+        let closed = database::close(db);
+        outcome.and_then(|done| closed.map(|()| done))
+    });
+    let is_locked = matches!(&outcome, Err(Failure::Operation { kind: Some(ErrorKind::Locked), .. }));
+    if outcome.is_err() && is_new && !is_locked {
+        before.remove_new_files();
+    }
+    outcome
+}
+
+fn drop_collection(db: &Db, name: &str) {
+    if let Err(error) = db.drop_collection(name) {
+        tell!("note: the new collection `{name}` could not be dropped again: {}", error.message());
+    }
+}
+
+/// What was in the directory of a database before it was opened.
+struct Before {
+    path: PathBuf,
+    had_database: bool,
+    had_directory: bool,
+    names: BTreeSet<OsString>,
+}
+
+impl Before {
+    fn look(path: &Path) -> Self {
+        let names = names_in(path);
+        // A directory that cannot be listed is left alone.
+        let had_database = match &names {
+            Ok(names) => names.iter().any(is_of_database),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        };
+        Self {
+            path: path.to_path_buf(),
+            had_database,
+            had_directory: names.is_ok(),
+            names: names.unwrap_or_default(),
+        }
+    }
+
+    /// Removes what was not there before, unless another process has opened the database.
+    fn remove_new_files(&self) {
+        let lock = File::open(self.path.join("LOCK"));
+        if lock.as_ref().is_ok_and(|lock| lock.try_lock().is_err()) {
+            return;
+        }
+        let removed = names_in(&self.path).and_then(|names| {
+            for name in names.difference(&self.names) {
+                std::fs::remove_file(self.path.join(name))?;
+            }
+            if self.had_directory { Ok(()) } else { std::fs::remove_dir(&self.path) }
+        });
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tell!(
+                    "note: the new database in {} could not be removed again: {error}",
+                    self.path.display()
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+fn names_in(path: &Path) -> io::Result<BTreeSet<OsString>> {
+    std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect()
+}
+
+/// Whether a file of this name makes a directory a database, if perhaps an incomplete one.
+fn is_of_database(name: &OsString) -> bool {
+    let name = name.to_string_lossy();
+    name == "CURRENT" || name.starts_with("MANIFEST-") || name.ends_with(".wal") || name.ends_with(".sst")
+}
