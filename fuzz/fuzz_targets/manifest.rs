@@ -4,21 +4,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bolide_base::{ErrorKind, FileIdentity};
+use bolide_base::ErrorKind;
 use bolide_lsm::file_name::FileName;
 use bolide_lsm::record_log::format::put_record;
+use bolide_lsm::record_log::{LogReader, LogRole};
 use bolide_lsm::version::{OpenMode, VersionEdit, VersionSet, VersionSetOptions, describe_manifest};
-use bolide_storage::{MemVfs, Vfs};
+use bolide_storage::{MemVfs, SimRuntime, Vfs};
 use bolide_table::{BlockCache, FilePool};
-
-const DATABASE: u64 = 0xb0;
 
 fn open(vfs: &Arc<dyn Vfs>, mode: OpenMode) -> bolide_base::Result<VersionSet> {
     let dir = Path::new("/db");
     VersionSet::open(VersionSetOptions {
         vfs: Arc::clone(vfs),
         dir: dir.to_path_buf(),
-        new_database_id: DATABASE,
+        runtime: Arc::new(SimRuntime::new(1)),
         max_manifest_bytes: 1 << 20,
         mode,
         pool: FilePool::new(Arc::clone(vfs), dir, 4),
@@ -35,15 +34,16 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
     vfs.create_dir_all(dir).unwrap();
     let set = open(&vfs, OpenMode::CreateIfMissing).unwrap();
-    let identity = FileIdentity::of_database(DATABASE, set.manifest_number());
+    let path = FileName::Manifest(set.manifest_number()).path(dir);
     drop(set);
+    let file = vfs.open(&path).unwrap();
+    let reader = LogReader::open(Arc::clone(&file), "manifest", LogRole::Manifest, None).unwrap();
+    let identity = reader.header().identity;
     // Sstables that edits may speak of.
     for number in 1..16 {
         vfs.create(&FileName::Table(number).path(dir)).unwrap();
     }
     // The input is cut into edits at each byte 0xfe, so that several may build on each other.
-    let path = FileName::Manifest(identity.file_number).path(dir);
-    let file = vfs.open(&path).unwrap();
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_exact_at(0, &mut bytes).unwrap();
     for payload in input.split(|&byte| byte == 0xfe) {

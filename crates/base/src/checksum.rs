@@ -26,11 +26,6 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// The identity of a file whose tag is not stored elsewhere: it follows from the database's id and the number.
-    pub const fn of_database(database_id: u64, file_number: u64) -> Self {
-        Self { file_number, tag: mix(mix(database_id) ^ file_number) }
-    }
-
     /// The checksum of `bytes` that start at `offset` of this file.
     ///
     /// ```
@@ -94,7 +89,7 @@ pub fn hash_key_wide(seed: u64, key: &[u8]) -> u128 {
 
 /// A bijection of 64 bits that spreads each bit over all others.
 #[inline]
-const fn mix(mut word: u64) -> u64 {
+fn mix(mut word: u64) -> u64 {
     word ^= word >> 32;
     word = word.wrapping_mul(0xd6e8_feb8_6659_fd93);
     word ^= word >> 32;

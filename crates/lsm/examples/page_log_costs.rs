@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bolide_base::{Error, Result};
+use bolide_base::{Error, FileIdentity, Result};
 use bolide_lsm::file_name::FileName;
 use bolide_lsm::page_log::PageLog;
 use bolide_storage::pmem::{Place, Region, RegionOptions};
@@ -17,7 +17,6 @@ use bolide_storage::{DiskVfs, SimRng, Vfs};
 
 /// Blocks of 4096 bytes, most of a page each.
 const BLOCKS: u64 = 65_536;
-const DATABASE: u64 = 1;
 
 /// Time that this thread has run, in nanoseconds: what counts on a busy machine.
 fn cpu_nanos() -> u64 {
@@ -43,7 +42,7 @@ impl Bench {
         let file = &mut self.file;
         let pending = self.log.append_cut(&mut cut, self.sequence, &mut || {
             *file += 1;
-            Ok(*file)
+            Ok(FileIdentity { file_number: *file, tag: *file })
         })?;
         let bytes = pending.appended_bytes();
         for number in self.log.install(pending) {
@@ -81,7 +80,7 @@ fn run(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
         vfs: Arc::clone(vfs),
         dir: dir.into(),
         region: Region::in_memory(RegionOptions::new())?,
-        log: PageLog::create(Arc::clone(vfs), dir, DATABASE, 0),
+        log: PageLog::create(Arc::clone(vfs), dir, 0),
         file: 0,
         sequence: 0,
     };
@@ -106,7 +105,7 @@ fn run(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<()> {
     let root = bench.log.root().ok_or_else(|| Error::internal("no root"))?;
     for _ in 0..3 {
         let (start, cpu) = (Instant::now(), cpu_nanos());
-        let loaded = PageLog::load(Arc::clone(vfs), dir, DATABASE, root, RegionOptions::new())?;
+        let loaded = PageLog::load(Arc::clone(vfs), dir, root, RegionOptions::new())?;
         let millis = start.elapsed().as_secs_f64() * 1e3;
         let cpu = (cpu_nanos() - cpu) as f64 / 1e6;
         println!("loaded {} bytes in {millis:.1} ms ({cpu:.1} ms of CPU)", loaded.region.stats().mark_bytes);

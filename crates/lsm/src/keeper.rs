@@ -166,9 +166,8 @@ pub trait KeeperCut: Send {
 /// Hands out the files of a cut.
 pub struct KeeperFiles<'s> {
     pub(crate) vfs: &'s Arc<dyn Vfs>,
-    pub(crate) database_id: u64,
     pub(crate) dir: &'s Path,
-    pub(crate) name: &'s dyn Fn() -> (u64, PathBuf),
+    pub(crate) name: &'s dyn Fn() -> (FileIdentity, PathBuf),
 }
 
 impl KeeperFiles<'_> {
@@ -182,20 +181,10 @@ impl KeeperFiles<'_> {
         self.dir
     }
 
-    /// The random number of the database.
-    pub fn database_id(&self) -> u64 {
-        self.database_id
-    }
-
-    /// A name that was never used, for a file to be created. The store removes it again if the cut is not installed.
+    /// A name that was never used, for a file to be created, and its tag. The store removes the file again if the cut is
+    /// not installed.
     pub fn new_file(&self) -> (FileIdentity, PathBuf) {
-        let (file_number, path) = (self.name)();
-        (FileIdentity::of_database(self.database_id, file_number), path)
-    }
-
-    /// The number of such a file, for who makes its path.
-    pub fn new_number(&self) -> u64 {
-        self.new_file().0.file_number
+        (self.name)()
     }
 }
 

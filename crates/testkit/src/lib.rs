@@ -8,6 +8,7 @@
 //! | [`crash`] | cuts the power at every sync point, also inside recovery |
 //! | [`fault`] | lets every input/output call fail, once or from there on |
 //! | [`damage`] | flips every bit of every file, cuts, zeroes, swaps, removes |
+//! | [`forks`] | puts files of a copy that went on by itself in the place of its own |
 //! | [`metamorphic`] | changes settings that must not change an answer |
 //! | [`every_kind`] | puts every kind of index in the place of every other |
 //! | [`concurrent`] | runs many threads at once; not repeatable by its seed |
@@ -28,6 +29,7 @@ pub mod every_kind;
 pub mod failure;
 pub mod fault;
 pub mod flawed;
+pub mod forks;
 pub mod history;
 pub mod kinds;
 pub mod metamorphic;

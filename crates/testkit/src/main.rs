@@ -12,6 +12,7 @@ use bolide_testkit::crash::{self, CrashOptions};
 use bolide_testkit::damage::{self, DamageOptions};
 use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
+use bolide_testkit::forks::{self, ForkOptions};
 use bolide_testkit::kinds::{self, KindChoice};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::pauses::{self, PauseOptions};
@@ -24,6 +25,7 @@ usage: bolide-testkit CHECK [--seeds A..B] [--threads N] [options]
 crashes      power cuts at every sync point      --steps N (60)   --nested N (25; 0 = never)
 faults       an error at every I/O call          --steps N (30)   --stride N (1)
 flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
+forks        files of a copy that went on by itself  --records N (10)
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
 kinds        one history with every kind of index --steps N (150)
 threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)  --cuts N (4)
@@ -34,7 +36,7 @@ soak         uniform writes into partitions        --directory PATH (/tmp)  --re
              a second  --seconds N (60)  --memtable-kib N (4096)
 steps        prints the steps of a crash history  --steps N (60)
 
-crashes, faults, flips and steps know --kind NAME: indexes of this kind alone, with all its options.
+crashes, faults, flips, forks and steps know --kind NAME: indexes of this kind alone, with all its options.
 crashes, faults, flips, metamorphic, kinds and conformance know --layout NAME: all collections in this layout.
 The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
@@ -111,6 +113,12 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
                 layout: options.layout()?,
             };
             Some(run.run(|seed| damage::check(seed, damage)))
+        }
+        "forks" => {
+            options.knows(&["records", "kind"])?;
+            let records = options.number("records", ForkOptions::default().records as u64)? as usize;
+            let forks = ForkOptions { records, kinds: options.kinds()?, same_tags: false };
+            Some(run.run(|seed| forks::check(seed, forks)))
         }
         "metamorphic" => {
             options.knows(&["steps", "setups", "layout"])?;

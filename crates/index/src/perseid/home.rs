@@ -222,9 +222,9 @@ impl Opened {
         };
         let pointer = RootPointer::decode(&root.root)
             .ok_or_else(|| Error::new(ErrorKind::Corruption, format!("{name}: a malformed root")))?;
-        let (vfs, database_id) = (home.vfs.clone(), home.database_id);
+        let vfs = home.vfs.clone();
         let LoadedRegion { region, log, sequence } =
-            PageLog::load_shared(&home.runtime, vfs, &home.dir, database_id, pointer, options.clone())?;
+            PageLog::load_shared(&home.runtime, vfs, &home.dir, pointer, options.clone())?;
         // A checkpoint has pages of what was in place. Where there is no persistent memory it stays so.
         if is_in_place && let Some(moved) = Self::move_in_place(&region, sequence, options, home, name_root)?
         {
@@ -235,7 +235,7 @@ impl Opened {
     }
 
     fn in_memory(options: RegionOptions, home: &KeptHome) -> Result<Self> {
-        let log = PageLog::create(home.vfs.clone(), &home.dir, home.database_id, options.id);
+        let log = PageLog::create(home.vfs.clone(), &home.dir, options.id);
         let region = Arc::new(Region::in_memory(options)?);
         Ok(Self {
             region,
@@ -340,6 +340,8 @@ impl fmt::Debug for Durability {
 
 #[cfg(test)]
 mod tests {
+    use bolide_base::FileIdentity;
+
     use super::*;
 
     #[test]
@@ -349,7 +351,8 @@ mod tests {
         assert_eq!(in_place_of(&place.root(BEING_MADE)), Some((true, name)));
         assert_eq!(in_place_of(&place.root_in_use()), Some((false, name)));
         assert!(RootPointer::decode(&place.root_in_use().root).is_none());
-        let pages = RootPointer { file: 7, offset: 4160, len: 48 }.encode();
+        let pages =
+            RootPointer { file: FileIdentity { file_number: 7, tag: 1 }, offset: 4160, len: 48 }.encode();
         let others =
             [pages, vec![0, 3, b'a'], vec![0, 2], b"\0\x02../a".to_vec(), b"\0\x02a/b".to_vec(), vec![]];
         for root in others {

@@ -424,7 +424,7 @@ impl KeeperCut for PsCut<'_> {
         let Durability::Pages(log) = &self.kept.durability else {
             return Err(Error::internal("a cut of a region in place"));
         };
-        let pending = log.lock().append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_number()))?;
+        let pending = log.lock().append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
         let root = KeptRoot { files: pending.files().collect(), root: pending.root().encode() };
         self.pending = Some(pending);
         Ok(root)
@@ -484,8 +484,8 @@ struct CopyCut {
 impl KeeperCut for CopyCut {
     fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot> {
         let region = self.cut.region().id();
-        let mut log = PageLog::create(files.vfs().clone(), files.dir(), files.database_id(), region);
-        let pending = log.append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_number()))?;
+        let mut log = PageLog::create(files.vfs().clone(), files.dir(), region);
+        let pending = log.append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
         Ok(KeptRoot { files: pending.files().collect(), root: pending.root().encode() })
     }
 

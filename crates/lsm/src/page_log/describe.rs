@@ -41,7 +41,7 @@ pub fn describe_segment(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Resu
                             root.pages,
                             root.segments
                                 .iter()
-                                .map(|(number, len)| format!("{number} ({len} bytes)"))
+                                .map(|(file, len)| format!("{} ({len} bytes)", file.file_number))
                                 .collect::<Vec<_>>()
                                 .join(", ")
                         ),

@@ -3,10 +3,10 @@
 //! ```text
 //! file    := header record*
 //!
-//! header (64 bytes; this layout is the same in every format version)
+//! header (64 bytes)
 //!   offset size
 //!        0    8  magic "BolidPAG"
-//!        8    4  format version (1)
+//!        8    4  format version (2)
 //!       12    4  zero
 //!       16    8  feature bits; an unknown bit refuses to open
 //!       24    8  tag of this file: a random number
@@ -25,11 +25,12 @@
 //!       32    …  page: the page without the zeros at its end, whole words; root: below
 //!
 //! root body (varints): region id, sequence number, pages, segments,
-//!                      for each segment: its number less the number before, length that counts
+//!                      for each segment: its number less the number before, length that counts, tag (8 bytes)
 //! ```
 //!
 //! Integers are little-endian. Checksums are those of [`FileIdentity::checksum`]: a record that is whole but
-//! lies in another place, file or database fails. A file belongs to one region, so that a page of another
+//! lies in another place or file fails. The tag of a root's file is named where the root is, and the root has
+//! the tags of all its segments: a segment of the same number in a copy of the database fails. A file belongs to one region, so that a page of another
 //! region fails too.
 //!
 //! Invariants: numbers of cuts do not fall within a file; segments of a root ascend, and the last is the
@@ -43,8 +44,8 @@ use bolide_storage::pmem::PAGE_BYTES;
 /// A segment is followed by a new one when it has grown over this, in bytes.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 
-/// The format version that this code writes, and the newest that it reads.
-const FORMAT_VERSION: u32 = 1;
+/// The format version that this code writes, and the only one that it reads.
+const FORMAT_VERSION: u32 = 2;
 /// The feature bits that this code understands.
 const KNOWN_FEATURES: u64 = 0;
 const MAGIC: [u8; 8] = *b"BolidPAG";
@@ -115,7 +116,8 @@ impl SegmentHeader {
             return Err(damaged(0, "the checksum of the file header does not match"));
         }
         if version != FORMAT_VERSION {
-            let what = format!("format version {version} of the page segment; this program knows 1");
+            let what =
+                format!("format version {version} of the page segment; this program reads {FORMAT_VERSION}");
             return Err(Error::unsupported(name, what));
         }
         if features & !KNOWN_FEATURES != 0 {
@@ -196,14 +198,15 @@ impl<'a> Record<'a> {
 /// Where a root lies: what the manifest keeps of it.
 ///
 /// ```
+/// use bolide_base::FileIdentity;
 /// use bolide_lsm::page_log::RootPointer;
-/// let root = RootPointer { file: 7, offset: 4160, len: 48 };
+/// let root = RootPointer { file: FileIdentity { file_number: 7, tag: 0x5eed }, offset: 4160, len: 48 };
 /// assert_eq!(RootPointer::decode(&root.encode()), Some(root));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootPointer {
-    /// The number of the segment.
-    pub file: u64,
+    /// The segment.
+    pub file: FileIdentity,
     /// The offset of the root's record in it, in bytes.
     pub offset: u64,
     /// The length of the record, in bytes.
@@ -211,17 +214,20 @@ pub struct RootPointer {
 }
 
 impl RootPointer {
-    /// The pointer as three varints.
+    /// The pointer as three varints and the tag of the segment.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        [self.file, self.offset, self.len].into_iter().for_each(|number| put_varint(&mut out, number));
+        let numbers = [self.file.file_number, self.offset, self.len];
+        numbers.into_iter().for_each(|number| put_varint(&mut out, number));
+        put_u64(&mut out, self.file.tag);
         out
     }
 
     /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes);
-        let root = Self { file: decoder.varint()?, offset: decoder.varint()?, len: decoder.varint()? };
+        let [file_number, offset, len] = [decoder.varint()?, decoder.varint()?, decoder.varint()?];
+        let root = Self { file: FileIdentity { file_number, tag: decoder.u64()? }, offset, len };
         (decoder.is_empty() && root.is_plausible()).then_some(root)
     }
 
@@ -241,7 +247,7 @@ pub(super) struct Root {
     /// How many pages have a record.
     pub(super) pages: u64,
     /// Segments by number, and the length up to which each counts.
-    pub(super) segments: Vec<(u64, u64)>,
+    pub(super) segments: Vec<(FileIdentity, u64)>,
 }
 
 impl Root {
@@ -250,10 +256,11 @@ impl Root {
         let head = [self.region, self.sequence, self.pages, self.segments.len() as u64];
         head.into_iter().for_each(|number| put_varint(&mut out, number));
         let mut before = 0;
-        for &(number, len) in &self.segments {
-            put_varint(&mut out, number - before);
+        for &(FileIdentity { file_number, tag }, len) in &self.segments {
+            put_varint(&mut out, file_number - before);
             put_varint(&mut out, len);
-            before = number;
+            put_u64(&mut out, tag);
+            before = file_number;
         }
         out
     }
@@ -264,14 +271,15 @@ impl Root {
         let region = decoder.varint()?;
         let sequence = decoder.varint().filter(|&sequence| sequence <= MAX_SEQUENCE)?;
         let pages = decoder.varint()?;
-        // Two bytes each at least.
-        let count = decoder.varint().filter(|&count| count <= decoder.rest().len() as u64 / 2)?;
+        // Ten bytes each at least.
+        let count = decoder.varint().filter(|&count| count <= decoder.rest().len() as u64 / 10)?;
         let mut segments = Vec::with_capacity(count as usize);
         let mut before = 0_u64;
         for _ in 0..count {
-            let number = before.checked_add(decoder.varint().filter(|&step| step > 0)?)?;
-            segments.push((number, decoder.varint().filter(|&len| len >= HEADER_BYTES as u64)?));
-            before = number;
+            let file_number = before.checked_add(decoder.varint().filter(|&step| step > 0)?)?;
+            let len = decoder.varint().filter(|&len| len >= HEADER_BYTES as u64)?;
+            segments.push((FileIdentity { file_number, tag: decoder.u64()? }, len));
+            before = file_number;
         }
         decoder.is_empty().then_some(Self { region, sequence, pages, segments })
     }

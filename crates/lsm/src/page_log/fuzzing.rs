@@ -11,9 +11,8 @@ use super::format::{Record, RecordKind, Root, RootPointer, SegmentHeader};
 use super::{PageLog, describe_segment};
 use crate::file_name::FileName;
 
-const DATABASE: u64 = 0xb0;
 const REGION: u64 = 7;
-const FILE: u64 = 3;
+const FILE: FileIdentity = FileIdentity { file_number: 3, tag: 0xb0 };
 
 /// Reads `input` as a segment, and then as the records of one whose checksums are good: pages and roots, cut apart at each byte
 /// FEh, each with its kind, its cut and its page number in the first three bytes. The last root of that, and one that names
@@ -24,7 +23,7 @@ const FILE: u64 = 3;
 #[doc(hidden)]
 pub fn fuzz_segment(input: &[u8]) {
     let dir = Path::new("/db");
-    let path = FileName::Region(FILE).path(dir);
+    let path = FileName::Region(FILE.file_number).path(dir);
     let write = |bytes: &[u8]| -> Arc<dyn Vfs> {
         let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
         vfs.create_dir_all(dir).expect("a directory in memory");
@@ -34,8 +33,8 @@ pub fn fuzz_segment(input: &[u8]) {
     let load = |bytes: &[u8], root: RootPointer| {
         let vfs = write(bytes);
         let options = RegionOptions::new().name("fuzz").id(REGION).limit_bytes(32 << 20);
-        let summary = PageLog::verify(Arc::clone(&vfs), dir, DATABASE, REGION, root);
-        match PageLog::load(vfs, dir, DATABASE, root, options) {
+        let summary = PageLog::verify(Arc::clone(&vfs), dir, REGION, root);
+        match PageLog::load(vfs, dir, root, options) {
             Ok(loaded) => assert_eq!(summary.map(|summary| summary.sequence).ok(), Some(loaded.sequence)),
             Err(error) => {
                 let kinds =
@@ -60,13 +59,12 @@ pub fn fuzz_segment(input: &[u8]) {
     describe(input);
     load(input, RootPointer { file: FILE, offset: 64, len: (input.len() as u64).saturating_sub(64) });
 
-    let identity = FileIdentity::of_database(DATABASE, FILE);
-    let mut bytes = SegmentHeader { identity, region: REGION }.encode();
+    let mut bytes = SegmentHeader { identity: FILE, region: REGION }.encode();
     let mut pages = std::collections::BTreeSet::new();
     let mut last_cut = 0;
     let put = |bytes: &mut Vec<u8>, kind, cut: u64, page: u64, body: &[u8]| {
         let offset = bytes.len() as u64;
-        Record { kind, cut, page, body }.put(bytes, offset, identity);
+        Record { kind, cut, page, body }.put(bytes, offset, FILE);
         RootPointer { file: FILE, offset, len: bytes.len() as u64 - offset }
     };
     for piece in input.split(|&byte| byte == 0xfe) {

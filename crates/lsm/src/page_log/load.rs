@@ -33,7 +33,7 @@ pub struct RootSummary {
     /// Pages that have a record.
     pub pages: u64,
     /// The segments that it needs, with the length up to which each counts.
-    pub segments: Vec<(u64, u64)>,
+    pub segments: Vec<(FileIdentity, u64)>,
 }
 
 impl PageLog {
@@ -48,11 +48,10 @@ impl PageLog {
     pub fn load(
         vfs: Arc<dyn Vfs>,
         dir: &Path,
-        database_id: u64,
         root: RootPointer,
         options: RegionOptions,
     ) -> Result<LoadedRegion> {
-        Self::load_by(None, vfs, dir, database_id, root, options)
+        Self::load_by(None, vfs, dir, root, options)
     }
 
     /// The same, by as many threads of `runtime` as can run at once.
@@ -63,24 +62,22 @@ impl PageLog {
         runtime: &Arc<dyn Runtime>,
         vfs: Arc<dyn Vfs>,
         dir: &Path,
-        database_id: u64,
         root: RootPointer,
         options: RegionOptions,
     ) -> Result<LoadedRegion> {
-        Self::load_by(Some(runtime), vfs, dir, database_id, root, options)
+        Self::load_by(Some(runtime), vfs, dir, root, options)
     }
 
     fn load_by(
         runtime: Option<&Arc<dyn Runtime>>,
         vfs: Arc<dyn Vfs>,
         dir: &Path,
-        database_id: u64,
         root: RootPointer,
         options: RegionOptions,
     ) -> Result<LoadedRegion> {
         let region = options.id;
         let restore = Some(RegionRestore::new(options));
-        let (log, sequence, region) = Self::read(vfs, dir, database_id, region, root, restore, runtime)?;
+        let (log, sequence, region) = Self::read(vfs, dir, region, root, restore, runtime)?;
         let region = region.ok_or_else(|| Error::internal("a region that was read is not there"))?;
         Ok(LoadedRegion { region, log, sequence })
     }
@@ -89,15 +86,9 @@ impl PageLog {
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn verify(
-        vfs: Arc<dyn Vfs>,
-        dir: &Path,
-        database_id: u64,
-        region: u64,
-        root: RootPointer,
-    ) -> Result<RootSummary> {
-        let summary = Self::summary(&*vfs, dir, database_id, region, root)?;
-        Self::read(vfs, dir, database_id, region, root, None, None)?;
+    pub fn verify(vfs: Arc<dyn Vfs>, dir: &Path, region: u64, root: RootPointer) -> Result<RootSummary> {
+        let summary = Self::summary(&*vfs, dir, region, root)?;
+        Self::read(vfs, dir, region, root, None, None)?;
         Ok(summary)
     }
 
@@ -107,8 +98,8 @@ impl PageLog {
     /// As [`load`](Self::load).
     pub fn verify_root(&self) -> Result<(u64, u64)> {
         let Some(root) = self.root() else { return Ok((0, 0)) };
-        let (vfs, dir, database_id, region) = self.home();
-        let summary = Self::verify(vfs, dir, database_id, region, root)?;
+        let (vfs, dir, region) = self.home();
+        let summary = Self::verify(vfs, dir, region, root)?;
         let bytes = summary.segments.iter().map(|&(_, len)| len).sum();
         Ok((summary.segments.len() as u64, bytes))
     }
@@ -117,44 +108,36 @@ impl PageLog {
     ///
     /// # Errors
     /// As [`load`](Self::load), of the root alone.
-    pub fn summary(
-        vfs: &dyn Vfs,
-        dir: &Path,
-        database_id: u64,
-        region: u64,
-        root: RootPointer,
-    ) -> Result<RootSummary> {
-        let (_, root) = read_root(vfs, dir, database_id, region, root)?;
+    pub fn summary(vfs: &dyn Vfs, dir: &Path, region: u64, root: RootPointer) -> Result<RootSummary> {
+        let (_, root) = read_root(vfs, dir, region, root)?;
         Ok(RootSummary { sequence: root.sequence, pages: root.pages, segments: root.segments })
     }
 
     fn read(
         vfs: Arc<dyn Vfs>,
         dir: &Path,
-        database_id: u64,
         region: u64,
         pointer: RootPointer,
         restore: Option<RegionRestore>,
         runtime: Option<&Arc<dyn Runtime>>,
     ) -> Result<(Self, SequenceNumber, Option<Region>)> {
-        let (last_cut, root) = read_root(&*vfs, dir, database_id, region, pointer)?;
+        let (last_cut, root) = read_root(&*vfs, dir, region, pointer)?;
         let mut scans = Vec::new();
         let mut segments = BTreeMap::new();
-        for &(file_number, len) in &root.segments {
-            let expected =
-                SegmentHeader { identity: FileIdentity::of_database(database_id, file_number), region };
-            let scan = SegmentScan::open(&*vfs, dir, expected, len)?;
-            segments.insert(file_number, Segment { file: scan.file(), len, live_bytes: 0 });
+        for &(identity, len) in &root.segments {
+            let scan = SegmentScan::open(&*vfs, dir, SegmentHeader { identity, region }, len)?;
+            let segment = Segment { file: scan.file(), identity, len, live_bytes: 0 };
+            segments.insert(identity.file_number, segment);
             scans.push(scan);
         }
         // Each extent has a page at least: its bitmap.
         let page_limit = root.pages.saturating_mul((EXTENT_BYTES / PAGE_BYTES) as u64);
         let gathered = gather(dir, Counting { last_cut, page_limit }, scans, restore, runtime)?;
-        let mut log = Self::create(vfs, dir, database_id, region).restored(pointer, last_cut, segments);
+        let mut log = Self::create(vfs, dir, region).restored(pointer, last_cut, segments);
         gathered.pages.into_iter().for_each(|(page, placed)| log.note(page, placed));
         let pages = log.page_count();
         if pages != root.pages {
-            let path = FileName::Region(pointer.file).path(dir);
+            let path = FileName::Region(pointer.file.file_number).path(dir);
             let what = format!("the root names {} pages; its segments have {pages}", root.pages);
             return Err(Error::corruption(path.display(), pointer.offset, what));
         }
@@ -163,19 +146,13 @@ impl PageLog {
 }
 
 /// The root that lies at `pointer`, and the number of its cut.
-fn read_root(
-    vfs: &dyn Vfs,
-    dir: &Path,
-    database_id: u64,
-    region: u64,
-    pointer: RootPointer,
-) -> Result<(u64, Root)> {
-    let path = FileName::Region(pointer.file).path(dir);
+fn read_root(vfs: &dyn Vfs, dir: &Path, region: u64, pointer: RootPointer) -> Result<(u64, Root)> {
+    let path = FileName::Region(pointer.file.file_number).path(dir);
     let damaged = |what: &str| Error::corruption(path.display(), pointer.offset, what);
     if !pointer.is_plausible() {
         return Err(damaged("the manifest names a root that cannot be"));
     }
-    let identity = FileIdentity::of_database(database_id, pointer.file);
+    let identity = pointer.file;
     let scan = SegmentScan::open(vfs, dir, SegmentHeader { identity, region }, pointer.offset + pointer.len)?;
     let mut bytes = vec![0; pointer.len as usize];
     scan.file().read_exact_at(pointer.offset, &mut bytes)?;

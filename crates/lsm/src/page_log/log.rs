@@ -28,9 +28,7 @@ use bolide_base::{Error, FileIdentity, Result, SequenceNumber};
 use bolide_storage::pmem::{Cut, Region};
 use bolide_storage::{File, Vfs};
 
-use super::format::{
-    HEADER_BYTES, Record, RecordKind, Root, RootPointer, SEGMENT_BYTES, SegmentHeader, trimmed,
-};
+use super::format::{HEADER_BYTES, Record, RecordKind, Root, RootPointer, SEGMENT_BYTES, trimmed};
 use super::segment_output::{OpenSegment, Placed, SegmentOutput, SegmentShape};
 use crate::file_name::FileName;
 
@@ -80,6 +78,7 @@ pub struct PageLogStats {
 #[derive(Debug, Clone)]
 pub(super) struct Segment {
     pub(super) file: Arc<dyn File>,
+    pub(super) identity: FileIdentity,
     /// Bytes that count.
     pub(super) len: u64,
     pub(super) live_bytes: u64,
@@ -90,7 +89,6 @@ pub(super) struct Segment {
 pub struct PageLog {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
-    database_id: u64,
     region: u64,
     /// The number of the last cut that was begun.
     cut: u64,
@@ -142,11 +140,10 @@ impl PendingCut {
 
 impl PageLog {
     /// The log of a new region, without files. They will lie in `dir`.
-    pub fn create(vfs: Arc<dyn Vfs>, dir: &Path, database_id: u64, region: u64) -> Self {
+    pub fn create(vfs: Arc<dyn Vfs>, dir: &Path, region: u64) -> Self {
         Self {
             vfs,
             dir: dir.into(),
-            database_id,
             region,
             cut: 0,
             pages: Vec::new(),
@@ -187,9 +184,9 @@ impl PageLog {
         self.pages.iter().flatten().count() as u64
     }
 
-    /// File system, directory, database and region.
-    pub(super) fn home(&self) -> (Arc<dyn Vfs>, &Path, u64, u64) {
-        (Arc::clone(&self.vfs), &self.dir, self.database_id, self.region)
+    /// File system, directory and region.
+    pub(super) fn home(&self) -> (Arc<dyn Vfs>, &Path, u64) {
+        (Arc::clone(&self.vfs), &self.dir, self.region)
     }
 
     /// The root in force; `None` before the first was installed.
@@ -227,33 +224,31 @@ impl PageLog {
     /// Appends the pages of `cut` and a root that says that the region has every change through `sequence`
     /// and none above. On success all of it is durable.
     ///
-    /// `numbers` hands out file numbers that were never used, ascending; it is called for every segment that
-    /// is begun. Cost: the pages of the cut, at most twice as many bytes of pages moved, one or two syncs.
+    /// `new_file` returns a file number that was never used, ascending, with a tag that was drawn for it; it is
+    /// called for every segment that is begun. Cost: the pages of the cut, at most twice as many bytes of pages moved, one or two syncs.
     ///
     /// # Errors
-    /// Those of the file system and of `numbers`; `Corruption` if a page to be moved is damaged. The state is
+    /// Those of the file system and of `new_file`; `Corruption` if a page to be moved is damaged. The state is
     /// as before, and the next cut begins a new segment.
     pub fn append_cut<R: Deref<Target = Region>>(
         &mut self,
         cut: &mut Cut<R>,
         sequence: SequenceNumber,
-        numbers: &mut dyn FnMut() -> Result<u64>,
+        new_file: &mut dyn FnMut() -> Result<FileIdentity>,
     ) -> Result<PendingCut> {
         self.cut += 1;
         // The store removes what a cut began that was not installed.
         self.open = self.open.take().filter(|open| self.is_listed(open));
         let newest = self.live_files().last().copied().unwrap_or(0);
-        let mut ascending = || match numbers()? {
-            number if number > newest => Ok(number),
-            number => Err(Error::internal(format!("file number {number} for pages was used before"))),
+        let mut ascending = || match new_file()? {
+            file if file.file_number > newest => Ok(file),
+            FileIdentity { file_number, .. } => {
+                Err(Error::internal(format!("file number {file_number} for pages was used before")))
+            }
         };
         let vfs = Arc::clone(&self.vfs);
         let dir = self.dir.clone();
-        let identity = FileIdentity { file_number: 0, tag: self.database_id };
-        let shape = SegmentShape {
-            template: SegmentHeader { identity, region: self.region },
-            limit_bytes: self.limits.segment_bytes,
-        };
+        let shape = SegmentShape { region: self.region, limit_bytes: self.limits.segment_bytes };
         let mut output = SegmentOutput::new(&*vfs, &dir, shape, self.open.take(), &mut ascending);
         match self.append_to(&mut output, cut, sequence) {
             Ok(pending) => {
@@ -281,30 +276,33 @@ impl PageLog {
         let written_bytes = output.written_bytes();
         self.move_pages(output, &mut changes)?;
         let moved_bytes = output.written_bytes() - written_bytes;
-        let (file, offset) = output.next_place()?;
+        let (identity, offset) = output.next_place()?;
+        let file = identity.file_number;
         let mut live = self.live_after(&changes);
         // The file of the root is needed even without a live page.
         live.entry(file).or_insert(0);
         let lens = live.keys().map(|&number| match number == file {
-            true => Ok((number, offset)),
-            false => self.len_after(output, number).map(|len| (number, len)),
+            true => Ok((identity, offset)),
+            false => self.len_after(output, number),
         });
-        let segments: Vec<(u64, u64)> = lens.collect::<Result<_>>()?;
+        let segments: Vec<(FileIdentity, u64)> = lens.collect::<Result<_>>()?;
         let new_pages = changes.keys().filter(|&&page| self.place(page).is_none()).count() as u64;
         let pages = self.page_count() + new_pages;
         let root = Root { region: self.region, sequence, pages, segments: segments.clone() };
         let body = root.encode();
-        let placed =
+        let (file, placed) =
             output.finish(&Record { kind: RecordKind::Root, cut: self.cut, page: 0, body: &body })?;
-        let root = RootPointer { file: placed.file, offset: placed.offset, len: u64::from(placed.len) };
+        let root = RootPointer { file, offset: placed.offset, len: u64::from(placed.len) };
         let mut kept = BTreeMap::new();
-        for (number, len) in segments {
+        for (identity, len) in segments {
+            let number = identity.file_number;
             let path = FileName::Region(number).path(&self.dir);
             let file = match self.segments.get(&number) {
                 Some(segment) => Arc::clone(&segment.file),
                 None => self.vfs.open(&path)?,
             };
-            kept.insert(number, Segment { file, len, live_bytes: live.get(&number).copied().unwrap_or(0) });
+            let live_bytes = live.get(&number).copied().unwrap_or(0);
+            kept.insert(number, Segment { file, identity, len, live_bytes });
         }
         Ok(PendingCut { root, sequence, changes, segments: kept, written_bytes, moved_bytes })
     }
@@ -353,14 +351,14 @@ impl PageLog {
         live
     }
 
-    /// The length up to which a segment that is not in use any more will count.
-    fn len_after(&self, output: &SegmentOutput<'_>, number: u64) -> Result<u64> {
+    /// A segment that is not in use any more, and the length up to which it will count.
+    fn len_after(&self, output: &SegmentOutput<'_>, number: u64) -> Result<(FileIdentity, u64)> {
         let mut finished = output.finished().iter();
         if let Some(segment) = finished.find(|segment| segment.header.identity.file_number == number) {
-            return Ok(segment.len);
+            return Ok((segment.header.identity, segment.len));
         }
-        let segment = self.segments.get(&number);
-        segment.map(|segment| segment.len).ok_or_else(|| Error::internal(format!("no page segment {number}")))
+        let segment = self.segments.get(&number).map(|segment| (segment.identity, segment.len));
+        segment.ok_or_else(|| Error::internal(format!("no page segment {number}")))
     }
 
     /// Moves live pages out of segments that hold little of them.
@@ -390,8 +388,7 @@ impl PageLog {
         let segment = self.segments.get(&place.file).ok_or_else(|| damaged("the segment is not open"))?;
         let mut bytes = vec![0; place.len as usize];
         segment.file.read_exact_at(place.offset, &mut bytes)?;
-        let identity = FileIdentity::of_database(self.database_id, place.file);
-        let record = Record::decode(&bytes, place.offset, identity).map_err(damaged)?;
+        let record = Record::decode(&bytes, place.offset, segment.identity).map_err(damaged)?;
         if record.kind != RecordKind::Page || record.page != page {
             return Err(damaged("the record is that of another page"));
         }

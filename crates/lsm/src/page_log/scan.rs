@@ -43,11 +43,13 @@ impl SegmentScan {
         let file = vfs.open(&path)?;
         let name = path.display().to_string();
         let len = file.len()?;
+        // The header first: the tag of a foreign file says more than its length.
+        let scan = Self::new(file, name, Some(expected), limit.min(len))?;
         if len < limit {
             let what = format!("the file has {len} bytes, but {limit} of them count");
-            return Err(Error::corruption(name, len, what));
+            return Err(Error::corruption(scan.name, len, what));
         }
-        Self::new(file, name, Some(expected), limit)
+        Ok(scan)
     }
 
     /// Reads `limit` bytes of `file`, which has as many.

@@ -32,8 +32,8 @@ pub(super) struct Placed {
 /// What new segments are like.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SegmentShape {
-    /// The header but for the number of the file.
-    pub(super) template: SegmentHeader,
+    /// The region that they belong to.
+    pub(super) region: u64,
     /// A segment is followed by a new one when it has grown over this, in bytes.
     pub(super) limit_bytes: u64,
 }
@@ -43,7 +43,7 @@ pub(super) struct SegmentOutput<'a> {
     vfs: &'a dyn Vfs,
     dir: &'a Path,
     shape: SegmentShape,
-    numbers: &'a mut dyn FnMut() -> Result<u64>,
+    new_file: &'a mut dyn FnMut() -> Result<FileIdentity>,
     segment: Option<OpenSegment>,
     /// Records that follow the segment's bytes and were not given to the file yet.
     buffer: Vec<u8>,
@@ -61,13 +61,13 @@ impl<'a> SegmentOutput<'a> {
         dir: &'a Path,
         shape: SegmentShape,
         segment: Option<OpenSegment>,
-        numbers: &'a mut dyn FnMut() -> Result<u64>,
+        new_file: &'a mut dyn FnMut() -> Result<FileIdentity>,
     ) -> Self {
         Self {
             vfs,
             dir,
             shape,
-            numbers,
+            new_file,
             segment,
             buffer: Vec::new(),
             created: Vec::new(),
@@ -100,12 +100,12 @@ impl<'a> SegmentOutput<'a> {
 
     /// The segment that the next record goes to, and where it will lie there, so that a root can name its
     /// own place.
-    pub(super) fn next_place(&mut self) -> Result<(u64, u64)> {
+    pub(super) fn next_place(&mut self) -> Result<(FileIdentity, u64)> {
         if self.segment.is_none() {
             self.begin_segment()?;
         }
         let Some(segment) = &self.segment else { return Err(Error::internal("a cut without a segment")) };
-        Ok((segment.header.identity.file_number, segment.len + self.buffer.len() as u64))
+        Ok((segment.header.identity, segment.len + self.buffer.len() as u64))
     }
 
     /// The segments that this cut left behind, and their lengths.
@@ -114,7 +114,7 @@ impl<'a> SegmentOutput<'a> {
     }
 
     /// Puts the root, at the place that `next_place` named, and makes everything durable.
-    pub(super) fn finish(&mut self, root: &Record<'_>) -> Result<Placed> {
+    pub(super) fn finish(&mut self, root: &Record<'_>) -> Result<(FileIdentity, Placed)> {
         let Some(segment) = &self.segment else { return Err(Error::internal("a root without a segment")) };
         let (identity, offset) = (segment.header.identity, segment.len + self.buffer.len() as u64);
         root.put(&mut self.buffer, offset, identity);
@@ -123,7 +123,7 @@ impl<'a> SegmentOutput<'a> {
             segment.file.sync()?;
         }
         let len = (RECORD_HEADER_BYTES + root.body.len()) as u32;
-        Ok(Placed { file: identity.file_number, offset, len })
+        Ok((identity, Placed { file: identity.file_number, offset, len }))
     }
 
     /// The segment that the next cut goes on with.
@@ -157,9 +157,9 @@ impl<'a> SegmentOutput<'a> {
             segment.file.sync()?;
             self.finished.push(segment);
         }
-        let number = (self.numbers)()?;
-        let mut header = self.shape.template;
-        header.identity = FileIdentity::of_database(header.identity.tag, number);
+        let identity = (self.new_file)()?;
+        let header = SegmentHeader { identity, region: self.shape.region };
+        let number = identity.file_number;
         let path = FileName::Region(number).path(self.dir);
         let file = self.vfs.create(&path)?;
         self.created.push(number);

@@ -16,9 +16,8 @@ use crate::file_name::FileName;
 use crate::page_log::log::Limits;
 use crate::record_log::{LogHeader, LogReader, LogRole, LogWriter};
 
-const DATABASE: u64 = 77;
 const REGION: u64 = 5;
-const MANIFEST: FileIdentity = FileIdentity { file_number: 1, tag: DATABASE };
+const MANIFEST: FileIdentity = FileIdentity { file_number: 1, tag: 77 };
 const SMALL: Limits =
     Limits { segment_bytes: 60_000, kept_garbage_bytes: 20_000, kept_segments: 4, least_moved_bytes: 10_000 };
 
@@ -51,6 +50,8 @@ struct Machine {
     states: BTreeMap<u64, Blocks>,
     /// The sequence number of the last root that was installed.
     installed: u64,
+    /// The low half of the tags of its files.
+    seed: u64,
     /// Whether the next cut is not to be installed.
     refuse: bool,
 }
@@ -68,7 +69,7 @@ impl Machine {
             previous_tag: 0,
         };
         let manifest = LogWriter::create(&vfs, &manifest_path(), header).unwrap();
-        let mut log = PageLog::create(Arc::new(vfs.clone()), dir(), DATABASE, REGION);
+        let mut log = PageLog::create(Arc::new(vfs.clone()), dir(), REGION);
         log.limits = SMALL;
         Self {
             vfs,
@@ -81,6 +82,7 @@ impl Machine {
             sequence: 0,
             states: BTreeMap::new(),
             installed: 0,
+            seed,
             refuse: false,
         }
     }
@@ -100,10 +102,10 @@ impl Machine {
             self.sequence += 1;
         }
         let first = self.next_file;
-        let next_file = &mut self.next_file;
+        let (next_file, seed) = (&mut self.next_file, self.seed);
         let pending = self.log.append_cut(&mut cut, sequence, &mut || {
             *next_file += 1;
-            Ok(*next_file)
+            Ok(FileIdentity { file_number: *next_file, tag: *next_file << 32 | seed })
         })?;
         assert_eq!(pending.sequence(), sequence);
         let root = pending.root().encode();
@@ -177,7 +179,7 @@ fn last_root(vfs: &SimVfs) -> Option<RootPointer> {
 }
 
 fn load(vfs: &SimVfs, root: RootPointer) -> Result<LoadedRegion> {
-    PageLog::load(Arc::new(vfs.clone()), dir(), DATABASE, root, options())
+    PageLog::load(Arc::new(vfs.clone()), dir(), root, options())
 }
 
 /// The machine's threads, more of them than it has processors.
@@ -210,7 +212,7 @@ impl Runtime for ThreeAtOnce {
 
 fn load_shared(vfs: &SimVfs, root: RootPointer) -> Result<LoadedRegion> {
     let runtime: Arc<dyn Runtime> = Arc::new(ThreeAtOnce::default());
-    PageLog::load_shared(&runtime, Arc::new(vfs.clone()), dir(), DATABASE, root, options())
+    PageLog::load_shared(&runtime, Arc::new(vfs.clone()), dir(), root, options())
 }
 
 #[test]
@@ -255,10 +257,10 @@ fn assert_boots(vfs: &SimVfs, states: &BTreeMap<u64, Blocks>, installed: u64, wh
     let loaded = load(vfs, root).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(loaded.sequence >= installed, "{what}");
     assert_holds(&loaded.region, &states[&loaded.sequence], what);
-    let summary = PageLog::verify(Arc::new(vfs.clone()), dir(), DATABASE, REGION, root).unwrap();
+    let summary = PageLog::verify(Arc::new(vfs.clone()), dir(), REGION, root).unwrap();
     assert_eq!(summary.sequence, loaded.sequence);
     assert_eq!(
-        summary.segments.iter().map(|&(number, _)| number).collect::<Vec<_>>(),
+        summary.segments.iter().map(|(file, _)| file.file_number).collect::<Vec<_>>(),
         loaded.log.live_files()
     );
 }
@@ -376,12 +378,12 @@ fn every_flipped_bit_is_found_and_named() {
         machine.checkpoint(2).unwrap();
     }
     let root = last_root(&machine.vfs).unwrap();
-    let summary = PageLog::verify(Arc::new(machine.vfs.clone()), dir(), DATABASE, REGION, root).unwrap();
+    let summary = PageLog::verify(Arc::new(machine.vfs.clone()), dir(), REGION, root).unwrap();
     let mut rng = SimRng::new(9);
-    for &(number, len) in &summary.segments {
+    for &(FileIdentity { file_number: number, .. }, len) in &summary.segments {
         let path = FileName::Region(number).path(dir());
         // The root lies behind what counts of its segment.
-        let len = if number == root.file { root.offset + root.len } else { len };
+        let len = if number == root.file.file_number { root.offset + root.len } else { len };
         let offsets: Vec<u64> =
             (0..64).chain((0..300).map(|_| rng.below(len))).chain(len - 40..len).collect();
         for offset in offsets {
@@ -391,7 +393,7 @@ fn every_flipped_bit_is_found_and_named() {
             let error = load(&vfs, root).expect_err("a flipped bit was not found");
             assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{error}");
             assert!(error.message().contains(&path.display().to_string()), "{error}");
-            let verified = PageLog::verify(Arc::new(vfs), dir(), DATABASE, REGION, root);
+            let verified = PageLog::verify(Arc::new(vfs), dir(), REGION, root);
             assert_eq!(verified.unwrap_err().message(), error.message());
         }
         for cut in [0, 10, 63, 64, len / 2, len - 1] {
@@ -414,15 +416,17 @@ fn files_in_the_wrong_place_are_refused() {
     machine.checkpoint(0).unwrap();
     let root = last_root(&machine.vfs).unwrap();
     let vfs = || Arc::new(machine.vfs.clone());
-    let of_database = PageLog::load(vfs(), dir(), DATABASE + 1, root, options()).unwrap_err();
-    assert!(of_database.message().contains("its tag is "), "{of_database}");
-    let of_region = PageLog::load(vfs(), dir(), DATABASE, root, options().id(6)).unwrap_err();
+    let other = RootPointer { file: FileIdentity { tag: 9, ..root.file }, ..root };
+    let of_fork = PageLog::load(vfs(), dir(), other, options()).unwrap_err();
+    assert!(of_fork.is_corruption(), "{of_fork}");
+    assert!(of_fork.message().contains("its tag is 0000000300000004, not 0000000000000009"), "{of_fork}");
+    let of_region = PageLog::load(vfs(), dir(), root, options().id(6)).unwrap_err();
     assert!(of_region.message().contains("another region"), "{of_region}");
-    let (from, to) = (FileName::Region(root.file).path(dir()), FileName::Region(99).path(dir()));
+    let (from, to) = (FileName::Region(root.file.file_number).path(dir()), FileName::Region(99).path(dir()));
     machine.vfs.hard_link(&from, &to).unwrap();
-    let renamed =
-        PageLog::load(vfs(), dir(), DATABASE, RootPointer { file: 99, ..root }, options()).unwrap_err();
-    assert!(renamed.message().contains("its tag is "), "{renamed}");
+    let renamed = RootPointer { file: FileIdentity { file_number: 99, ..root.file }, ..root };
+    let renamed = PageLog::load(vfs(), dir(), renamed, options()).unwrap_err();
+    assert!(renamed.message().contains("another one under this name"), "{renamed}");
     for wrong in [
         RootPointer { offset: root.offset + 1, ..root },
         RootPointer { len: root.len - 1, ..root },
@@ -431,7 +435,7 @@ fn files_in_the_wrong_place_are_refused() {
         RootPointer { len: u64::MAX, ..root },
         RootPointer { offset: 0, len: 64, ..root },
     ] {
-        let error = PageLog::load(vfs(), dir(), DATABASE, wrong, options()).unwrap_err();
+        let error = PageLog::load(vfs(), dir(), wrong, options()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
     }
     assert_eq!(RootPointer::decode(&[1, 64]), None);
@@ -458,7 +462,7 @@ fn a_copy_by_links_stays_what_it_was() {
         }
         machine.checkpoint(1).unwrap();
     }
-    let loaded = PageLog::load(Arc::new(machine.vfs.clone()), copy, DATABASE, root, options()).unwrap();
+    let loaded = PageLog::load(Arc::new(machine.vfs.clone()), copy, root, options()).unwrap();
     assert_holds(&loaded.region, &then, "the copy");
 }
 
@@ -487,10 +491,13 @@ fn a_segment_is_shown_record_by_record() {
     machine.checkpoint(0).unwrap();
     machine.change();
     machine.checkpoint(0).unwrap();
-    let path = FileName::Region(last_root(&machine.vfs).unwrap().file).path(dir());
+    let path = FileName::Region(last_root(&machine.vfs).unwrap().file.file_number).path(dir());
     let mut text = String::new();
     describe_segment(&machine.vfs, &path, &mut text).unwrap();
-    assert!(text.starts_with("page segment 3 of region 5, tag "), "{text}");
+    assert!(
+        text.starts_with("page segment 3 of region 5, tag 0000000300000007\n@64 cut 1 page 0 of "),
+        "{text}"
+    );
     assert!(text.contains("cut 2 root: sequence 2, "), "{text}");
     assert!(text.ends_with(" end\n"), "{text}");
     machine.vfs.damage(&path, |bytes| bytes[200] ^= 1).unwrap();

@@ -55,7 +55,7 @@ impl Store {
         for (tree, mut copy) in copies {
             let name = || {
                 let number = inner.versions.lock().new_file_number();
-                (number, FileName::Region(number).path(dir))
+                (inner.new_identity(number), FileName::Region(number).path(dir))
             };
             let root = copy.write(&inner.keeper_files(dir, &name))?;
             state.set_kept_root(tree, root);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bolide_base::{Error, ErrorKind, Result, SequenceNumber, Trailer, TreeId};
+use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, Trailer, TreeId};
 use parking_lot::Mutex;
 
 use super::log::Rotate;
@@ -172,16 +172,16 @@ impl StoreInner {
     pub(super) fn keeper_files<'s>(
         &'s self,
         dir: &'s Path,
-        name: &'s dyn Fn() -> (u64, PathBuf),
+        name: &'s dyn Fn() -> (FileIdentity, PathBuf),
     ) -> KeeperFiles<'s> {
-        KeeperFiles { vfs: &self.vfs, database_id: self.database_id, dir, name }
+        KeeperFiles { vfs: &self.vfs, dir, name }
     }
 
-    fn name_kept_file(&self, made: &Mutex<Vec<FileName>>) -> (u64, PathBuf) {
+    fn name_kept_file(&self, made: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
         let number = self.versions.lock().new_file_number();
         let name = FileName::Region(number);
         made.lock().push(name);
-        (number, name.path(&self.options.dir))
+        (self.new_identity(number), name.path(&self.options.dir))
     }
 
     /// Names the root of a cut in the manifest.

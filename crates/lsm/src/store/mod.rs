@@ -203,10 +203,6 @@ impl StoreInner {
         FileIdentity { file_number, tag: self.runtime.random_u64() }
     }
 
-    fn identity(&self, file_number: u64) -> FileIdentity {
-        FileIdentity::of_database(self.database_id, file_number)
-    }
-
     /// Makes an edit durable. Only a full disk leaves the store as it was; any other failure poisons it.
     fn apply_edit(&self, versions: &mut VersionSet, edit: VersionEdit) -> Result<()> {
         self.check_writable()?;

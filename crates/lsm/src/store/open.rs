@@ -132,7 +132,7 @@ impl StoreInner {
         let versions = VersionSet::open(VersionSetOptions {
             vfs: vfs.clone(),
             dir: options.dir.clone(),
-            new_database_id: runtime.random_u64(),
+            runtime: runtime.clone(),
             max_manifest_bytes: options.manifest_bytes,
             mode,
             pool: pool.clone(),

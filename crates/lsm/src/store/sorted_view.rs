@@ -22,7 +22,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bolide_base::{Error, ErrorKind, Result};
+use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 
 use super::StoreInner;
 use super::scheduler::Work;
@@ -159,13 +159,13 @@ impl StoreInner {
         let files = Arc::clone(&self.table_files);
         let number = self.versions.lock().new_file_number();
         let path = FileName::View(number).path(&self.options.dir);
-        let written =
-            self.vfs.create(&path).and_then(|file| view.remix().write(&*file, self.identity(number)));
+        let identity = self.new_identity(number);
+        let written = self.vfs.create(&path).and_then(|file| view.remix().write(&*file, identity));
         Arc::new(match written {
-            Ok(bytes) => KeptView::in_memory(view, number, bytes, files),
+            Ok(bytes) => KeptView::in_memory(view, identity, bytes, files),
             Err(_) => {
                 self.table_files.obsolete.push(FileName::View(number));
-                KeptView::in_memory(view, 0, 0, files)
+                KeptView::in_memory(view, FileIdentity { file_number: 0, tag: 0 }, 0, files)
             }
         })
     }

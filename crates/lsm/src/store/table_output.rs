@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bolide_base::{Result, Trailer};
+use bolide_base::{FileIdentity, Result, Trailer};
 use bolide_table::{TableBuilder, TableOptions};
 
 use super::StoreInner;
@@ -29,7 +29,7 @@ pub(super) struct TableOutput<'a> {
     collectors: Option<Arc<dyn CollectorFactory>>,
     /// Is told what is left out, if anybody wants to know.
     drops: Option<Box<dyn DropCollector>>,
-    current: Option<(u64, TableBuilder)>,
+    current: Option<(FileIdentity, TableBuilder)>,
     last_key: Vec<u8>,
     finished: Vec<TableMeta>,
     /// Numbers of all files started, to remove them if the work fails.
@@ -95,16 +95,16 @@ impl<'a> TableOutput<'a> {
         let number = self.store.versions.lock().new_file_number();
         let file = self.store.vfs.create(&FileName::Table(number).path(&self.store.options.dir))?;
         self.started.push(number);
-        let identity = self.store.identity(number);
+        let identity = self.store.new_identity(number);
         let collectors = self.collectors.as_ref().map_or_else(Vec::new, |factory| factory.collectors());
-        self.current = Some((number, TableBuilder::new(file, identity, &self.options, collectors)?));
+        self.current = Some((identity, TableBuilder::new(file, identity, &self.options, collectors)?));
         Ok(())
     }
 
     fn finish_current(&mut self) -> Result<()> {
-        if let Some((number, builder)) = self.current.take() {
+        if let Some((identity, builder)) = self.current.take() {
             let (properties, attachment) = builder.finish_attached()?;
-            let meta = TableMeta::new(number, &properties, self.filtered_through);
+            let meta = TableMeta::new(identity, &properties, self.filtered_through);
             self.finished.push(meta.with_attachment(attachment));
         }
         Ok(())

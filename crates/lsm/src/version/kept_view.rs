@@ -48,11 +48,17 @@ impl KeptView {
         }
     }
 
-    /// A view in memory. `number` is that of a file that is written for it; 0 for none.
-    pub fn in_memory(view: Arc<SortedView>, number: u64, file_bytes: u64, files: Arc<TableFiles>) -> Self {
+    /// A view in memory. `file` is the file that is written for it; with number 0 for none.
+    pub fn in_memory(
+        view: Arc<SortedView>,
+        file: FileIdentity,
+        file_bytes: u64,
+        files: Arc<TableFiles>,
+    ) -> Self {
         let tables = view.runs().iter().flat_map(|run| run.readers());
         let meta = ViewMeta {
-            number,
+            number: file.file_number,
+            tag: file.tag,
             file_bytes,
             serves_reads: view.remix().has_tags() || !view.has_filters(),
             tables: tables.map(|reader| reader.identity().file_number).collect(),
@@ -128,8 +134,7 @@ impl KeptView {
         let number = self.meta.number;
         let path = FileName::View(number).path(&self.files.dir);
         let name = path.display().to_string();
-        let identity = FileIdentity::of_database(self.files.database_id, number);
-        let remix = Remix::read(&*self.files.vfs.open(&path)?, &name, identity)?;
+        let remix = Remix::read(&*self.files.vfs.open(&path)?, &name, self.meta.identity())?;
         let listed: BTreeSet<u64> = (0..remix.runs()).flat_map(|run| remix.table_numbers(run)).collect();
         let other = || Error::corruption(&name, 0, "it orders other sstables than the manifest says");
         if listed != self.meta.tables {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bolide_base::{Error, FileIdentity, Result};
+use bolide_base::{Error, Result};
 use bolide_storage::Vfs;
 use bolide_table::{BlockCache, FilePool, FileSource, TableReader};
 use parking_lot::Mutex;
@@ -85,8 +85,6 @@ pub struct TableFiles {
     pub pool: Arc<FilePool>,
     /// The blocks in memory.
     pub cache: Arc<BlockCache>,
-    /// The database that the files must belong to.
-    pub database_id: u64,
     /// Where obsolete ones go.
     pub obsolete: Arc<ObsoleteFiles>,
     /// REMIX files that could not be read.
@@ -95,7 +93,7 @@ pub struct TableFiles {
 
 impl fmt::Debug for TableFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TableFiles").field("database_id", &self.database_id).finish_non_exhaustive()
+        f.debug_struct("TableFiles").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 
@@ -165,10 +163,8 @@ impl TableHandle {
         if let Some(reader) = self.reader.get() {
             return Ok(reader);
         }
-        let number = self.meta.number;
-        let identity = FileIdentity::of_database(self.files.database_id, number);
-        let source = FileSource::pooled(&self.files.pool, number);
-        let reader = TableReader::open(source, identity, Arc::clone(&self.files.cache))?;
+        let source = FileSource::pooled(&self.files.pool, self.meta.number);
+        let reader = TableReader::open(source, self.meta.identity(), Arc::clone(&self.files.cache))?;
         Ok(self.reader.get_or_init(|| Arc::new(reader)))
     }
 

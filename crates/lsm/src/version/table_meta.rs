@@ -14,9 +14,9 @@
 //! Invariants: number > 0; entries > 0; tombstones <= entries; smallest key <= largest key;
 //! 0 <= smallest sequence <= largest sequence <= 2^47 - 1; keys are within `MAX_TREE_KEY_BYTES`.
 
-use bolide_base::coding::{Decoder, put_bytes, put_varint};
+use bolide_base::coding::{Decoder, put_bytes, put_u64, put_varint};
 use bolide_base::limits::MAX_TREE_KEY_BYTES;
-use bolide_base::{MAX_SEQUENCE, SequenceNumber};
+use bolide_base::{FileIdentity, MAX_SEQUENCE, SequenceNumber};
 use bolide_table::TableProperties;
 
 /// The facts of one sstable that the manifest keeps.
@@ -24,6 +24,8 @@ use bolide_table::TableProperties;
 pub struct TableMeta {
     /// The number of its file.
     pub number: u64,
+    /// The tag of its file.
+    pub tag: u64,
     /// The length of its file in bytes.
     pub file_bytes: u64,
     /// The first user key in it.
@@ -50,10 +52,16 @@ pub struct TableMeta {
 pub const MAX_ATTACHMENT_BYTES: usize = 64 << 10;
 
 impl TableMeta {
-    /// The meta of the file `number` that was just written with `properties`.
-    pub fn new(number: u64, properties: &TableProperties, filtered_through: SequenceNumber) -> Self {
+    /// The meta of the file `identity` that was just written with `properties`.
+    pub fn new(
+        identity: FileIdentity,
+        properties: &TableProperties,
+        filtered_through: SequenceNumber,
+    ) -> Self {
+        let FileIdentity { file_number: number, tag } = identity;
         Self {
             number,
+            tag,
             file_bytes: properties.file_bytes,
             smallest_key: properties.smallest_key.clone(),
             largest_key: properties.largest_key.clone(),
@@ -76,6 +84,11 @@ impl TableMeta {
         self
     }
 
+    /// The number and the tag of its file.
+    pub fn identity(&self) -> FileIdentity {
+        FileIdentity { file_number: self.number, tag: self.tag }
+    }
+
     /// True if the ranges of user keys have a key in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.smallest_key <= other.largest_key && other.smallest_key <= self.largest_key
@@ -92,13 +105,15 @@ impl TableMeta {
         put_varint(out, self.entries);
         put_varint(out, self.tombstones);
         put_varint(out, self.filtered_through);
+        put_u64(out, self.tag);
     }
 
     /// Reads what [`encode`](Self::encode) wrote; `None` unless all invariants hold. Allocates at most
     /// the length of the input.
     pub fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
-        let meta = Self {
+        let mut meta = Self {
             number: decoder.varint()?,
+            tag: 0,
             file_bytes: decoder.varint()?,
             smallest_key: decode_key(decoder)?,
             largest_key: decode_key(decoder)?,
@@ -109,6 +124,7 @@ impl TableMeta {
             filtered_through: decoder.varint()?,
             attachment: Vec::new(),
         };
+        meta.tag = decoder.u64()?;
         meta.check().is_ok().then_some(meta)
     }
 
@@ -146,6 +162,7 @@ pub(crate) mod tests {
     pub(crate) fn meta(number: u64, smallest: &str, largest: &str) -> TableMeta {
         TableMeta {
             number,
+            tag: 0xa5 << 56 | number,
             file_bytes: 1000,
             smallest_key: smallest.into(),
             largest_key: largest.into(),

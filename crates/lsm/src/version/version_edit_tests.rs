@@ -27,7 +27,7 @@ fn everything() -> VersionEdit {
     edit.remove_boundaries(1, 6, [&b"m".to_vec()]);
     edit.set_retained(1, Some(RetainedLog { segment: 9, start: 64, end: 300 }));
     edit.set_retained(1, None);
-    let view = ViewMeta { number: 12, file_bytes: 300, serves_reads: true, tables: [7, 8].into() };
+    let view = ViewMeta { number: 12, tag: 77, file_bytes: 300, serves_reads: true, tables: [7, 8].into() };
     edit.push(EditOperation::AddView { tree: 1, view });
     edit.push(EditOperation::RemoveView { tree: 1, number: 11 });
     edit

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, FileIdentity, Result, SequenceNumber, TreeId};
-use bolide_storage::Vfs;
+use bolide_storage::{Runtime, Vfs};
 use bolide_table::{BlockCache, FilePool};
 
 use super::catalogue::{Catalogue, TreeEntry};
@@ -52,8 +52,8 @@ pub struct VersionSetOptions {
     pub vfs: Arc<dyn Vfs>,
     /// The directory of the database. It must exist.
     pub dir: PathBuf,
-    /// The random number that a new database is known by.
-    pub new_database_id: u64,
+    /// The source of random numbers: the id of a new database, and the tags of manifests.
+    pub runtime: Arc<dyn Runtime>,
     /// The length in bytes from which on a manifest is replaced. It counts from the end of the snapshot
     /// that the manifest starts with, so that a large state is not written again and again.
     pub max_manifest_bytes: u64,
@@ -85,6 +85,8 @@ pub struct CatalogueTree {
 pub struct VersionSet {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
+    runtime: Arc<dyn Runtime>,
+    database_id: u64,
     files: Arc<TableFiles>,
     catalogue: Catalogue,
     versions: BTreeMap<TreeId, Arc<Version>>,
@@ -115,14 +117,14 @@ impl VersionSet {
     /// NotFound if there is no database and none is to be created; Corruption with file and offset;
     /// Unsupported for newer formats; those of the file system.
     pub fn open(options: VersionSetOptions) -> Result<Self> {
-        let VersionSetOptions { vfs, dir, new_database_id, max_manifest_bytes, mode, pool, cache } = options;
+        let VersionSetOptions { vfs, dir, runtime, max_manifest_bytes, mode, pool, cache } = options;
         let current = CurrentFile::read(&*vfs, &dir)?;
         let names = DirectoryNames::read(&*vfs, &dir)?;
         let database_id = match &current {
             Some(current) => current.database_id,
             None if mode == OpenMode::CreateIfMissing => {
                 names.require_nothing(&dir)?;
-                new_database_id
+                runtime.random_u64()
             }
             None => return Err(no_database(&*vfs, &dir)),
         };
@@ -131,7 +133,6 @@ impl VersionSet {
             dir: dir.clone(),
             pool,
             cache,
-            database_id,
             obsolete: Arc::default(),
             view_failures: Arc::default(),
         });
@@ -147,6 +148,8 @@ impl VersionSet {
         let mut set = Self {
             vfs,
             dir,
+            runtime,
+            database_id,
             files,
             catalogue,
             versions,
@@ -244,7 +247,7 @@ impl VersionSet {
     fn start_manifest(&mut self) -> Result<()> {
         let number = self.new_file_number();
         let temp = self.new_file_number();
-        let identity = FileIdentity::of_database(self.database_id(), number);
+        let identity = FileIdentity { file_number: number, tag: self.runtime.random_u64() };
         let created = Manifest::create(&*self.vfs, &self.dir, identity, self.database_id(), &self.catalogue)
             .and_then(|manifest| {
                 manifest.put_in_force(&*self.vfs, &self.dir, temp, false)?;
@@ -324,7 +327,7 @@ impl VersionSet {
 
     /// The state at this moment, for a checkpoint. Cheap.
     pub fn copy(&self) -> VersionSetCopy {
-        VersionSetCopy::new(self.database_id(), self.catalogue.clone())
+        VersionSetCopy::new(self.database_id(), self.runtime.random_u64(), self.catalogue.clone())
     }
 
     /// A file number that was never handed out before.
@@ -388,7 +391,7 @@ impl VersionSet {
 
     /// The random number that the database is known by.
     pub fn database_id(&self) -> u64 {
-        self.files.database_id
+        self.database_id
     }
 
     /// The number of the manifest in force.

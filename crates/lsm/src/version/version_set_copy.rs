@@ -16,12 +16,14 @@ use crate::keeper::KeptRoot;
 #[derive(Debug)]
 pub struct VersionSetCopy {
     database_id: u64,
+    /// The tag that its manifest will have.
+    tag: u64,
     catalogue: Catalogue,
 }
 
 impl VersionSetCopy {
-    pub(super) fn new(database_id: u64, catalogue: Catalogue) -> Self {
-        Self { database_id, catalogue }
+    pub(super) fn new(database_id: u64, tag: u64, catalogue: Catalogue) -> Self {
+        Self { database_id, tag, catalogue }
     }
 
     /// The numbers of its sstables.
@@ -67,7 +69,7 @@ impl VersionSetCopy {
         let manifest = catalogue.next_file_number;
         let temp = manifest + 1;
         catalogue.next_file_number += 2;
-        let identity = FileIdentity::of_database(self.database_id, manifest);
+        let identity = FileIdentity { file_number: manifest, tag: self.tag };
         Manifest::create(vfs, dir, identity, self.database_id, &catalogue)?.put_in_force(vfs, dir, temp, true)
     }
 }

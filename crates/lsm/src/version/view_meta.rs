@@ -1,14 +1,16 @@
 //! What the manifest says of a REMIX file.
 //!
 //! ```text
-//! view     number, file bytes, flags (bit 0: serves point reads), count, then as many numbers of sstables, ascending
+//! view     number, file bytes, flags (bit 0: serves point reads), tag (8 bytes), count, then as many numbers of sstables,
+//!          ascending
 //! ```
 //!
-//! All varints.
+//! All but the tag are varints.
 
 use std::collections::BTreeSet;
 
-use bolide_base::coding::{Decoder, put_varint};
+use bolide_base::FileIdentity;
+use bolide_base::coding::{Decoder, put_u64, put_varint};
 
 /// Most sstables that a REMIX file may order.
 pub(super) const MAX_VIEW_TABLES: usize = 64 << 10;
@@ -18,6 +20,8 @@ pub(super) const MAX_VIEW_TABLES: usize = 64 << 10;
 pub struct ViewMeta {
     /// The number of the file.
     pub number: u64,
+    /// The tag of the file.
+    pub tag: u64,
     /// Its length in bytes.
     pub file_bytes: u64,
     /// Whether point reads go through it: it has tags, or its sstables have no Bloom filters.
@@ -27,12 +31,18 @@ pub struct ViewMeta {
 }
 
 impl ViewMeta {
+    /// The number and the tag of the file.
+    pub(super) fn identity(&self) -> FileIdentity {
+        FileIdentity { file_number: self.number, tag: self.tag }
+    }
+
     /// Appends the encoding.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let (flags, count) = (u64::from(self.serves_reads), self.tables.len() as u64);
-        for number in [self.number, self.file_bytes, flags, count] {
+        for number in [self.number, self.file_bytes, u64::from(self.serves_reads)] {
             put_varint(out, number);
         }
+        put_u64(out, self.tag);
+        put_varint(out, self.tables.len() as u64);
         self.tables.iter().for_each(|&number| put_varint(out, number));
     }
 
@@ -40,9 +50,10 @@ impl ViewMeta {
     pub(super) fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
         let (number, file_bytes) = (decoder.varint()?, decoder.varint()?);
         let serves_reads = decoder.length(1)? == 1;
+        let tag = decoder.u64()?;
         let count = decoder.length(MAX_VIEW_TABLES)?;
         let numbers = (0..count).map(|_| decoder.varint()).collect::<Option<Vec<u64>>>()?;
         let ascends = count > 0 && numbers.is_sorted_by(|left, right| left < right);
-        ascends.then(|| Self { number, file_bytes, serves_reads, tables: numbers.into_iter().collect() })
+        ascends.then(|| Self { number, tag, file_bytes, serves_reads, tables: numbers.into_iter().collect() })
     }
 }

@@ -7,7 +7,7 @@
 //! header page (page 0)
 //!   offset size
 //!        0    8  magic "BolidPMR"
-//!        8    8  format version (1)
+//!        8    8  format version (2)
 //!       16    8  region id
 //!       24    8  mark: no byte at or above it was ever handed out
 //!       32    8  open count: how often the region was opened for writing
@@ -46,7 +46,7 @@ pub const ROOT_SLOTS: usize = 32;
 pub const MAX_ALLOCATION_BYTES: usize = EXTENT_BYTES - 2 * PAGE_BYTES;
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"BolidPMR");
-pub(super) const FORMAT_VERSION: u64 = 1;
+pub(super) const FORMAT_VERSION: u64 = 2;
 pub(super) const MAGIC_AT: Place = 0;
 pub(super) const VERSION_AT: Place = 8;
 pub(super) const ID_AT: Place = 16;

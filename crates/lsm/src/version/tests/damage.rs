@@ -95,7 +95,7 @@ fn the_descriptions_name_what_is_there() {
     let files = metadata_files(&vfs);
     let mut text = String::new();
     describe_current(&vfs, &files[0], &mut text).unwrap();
-    assert!(text.contains("closed cleanly") && text.contains("00000000000000b0"), "{text}");
+    assert!(text.contains("closed cleanly") && text.contains("manifest 1 with tag "), "{text}");
     text.clear();
     describe_manifest(&vfs, &files[1], &mut text).unwrap();
     assert!(text.contains("\"apple\"..=\"pear\"") && text.contains("delete \"b\"..\"c\" at 3"), "{text}");

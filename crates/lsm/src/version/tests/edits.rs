@@ -6,9 +6,10 @@ use super::*;
 fn numbers_are_never_handed_out_twice() {
     let (vfs, _, _) = small_database(false);
     vfs.create(&FileName::Table(500).path(dir())).unwrap();
+    let id = open(&vfs, OpenMode::ReadOnly).unwrap().database_id();
     let mut set = open(&vfs, OpenMode::Existing).unwrap();
     assert!(set.new_file_number() > 500);
-    assert_eq!((set.next_tree_id(), set.database_id()), (3, DATABASE));
+    assert_eq!((set.next_tree_id(), set.database_id()), (3, id));
     let mut edit = VersionEdit::new();
     edit.drop_tree(2);
     set.apply(edit).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide_base::{ErrorKind, Result, TreeId};
-use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimVfs, Vfs};
+use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimRuntime, SimVfs, Vfs};
 use bolide_table::{BlockCache, FilePool};
 
 use super::table_meta::tests::meta;
@@ -18,7 +18,6 @@ mod crashes;
 mod damage;
 mod edits;
 
-const DATABASE: u64 = 0xb0;
 /// Small enough that histories replace their manifest several times.
 const MANIFEST_BYTES: u64 = 400;
 
@@ -39,7 +38,7 @@ fn open(vfs: &SimVfs, mode: OpenMode) -> Result<VersionSet> {
         pool: FilePool::new(Arc::clone(&vfs), dir(), 8),
         vfs,
         dir: dir().to_path_buf(),
-        new_database_id: DATABASE,
+        runtime: Arc::new(SimRuntime::new(7)),
         max_manifest_bytes: MANIFEST_BYTES,
         mode,
         cache: BlockCache::new(1 << 16),

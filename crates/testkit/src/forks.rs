@@ -1,0 +1,194 @@
+//! Files of forks: a database is copied, both copies go on, and files of one take the place of the other's.
+//!
+//! Both forks run the same steps with other primary keys of the same lengths, so their files have the same numbers, and
+//! mostly the same lengths. Each file of one fork is put into the other, which is then opened, read in full, and checked
+//! deeply. Every swap must be reported as damage, by a message that names both tags of the file; serving a file of the
+//! other fork fails the run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide::{Compression, ErrorKind, Layout};
+use bolide_storage::{SimRng, SimVfs};
+
+use crate::failure::StepFailure;
+use crate::history::{Change, Durability, Step};
+use crate::kinds::{self, KindChoice};
+use crate::model::Model;
+use crate::record::record;
+use crate::seeds::{Counts, Outcome, words};
+use crate::setup::Setup;
+use crate::subject::Subject;
+use crate::verify::{match_state, observe, verify};
+
+/// What a run does.
+#[derive(Debug, Clone, Copy)]
+pub struct ForkOptions {
+    /// Records that each fork adds to the first collection.
+    pub records: usize,
+    /// The kinds of the indexes.
+    pub kinds: KindChoice,
+    /// A planted bug: both forks draw the same tags, so no tag tells their files apart.
+    pub same_tags: bool,
+}
+
+impl Default for ForkOptions {
+    fn default() -> Self {
+        Self { records: 10, kinds: KindChoice::default(), same_tags: false }
+    }
+}
+
+/// A fork: its disk and what the database on it holds.
+struct Fork {
+    disk: SimVfs,
+    model: Model,
+}
+
+/// Makes two forks of the database of `seed` and puts each file of the second into the first. Even seeds close the forks
+/// cleanly, odd ones leave them as a killed process does.
+pub fn check(seed: u64, options: ForkOptions) -> Outcome<Counts> {
+    let setup = setup(seed);
+    let mut rng = SimRng::new(seed);
+    let specs = kinds::random_specs(&mut rng, options.kinds, 3);
+    let mut steps = vec![
+        Step::ToggleCollection("posts", specs[..2].to_vec()),
+        Step::ToggleCollection("notes", specs[2..3].to_vec()),
+    ];
+    steps.extend(writes(b'k', options.records, &mut rng));
+    let base = SimVfs::new(seed);
+    let base = run(base, Model::default(), &steps, setup, seed, true)?;
+    let records_seed = rng.next_u64();
+    let fork = |letter: u8, seed: u64| {
+        let steps = writes(letter, options.records, &mut SimRng::new(records_seed));
+        let closes = seed.is_multiple_of(2);
+        run(base.disk.clone_disk(), base.model.clone(), &steps, setup, seed, closes)
+    };
+    let other_seed = if options.same_tags { seed } else { seed ^ 2 << 40 };
+    let (one, other) = (fork(b'a', seed)?, fork(b'b', other_seed)?);
+    let mut counts = Counts::default();
+    let files = one.disk.files();
+    // No later segment names its tag yet.
+    let newest_log = files.iter().filter(|path| kind_of(path) == "segments of the log").max().cloned();
+    for path in files {
+        if Some(&path) == newest_log.as_ref() {
+            continue;
+        }
+        let (Ok(mine), Ok(theirs)) = (one.disk.contents(&path), other.disk.contents(&path)) else { continue };
+        if mine == theirs {
+            // A file from before the fork.
+            counts.add("shared files");
+            continue;
+        }
+        let failed = |what: String| format!("{setup}: {}: {what}", path.display());
+        let disk = one.disk.clone_disk();
+        let same_length = mine.len() == theirs.len();
+        disk.damage(&path, |bytes| *bytes = theirs).map_err(|error| failed(format!("{error:?}")))?;
+        let probed = catch_unwind(AssertUnwindSafe(|| probe(&disk, &one.model, setup, seed)));
+        let (outcome, message) = probed.map_err(|panic| words(&*panic))?.map_err(failed)?;
+        names_tags(&path, &message).map_err(failed)?;
+        counts.add(outcome);
+        counts.add("swaps");
+        if same_length {
+            counts.add("swaps of equal length");
+        }
+        counts.add(kind_of(&path));
+    }
+    Ok(counts)
+}
+
+fn setup(seed: u64) -> Setup {
+    Setup {
+        layout: Layout::ALL[(seed / 2 % 4) as usize],
+        compression: [Compression::None, Compression::Lz4, Compression::Zstd(1)][(seed % 3) as usize],
+        block_bytes: 256,
+        bloom_bits_per_key: 10,
+        target_file_bytes: 1 << 20,
+        memtable_bytes: 1 << 20,
+        manifest_bytes: 1 << 20,
+        cache_bytes: 0,
+        max_open_files: 64,
+        threads: 0,
+        build_batch_records: 0,
+        fetch_threads: 1,
+        fetch_by_sequence: true,
+        sorted_views: true,
+    }
+}
+
+/// Puts under keys that begin with `letter`, in several sstables and in the log.
+fn writes(letter: u8, records: usize, rng: &mut SimRng) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for number in 0..records {
+        let key = |number: usize| [&[letter][..], format!("{number:04}").as_bytes()].concat();
+        let changes = vec![
+            Change::Put { collection: "posts", key: key(number), record: record(rng) },
+            Change::Put { collection: "notes", key: key(number / 2), record: record(rng) },
+        ];
+        steps.push(Step::Write { changes, durability: Durability::Always });
+        if number % 3 == 2 {
+            steps.push(Step::Flush);
+        }
+    }
+    steps
+}
+
+/// Runs `steps` on `disk`, which holds what `model` says.
+fn run(disk: SimVfs, model: Model, steps: &[Step], setup: Setup, seed: u64, closes: bool) -> Outcome<Fork> {
+    let mut subject = Subject::open(Arc::new(disk.clone()), setup, seed, model)
+        .map_err(|error| format!("open: {error:?}"))?;
+    for step in steps {
+        subject.step(step).map_err(|failure| format!("{step}: {failure}"))?;
+    }
+    if closes {
+        subject.close();
+    }
+    // Before the subject goes, which would close it.
+    Ok(Fork { disk: disk.clone_disk(), model: subject.model.clone() })
+}
+
+/// Opens, reads and checks a disk with a foreign file: where the damage was found, and its message.
+fn probe(disk: &SimVfs, model: &Model, setup: Setup, seed: u64) -> Outcome<(&'static str, String)> {
+    let db = match setup.open(Arc::new(disk.clone()), seed ^ 3 << 40) {
+        Ok(db) => db,
+        Err(error) => return damage(error).map(|message| ("refused", message)),
+    };
+    if let Err(error) = observe(&db) {
+        return damage(error).map(|message| ("found by a read", message));
+    }
+    match_state(&db, &[model]).map_err(|failure| failure.to_string())?;
+    match verify(&db, model, &mut SimRng::new(seed)) {
+        Ok(()) => Err("a file of the other fork is served without an error".to_owned()),
+        Err(StepFailure::Refused(error)) => damage(error).map(|message| ("found by a check", message)),
+        Err(StepFailure::Wrong(what)) if what.starts_with("check:") => Ok(("found by a check", what)),
+        Err(StepFailure::Wrong(what)) => Err(what),
+    }
+}
+
+/// The message of an error that reports damage.
+fn damage(error: bolide::Error) -> Outcome<String> {
+    match error.kind() {
+        ErrorKind::Corruption => Ok(error.to_string()),
+        _ => Err(format!("damage is reported as {error:?}")),
+    }
+}
+
+/// The message must name both tags, and the file; where `CURRENT` is foreign, the manifest that it names.
+fn names_tags(path: &Path, message: &str) -> Outcome {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = if name == "CURRENT" { "MANIFEST-" } else { name };
+    if message.contains(name) && message.contains("its tag is ") {
+        return Ok(());
+    }
+    Err(format!("the message does not name the file and its two tags: {message}"))
+}
+
+fn kind_of(path: &Path) -> &'static str {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("sst") => "sstables",
+        Some("wal") => "segments of the log",
+        Some("remix") => "sorted views",
+        Some("region") => "page segments",
+        _ => "manifests",
+    }
+}
