@@ -30,7 +30,7 @@ pub enum ErrorKind {
     /// The file was written by a newer version of Bolide, or is not a Bolide file: use a version that
     /// knows it.
     Unsupported,
-    /// The disk is full: free space, then retry.
+    /// The disk, the quota, the limit of file sizes or memory is exhausted, and nothing was written: free some, then retry.
     NoSpace,
     /// The operating system refused an operation: see the source.
     Io,
@@ -121,11 +121,14 @@ impl Error {
 
     /// Wraps an error of the operating system; `context` says which operation on which file failed.
     ///
-    /// A full disk or quota becomes [`ErrorKind::NoSpace`], a read-only medium
+    /// A full disk or quota, a file over the limit of file sizes and a lack of memory become [`ErrorKind::NoSpace`], a read-only medium
     /// [`ErrorKind::ReadOnly`], a missing file [`ErrorKind::NotFound`], all else [`ErrorKind::Io`].
     pub fn io(context: impl fmt::Display, source: io::Error) -> Self {
         let kind = match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge
+            | io::ErrorKind::OutOfMemory => ErrorKind::NoSpace,
             io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
             io::ErrorKind::NotFound => ErrorKind::NotFound,
             _ => ErrorKind::Io,
@@ -179,10 +182,21 @@ impl std::error::Error for Error {
 mod tests {
     use super::*;
 
+    /// Numbers of Linux.
+    mod libc_codes {
+        pub(super) const ENOMEM: i32 = 12;
+        pub(super) const EFBIG: i32 = 27;
+        pub(super) const EDQUOT: i32 = 122;
+    }
+
     #[test]
     fn full_disk_is_told_apart_from_other_failures() {
         let full = Error::io("write 000001.wal", io::Error::from(io::ErrorKind::StorageFull));
         assert_eq!(full.kind(), ErrorKind::NoSpace);
+        for errno in [libc_codes::EFBIG, libc_codes::ENOMEM, libc_codes::EDQUOT] {
+            let error = Error::io("write 000001.wal", io::Error::from_raw_os_error(errno));
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        }
         let other = Error::io("write 000001.wal", io::Error::other("EIO"));
         assert_eq!(other.kind(), ErrorKind::Io);
     }

@@ -2,6 +2,8 @@
 //! `valgrind --tool=callgrind --toggle-collect='*scan_all*'`.
 //!
 //! `cargo run --release -p bolide-lsm --example store_speed -- [entries] [directory] [layout] [MiB of a memtable] [scans]`
+//!
+//! With the environment variable `MAP_LOG` the log is mapped. With 0 scans only the load is measured.
 #![expect(clippy::disallowed_methods, reason = "a measurement on the real disk")]
 
 use std::sync::Arc;
@@ -24,9 +26,10 @@ fn main() -> Result<()> {
     let entries: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(2_000_000);
     let dir = arguments.next().unwrap_or_else(|| "/tmp/bolide-store-speed".into());
     let _ = std::fs::remove_dir_all(&dir);
+    let maps_log = std::env::var_os("MAP_LOG").is_some();
     let runtime = Arc::new(SystemRuntime::default());
     let components = StoreComponents {
-        vfs: Arc::new(DiskVfs::default()),
+        vfs: Arc::new(if maps_log { DiskVfs::new().map_logs() } else { DiskVfs::new() }),
         runtime: runtime.clone(),
         cache: BlockCache::new(1 << 30),
     };
@@ -55,6 +58,7 @@ fn main() -> Result<()> {
         println!("{name:12} {:7.0} ns", (clock() - started) as f64 * 1000.0 / count as f64);
     };
 
+    let (wall, whole) = (runtime.now_micros(), runtime.process_cpu_micros());
     let started = clock();
     for number in 0..entries {
         let mut batch = StoreBatch::with_capacity(160);
@@ -62,7 +66,13 @@ fn main() -> Result<()> {
         store.commit(batch, None, SyncMode::None)?;
     }
     report("load", started, entries);
+    let each = |micros: u64| micros as f64 * 1000.0 / entries as f64;
+    println!("load wall    {:7.0} ns", each(runtime.now_micros() - wall));
     store.wait_until_settled()?;
+    println!("load process {:7.0} ns", each(runtime.process_cpu_micros() - whole));
+    if reads == 0 {
+        return Ok(());
+    }
     let stats = store.stats();
     for level in &stats.trees[0].levels {
         println!("  level {} runs {} tables {} bytes {}", level.level, level.runs, level.tables, level.bytes);

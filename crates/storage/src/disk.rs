@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::directory::directory_path;
 use crate::failure::{describe, describe_two};
+use crate::file_space::{CheckedSize, reserve_space};
 use crate::lock::{is_file_locked, lock_file};
 use crate::mapped_log::MappedLog;
 use crate::pmem::{Mapping, Region, RegionOptions};
@@ -38,6 +39,7 @@ const DIRECTORY_MODE: u32 = 0o700;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DiskVfs {
     assumes_durable: bool,
+    maps_logs: bool,
 }
 
 impl DiskVfs {
@@ -51,7 +53,24 @@ impl DiskVfs {
     /// machine left is refused.
     #[must_use]
     pub fn assume_durable(self) -> Self {
-        Self { assumes_durable: true }
+        Self { assumes_durable: true, ..self }
+    }
+
+    /// The same, with logs that are appended to through a mapping instead of by a system call each, on file systems that keep what they
+    /// reserved: ext4 and tmpfs. Elsewhere logs are written as without this.
+    ///
+    /// A put of a small record saves a system call so. The risk: where such a file system nevertheless refuses a page of the
+    /// mapping (the log is truncated by another program, the medium fails), the system sends SIGBUS, which ends the process. RFC 3 has the
+    /// reasons. Off by default.
+    ///
+    /// ```
+    /// use bolide_storage::DiskVfs;
+    /// let vfs = DiskVfs::new().map_logs();
+    /// # let _ = vfs;
+    /// ```
+    #[must_use]
+    pub fn map_logs(self) -> Self {
+        Self { maps_logs: true, ..self }
     }
 
     fn mapping(self) -> Mapping {
@@ -69,6 +88,29 @@ fn create_new(path: &Path) -> Result<fs::File> {
         .map_err(|error| describe("create", path, error))
 }
 
+/// `statfs` numbers of the file systems whose mappings are used: ext4 (and ext2, ext3, which are the same driver), tmpfs.
+///
+/// XFS refuses pages after a shutdown; btrfs and ZFS copy on write, so reserved space does not cover a page that a snapshot shares; network
+/// file systems promise nothing.
+const MAPPED_FILE_SYSTEMS: [rustix::fs::FsWord; 2] = [0xEF53, 0x0102_1994];
+
+/// Whether the file system of `file` hands out every page whose space it has reserved.
+fn keeps_reserved_pages(file: &fs::File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|found| MAPPED_FILE_SYSTEMS.contains(&found.f_type))
+}
+
+/// Appends so many zeros.
+fn fill(file: &DiskFile, bytes: u64) -> Result<()> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let mut rest = bytes;
+    while rest > 0 {
+        let count = rest.min(ZEROS.len() as u64);
+        file.append(&ZEROS[..count as usize])?;
+        rest -= count;
+    }
+    Ok(())
+}
+
 impl Vfs for DiskVfs {
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         Ok(Arc::new(DiskFile::new(create_new(path)?, path, true, 0)))
@@ -76,9 +118,29 @@ impl Vfs for DiskVfs {
 
     fn create_log(&self, path: &Path) -> Result<Arc<dyn File>> {
         let file = create_new(path)?;
+        if !self.maps_logs || !keeps_reserved_pages(&file) {
+            return Ok(Arc::new(DiskFile::new(file, path, true, 0)));
+        }
         Ok(match MappedLog::new(file, path) {
             Ok(log) => Arc::new(log),
             Err(file) => Arc::new(DiskFile::new(file, path, true, 0)),
+        })
+    }
+
+    fn create_reserved(&self, path: &Path, bytes: u64) -> Result<()> {
+        let file = create_new(path)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let reserved = match reserve_space(&file, path, 0, bytes) {
+            // The file system may be unable to reserve: bytes take space everywhere.
+            Err(error) if error.kind() != ErrorKind::NoSpace => {
+                fill(&DiskFile::new(file, path, true, 0), bytes)
+            }
+            reserved => reserved,
+        };
+        reserved.inspect_err(|_| {
+            let _ = fs::remove_file(path);
         })
     }
 
@@ -100,7 +162,17 @@ impl Vfs for DiskVfs {
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        fs::hard_link(from, to).map_err(|error| describe_two("link", from, to, error))
+        fs::hard_link(from, to).map_err(|error| match error.kind() {
+            // FAT and others without links report EPERM.
+            io::ErrorKind::CrossesDevices
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::TooManyLinks
+            | io::ErrorKind::Unsupported => Error::unsupported(
+                to.display(),
+                format_args!("no link to {} is possible: {error}", from.display()),
+            ),
+            _ => describe_two("link", from, to, error),
+        })
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
@@ -175,6 +247,8 @@ struct DiskFile {
     append: Mutex<()>,
     /// The end of the bytes that were appended in full.
     end: AtomicU64,
+    /// How long the file may become.
+    allowed: CheckedSize,
     /// An append or a sync failed: what lies after the last sync is in doubt.
     poisoned: AtomicBool,
 }
@@ -187,6 +261,7 @@ impl DiskFile {
             writable,
             append: Mutex::new(()),
             end: AtomicU64::new(end),
+            allowed: CheckedSize::default(),
             poisoned: AtomicBool::new(false),
         }
     }
@@ -201,7 +276,7 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Takes back what a failed append may have written. Only a full disk leaves the handle usable,
+    /// Takes back what a failed append may have written. Only a full disk (or a lack of memory) leaves the handle usable,
     /// and only if the file is as it was.
     fn undo_append(&self, end: u64, error: io::Error) -> Error {
         let failure = describe("append to", &self.path, error);
@@ -239,6 +314,7 @@ impl File for DiskFile {
         let _one_at_a_time = self.append.lock();
         self.check_poison("append to")?;
         let end = self.end.load(Ordering::Relaxed);
+        self.allowed.check(&self.path, end.saturating_add(bytes.len() as u64))?;
         self.file.write_all_at(bytes, end).map_err(|error| self.undo_append(end, error))?;
         self.end.store(end + bytes.len() as u64, Ordering::Release);
         Ok(())
@@ -301,6 +377,18 @@ mod tests {
         let error = file.undo_append(4, io::Error::from(io::ErrorKind::StorageFull));
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert_eq!(fs::read(&path).unwrap(), b"kept");
+        file.append(b"!").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"kept!");
+    }
+
+    #[test]
+    fn a_lack_of_memory_leaves_the_handle_usable() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let file = DiskFile::new(create_new(&path).unwrap(), &path, true, 0);
+        file.append(b"kept").unwrap();
+        let error = file.undo_append(4, io::Error::from(io::ErrorKind::OutOfMemory));
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
         file.append(b"!").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"kept!");
     }

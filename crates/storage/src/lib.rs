@@ -16,6 +16,7 @@
 mod directory;
 mod disk;
 mod failure;
+mod file_space;
 mod granules;
 mod large_array;
 mod large_pages;

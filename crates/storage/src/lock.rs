@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -22,11 +23,29 @@ static HELD: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 struct DiskLock {
     file: fs::File,
     identity: (u64, u64),
-    #[allow(dead_code, reason = "shown by Debug")]
     path: PathBuf,
 }
 
-impl FileLock for DiskLock {}
+impl FileLock for DiskLock {
+    fn check(&self) -> Result<()> {
+        match fs::metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == self.identity => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(describe("look up", &self.path, error))
+            }
+            _ => Err(lost(&self.path)),
+        }
+    }
+}
+
+/// The error for a lock file that is not at its path any more.
+pub(crate) fn lost(path: &Path) -> Error {
+    let message = format!(
+        "{}: the directory was removed, renamed or replaced while it was in use; what was written since may be lost",
+        path.display()
+    );
+    Error::new(ErrorKind::Io, message)
+}
 
 impl Drop for DiskLock {
     fn drop(&mut self) {

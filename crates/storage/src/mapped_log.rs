@@ -48,9 +48,9 @@ use std::sync::{Arc, Weak};
 
 use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, MutexGuard};
-use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::failure::describe;
+use crate::file_space::reserve_space;
 use crate::large_pages::MadeAhead;
 use crate::log_window::{EXTENT_BYTES, Window};
 use crate::page_maker::ask;
@@ -113,7 +113,7 @@ impl State {
 impl MappedLog {
     /// Takes over an empty file; `Err` hands it back where the file system cannot reserve or map space.
     pub(crate) fn new(file: fs::File, path: &Path) -> std::result::Result<Self, fs::File> {
-        let Ok(()) = fallocate(&file, FallocateFlags::empty(), 0, EXTENT_BYTES) else {
+        let Ok(()) = reserve_space(&file, path, 0, EXTENT_BYTES) else {
             let _ = file.set_len(0);
             return Err(file);
         };
@@ -171,18 +171,19 @@ impl Shared {
             // Part of the space may have been reserved, here or for an extent that is being made: give it back.
             state.wanted = None;
             let _ = self.file.set_len(state.reserved);
-            return Err(describe("append to", &self.path, error));
+            return Err(error);
         }
         state.reserved = reserved;
         Ok(())
     }
 
     /// Has the file system find space. On an error it may have found some of it.
-    fn allocate(&self, start: u64, end: u64) -> io::Result<()> {
+    fn allocate(&self, start: u64, end: u64) -> Result<()> {
         #[cfg(test)]
-        self.disk.allocate(&self.file, start, end)?;
-        fallocate(&self.file, FallocateFlags::empty(), start, end - start)?;
-        Ok(())
+        self.disk
+            .allocate(&self.file, start, end)
+            .map_err(|error| describe("append to", &self.path, error))?;
+        reserve_space(&self.file, &self.path, start, end)
     }
 
     /// Goes on to the window that holds the end of the log.
@@ -191,10 +192,9 @@ impl Shared {
         let large = !state.synced;
         let window = match state.next.take() {
             Some(next) => next,
-            None => Window::map(&self.file, start, large).map_err(|error| {
-                state.poisoned = true;
-                describe("map", &self.path, error)
-            })?,
+            None => {
+                Window::map(&self.file, start, large).map_err(|error| describe("map", &self.path, error))?
+            }
         };
         debug_assert_eq!((window.start(), window.is_large()), (start, large), "the window that goes on");
         let left = mem::replace(&mut state.window, window);
@@ -243,15 +243,17 @@ impl MadeAhead for Shared {
         drop(state);
         drop(left);
         let Some(start) = wanted else { return };
-        let made =
-            self.allocate(start, start + EXTENT_BYTES).and_then(|()| Window::map(&self.file, start, true));
-        if let Ok(window) = &made {
+        let made = self
+            .allocate(start, start + EXTENT_BYTES)
+            .ok()
+            .and_then(|()| Window::map(&self.file, start, true).ok());
+        if let Some(window) = &made {
             window.touch(|| self.state.lock().wanted == Some(start));
         }
         let mut state = self.state.lock();
         if state.wanted == Some(start) {
             state.wanted = None;
-            if let Ok(window) = made {
+            if let Some(window) = made {
                 state.reserved = state.reserved.max(window.end());
                 state.next = Some(window);
                 return;
@@ -267,7 +269,12 @@ impl File for MappedLog {
         let len = self.len()?;
         let count = len.saturating_sub(offset).min(buf.len() as u64) as usize;
         let Some(buf) = buf.get_mut(..count) else { return Ok(0) };
-        self.shared.file.read_at(buf, offset).map_err(|error| describe("read", &self.shared.path, error))
+        loop {
+            match self.shared.file.read_at(buf, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.map_err(|error| describe("read", &self.shared.path, error)),
+            }
+        }
     }
 
     fn append(&self, bytes: &[u8]) -> Result<()> {
@@ -281,7 +288,8 @@ impl File for MappedLog {
         let mut rest = bytes;
         while !rest.is_empty() {
             if state.stale || state.len == state.window.end() {
-                shared.advance(&mut state)?;
+                // Before the first byte a failure (a lack of memory) leaves everything as it was.
+                shared.advance(&mut state).inspect_err(|_| state.poisoned = rest.len() < bytes.len())?;
             }
             let at = state.len;
             let count = state.window.write(at, rest);

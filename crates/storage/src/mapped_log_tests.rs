@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FallocateFlags, fallocate};
+
 use super::*;
 use crate::large_pages::{ALONE, POOL};
 use crate::{LargePageMaker, SimRng};

@@ -10,7 +10,7 @@ use bolide_base::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
 use crate::failure::describe;
-use crate::lock::locked;
+use crate::lock::{locked, lost};
 use crate::pmem::{Region, RegionContent, RegionOptions};
 use crate::vfs::{File, FileLock, Vfs};
 
@@ -34,6 +34,8 @@ struct Names {
     files: BTreeMap<PathBuf, Arc<Content>>,
     directories: BTreeSet<PathBuf>,
     locks: BTreeSet<PathBuf>,
+    /// Links are refused.
+    has_no_links: bool,
     /// Files that are regions.
     regions: BTreeMap<PathBuf, RegionContent>,
 }
@@ -44,6 +46,22 @@ impl MemVfs {
     /// An empty file system; the root and the current directory exist.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same file system, which refuses hard links from now on, as FAT does.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use bolide_storage::{MemVfs, Vfs};
+    /// let vfs = MemVfs::new().without_links();
+    /// vfs.create(Path::new("a"))?;
+    /// assert!(vfs.hard_link(Path::new("a"), Path::new("b")).is_err());
+    /// # Ok::<(), bolide_base::Error>(())
+    /// ```
+    #[must_use]
+    pub fn without_links(self) -> Self {
+        self.names.lock().has_no_links = true;
+        self
     }
 }
 
@@ -161,6 +179,9 @@ impl Vfs for MemVfs {
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
         let (from, to) = (normal(from), normal(to));
         let mut names = self.names.lock();
+        if names.has_no_links {
+            return Err(Error::unsupported(to.display(), "this file system has no links"));
+        }
         names.check_parent("link to", &to)?;
         if names.exists(&to) {
             return Err(exists_already("link to", &to));
@@ -242,7 +263,11 @@ struct MemLock {
     names: Arc<Mutex<Names>>,
 }
 
-impl FileLock for MemLock {}
+impl FileLock for MemLock {
+    fn check(&self) -> Result<()> {
+        if self.names.lock().files.contains_key(&self.path) { Ok(()) } else { Err(lost(&self.path)) }
+    }
+}
 
 impl Drop for MemLock {
     fn drop(&mut self) {

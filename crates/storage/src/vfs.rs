@@ -15,7 +15,7 @@
 //!
 //! * A failed [`File::append`] may have written some of its bytes. The handle knows that its end is in
 //!   doubt: every later `append` and `sync` on it fails with [`ErrorKind::Poisoned`]. The exception is
-//!   a full disk: the file is cut back to the length it had, so an error of kind
+//!   a full disk (or quota, limit of file sizes, lack of memory): the file is cut back to the length it had, so an error of kind
 //!   [`ErrorKind::NoSpace`] means that *nothing* was appended and the handle may go on. (Where cutting
 //!   back fails too, the kind is [`ErrorKind::Io`].)
 //! * A failed [`File::sync`] may have dropped the unsynced bytes for good, although reads still show
@@ -51,6 +51,14 @@ pub trait Vfs: Send + Sync + Debug + 'static {
         self.create(path)
     }
 
+    /// Creates a file that takes `bytes` bytes of the disk and holds nothing: [`remove`](Self::remove) gives the space back. Without a limit of
+    /// its own, a file system may create an empty file.
+    ///
+    /// Fails with [`ErrorKind::Conflict`] if the name exists; with [`ErrorKind::NoSpace`], after which there is no such file.
+    fn create_reserved(&self, path: &Path, _bytes: u64) -> Result<()> {
+        self.create(path).map(drop)
+    }
+
     /// Opens an existing file for reading. Appending to it fails with [`ErrorKind::ReadOnly`].
     ///
     /// Fails with [`ErrorKind::NotFound`] if there is no such file.
@@ -66,7 +74,8 @@ pub trait Vfs: Send + Sync + Debug + 'static {
 
     /// Gives the file `from` a second name `to` on the same medium.
     ///
-    /// Fails with [`ErrorKind::Conflict`] if `to` exists.
+    /// Fails with [`ErrorKind::Conflict`] if `to` exists, with [`ErrorKind::Unsupported`] where a link is impossible: on another file
+    /// system, on one without links, or where the file has the most links that it may have.
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()>;
 
     /// The names in a directory (files and directories), sorted. Names that are not UTF-8 are left
@@ -168,4 +177,8 @@ pub trait File: Send + Sync + Debug {
 }
 
 /// An exclusive lock, released when dropped.
-pub trait FileLock: Send + Sync + Debug {}
+pub trait FileLock: Send + Sync + Debug {
+    /// Fails if the lock file is no longer at its path: its directory was removed, renamed or replaced, so another process may hold
+    /// the lock of the file that is there now.
+    fn check(&self) -> Result<()>;
+}

@@ -3,9 +3,12 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use bolide_base::ErrorKind;
-use bolide_storage::{DiskVfs, Vfs};
+use bolide_storage::pmem::RegionOptions;
+use bolide_storage::{DiskVfs, File, Vfs};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Names the lock file for the child process of `a_lock_holds_between_processes`.
 const LOCK_VARIABLE: &str = "BOLIDE_TEST_LOCK_PATH";
@@ -69,4 +72,108 @@ fn the_current_directory_is_listed_and_synced_by_the_empty_path() {
     assert!(vfs.list(Path::new("")).unwrap().contains(&"Cargo.toml".to_owned()));
     vfs.sync_dir(Path::new("")).unwrap();
     assert!(vfs.exists(Path::new("")).unwrap());
+}
+
+#[test]
+fn a_lock_notices_that_its_directory_is_gone_or_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let vfs = DiskVfs::new();
+    let path = dir.path().join("db");
+    vfs.create_dir_all(&path).unwrap();
+    let guard = vfs.lock(&path.join("LOCK")).unwrap();
+    guard.check().unwrap();
+    std::fs::rename(&path, dir.path().join("away")).unwrap();
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Io);
+    vfs.create_dir_all(&path).unwrap();
+    let _other = vfs.lock(&path.join("LOCK")).unwrap();
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Io);
+}
+
+#[test]
+fn a_log_is_not_mapped_unless_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let is_mapped = |path: &Path| {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| line.ends_with(path.to_str().unwrap()))
+    };
+    let path = dir.path().join("1.wal");
+    let log = DiskVfs::new().create_log(&path).unwrap();
+    log.append(b"record").unwrap();
+    assert!(!is_mapped(&path));
+    // A mapping would end this process by SIGBUS here.
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+    for _ in 0..100 {
+        log.append(&[1; 4096]).unwrap();
+    }
+    let kind = rustix::fs::statfs(dir.path()).unwrap().f_type as u64;
+    let path = dir.path().join("2.wal");
+    let log = DiskVfs::new().map_logs().create_log(&path).unwrap();
+    log.append(b"record").unwrap();
+    assert_eq!(is_mapped(&path), [0xEF53, 0x0102_1994].contains(&kind), "on the file system {kind:#x}");
+}
+
+#[test]
+fn an_append_is_one_write() {
+    let writes = || -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+        text.lines().find_map(|line| line.strip_prefix("syscw: ")?.parse().ok())
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let log = DiskVfs::new().create_log(&dir.path().join("1.wal")).unwrap();
+    for count in [1, 100, 1 << 20] {
+        let Some(before) = writes() else { return };
+        log.append(&vec![7; count]).unwrap();
+        assert_eq!(writes(), Some(before + 1), "{count} bytes");
+    }
+}
+
+/// Set in the child process of the test below.
+const LIMIT_VARIABLE: &str = "BOLIDE_TEST_FILE_SIZE_LIMIT";
+
+#[test]
+fn the_limit_of_file_sizes_is_an_error_and_no_signal() {
+    const LIMIT: u64 = 300_000;
+    let name = "the_limit_of_file_sizes_is_an_error_and_no_signal";
+    if std::env::var_os(LIMIT_VARIABLE).is_none() {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .env(LIMIT_VARIABLE, "1")
+            .output()
+            .unwrap();
+        assert!(child.status.success(), "{}: {}", child.status, String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let full = |file: &Arc<dyn File>, bytes: usize| {
+        let mut appended = 0;
+        let error = loop {
+            match file.append(&vec![5; bytes]) {
+                Ok(()) => appended += bytes as u64,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        assert_eq!(file.len().unwrap(), appended);
+        assert!(appended <= LIMIT && appended + bytes as u64 > LIMIT, "{appended} by {bytes}");
+        file.sync().unwrap();
+    };
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    let limit = |current| setrlimit(Resource::Fsize, Rlimit { current, maximum }).unwrap();
+    limit(Some(LIMIT));
+    for (number, bytes) in [1_000, 4_096, 70_000, 299_999, 300_000, 300_001].into_iter().enumerate() {
+        let plain = DiskVfs::new().create(&dir.path().join(format!("{number}.sst"))).unwrap();
+        full(&plain, bytes);
+        let log = DiskVfs::new().create_log(&dir.path().join(format!("{number}.wal"))).unwrap();
+        full(&log, bytes);
+        // An extent is longer than the limit, so this one is written, too.
+        let mapped = DiskVfs::new().map_logs().create_log(&dir.path().join(format!("{number}.log"))).unwrap();
+        full(&mapped, bytes);
+        limit(None);
+        mapped.append(&vec![6; bytes]).unwrap();
+        plain.append(&vec![6; bytes]).unwrap();
+        limit(Some(LIMIT));
+    }
+    let region =
+        DiskVfs::new().assume_durable().create_region(&dir.path().join("r"), RegionOptions::default());
+    assert_eq!(region.unwrap_err().kind(), ErrorKind::NoSpace);
 }

@@ -68,6 +68,10 @@ impl Vfs for PlantedVfs {
         Ok(self.wrap(path, self.disk.create_log(path)?))
     }
 
+    fn create_reserved(&self, path: &Path, bytes: u64) -> Result<()> {
+        self.disk.create_reserved(path, bytes)
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         Ok(self.wrap(path, self.disk.open(path)?))
     }

@@ -24,7 +24,8 @@ fn collection_options(layout: Layout) -> CollectionOptions {
 }
 
 struct Store {
-    db: Db,
+    /// Open as long as the collection is in use.
+    _db: Db,
     records: Collection,
 }
 
@@ -43,7 +44,7 @@ pub fn open_store(path: &Path, setting: &Setting) -> Result<Box<dyn Engine>> {
     }
     let db = Db::open(path, options)?;
     let records = db.create_collection(RECORDS, collection)?;
-    Ok(Box::new(Store { db, records }))
+    Ok(Box::new(Store { _db: db, records }))
 }
 
 /// Opens a collection with an index of `kind`, options included, on the secondary key.
@@ -54,7 +55,7 @@ pub fn open_index(path: &Path, layout: Layout, kind: &str) -> Result<Box<dyn Ind
     let db = Db::open_with(path, options, components)?;
     let index = format!("{ATTRIBUTE}:{kind}").parse()?;
     let records = db.create_collection(RECORDS, collection_options(layout).index(index))?;
-    Ok(Box::new(Store { db, records }))
+    Ok(Box::new(Store { _db: db, records }))
 }
 
 /// The first eight bytes of a record as an unsigned integer.
@@ -85,21 +86,11 @@ impl Engine for Store {
     fn connect(&self) -> Result<Box<dyn Connection + '_>> {
         Ok(Box::new(Direct { records: &self.records }))
     }
-
-    /// The log is appended to through a mapping.
-    fn mapped_bytes(&self) -> u64 {
-        self.db.stats().writes.log_bytes
-    }
 }
 
 impl IndexEngine for Store {
     fn connect(&self) -> Result<Box<dyn IndexConnection + '_>> {
         Ok(Box::new(Asking { records: &self.records, prepared: Vec::new() }))
-    }
-
-    /// The log is appended to through a mapping.
-    fn mapped_bytes(&self) -> u64 {
-        self.db.stats().writes.log_bytes
     }
 }
 

@@ -132,6 +132,10 @@ impl Vfs for CountingVfs {
         self.below.create_log(path)
     }
 
+    fn create_reserved(&self, path: &Path, bytes: u64) -> Result<()> {
+        self.below.create_reserved(path, bytes)
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         Ok(self.counted(self.below.open(path)?))
     }

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 
 use bolide_base::{Error, FileIdentity, Result};
-use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -27,6 +26,7 @@ use super::word::Word;
 use super::write_back::WriteBack;
 use crate::directory::directory_path;
 use crate::failure::describe;
+use crate::file_space::{check_file_size, reserve_space};
 
 /// What is known of the durability of a mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +78,7 @@ impl MappedFile {
             if self.mapping == Mapping::Private {
                 return Ok(Box::new(HeapExtent::new()?));
             }
-            fallocate(&self.file, FallocateFlags::empty(), offset, len)
-                .map_err(|errno| describe("reserve space in", &self.path, errno.into()))?;
+            reserve_space(&self.file, &self.path, offset, offset + len)?;
             self.sync()?;
         }
         let kind = match self.mapping {
@@ -109,12 +108,19 @@ impl MappedFile {
 
     /// Writes to a file that is being made, behind what was written before.
     pub(super) fn append(&self, bytes: &[u8]) -> Result<()> {
+        let end = self.file.metadata().map_err(|error| describe("look up", &self.path, error))?.len();
+        check_file_size(&self.path, end.saturating_add(bytes.len() as u64))?;
         (&self.file).write_all(bytes).map_err(|error| describe("append to", &self.path, error))
     }
 
     /// Makes length and content of the file durable the slow way.
     pub(super) fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(|error| describe("sync", &self.path, error))
+    }
+
+    /// The error of an operation on the file.
+    pub(super) fn failed(&self, operation: &str, error: io::Error) -> Error {
+        describe(operation, &self.path, error)
     }
 
     /// Makes the name of the file durable.

@@ -1,6 +1,8 @@
 //! Writing lines of the processor's caches back to memory.
 #![allow(unsafe_code, reason = "instructions that have no safe wrapper")]
 
+use std::io;
+
 use super::layout::LINE_BYTES;
 use super::word::Word;
 
@@ -39,17 +41,17 @@ impl WriteBack {
         Self::Msync
     }
 
-    /// Writes back the lines that `words` lie in; they begin at one. Durable after [`fence`].
-    pub(super) fn lines(self, words: &[Word]) {
+    /// Writes back the lines that `words` lie in; they begin at one. Durable after [`fence`]. Only `msync` may fail.
+    pub(super) fn lines(self, words: &[Word]) -> io::Result<()> {
         let start = words.as_ptr().cast::<u8>();
         let bytes = size_of_val(words);
         if self == Self::Msync {
-            msync(start, bytes);
-            return;
+            return msync(start, bytes);
         }
         for offset in (0..bytes).step_by(LINE_BYTES) {
             self.line(start.wrapping_add(offset));
         }
+        Ok(())
     }
 
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -83,11 +85,23 @@ pub(super) fn fence() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Asks the system to write the pages of a range. There is nobody to tell of a failure here but the next sync of the
-/// file.
-fn msync(start: *const u8, bytes: usize) {
+/// Has the system write the pages of a range.
+fn msync(start: *const u8, bytes: usize) -> io::Result<()> {
     let before = start.addr() % super::layout::PAGE_BYTES;
     let page = start.wrapping_sub(before).cast_mut().cast();
     // SAFETY: the pages hold words that were borrowed, so they are mapped.
-    let _ = unsafe { rustix::mm::msync(page, bytes + before, rustix::mm::MsyncFlags::SYNC) };
+    unsafe { rustix::mm::msync(page, bytes + before, rustix::mm::MsyncFlags::SYNC) }.map_err(io::Error::from)
+}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_msync_is_an_error() {
+        // No process has the last page of its half of the addresses.
+        assert!(msync(std::ptr::without_provenance(0x7fff_ffff_f000), 64).is_err());
+        let words: Vec<Word> = (0..64).map(|_| Word(std::sync::atomic::AtomicU64::new(0))).collect();
+        WriteBack::Msync.lines(&words).unwrap();
+    }
 }

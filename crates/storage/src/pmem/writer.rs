@@ -169,8 +169,7 @@ impl<'a> RegionWriter<'a> {
                 Ok(())
             }
             Backing::Mapped(file) => {
-                file.write_back().lines(words);
-                Ok(())
+                file.write_back().lines(words).map_err(|error| file.failed("write back", error))
             }
         }
     }

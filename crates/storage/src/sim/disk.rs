@@ -52,6 +52,8 @@ pub(super) struct FileNode {
     /// The file was created as a log and its handle is open: space is reserved behind its bytes, which
     /// the end of the process or of the power leaves as zeros.
     pub(super) reserves: bool,
+    /// Space that the file takes without holding bytes.
+    pub(super) reserved_space: u64,
     /// The file is a region of persistent memory.
     pub(super) region: RegionContent,
 }
@@ -300,6 +302,20 @@ impl SimDisk {
         found
     }
 }
+
+impl SimDisk {
+    /// The space that its files take, by whole blocks.
+    pub(super) fn used_bytes(&self) -> u64 {
+        let space = |path: &PathBuf| {
+            let file = self.find(path).and_then(|node| self.file(node).ok());
+            file.map_or(0, |file| file.content.len() as u64 + file.reserved_space)
+        };
+        self.files().iter().map(space).map(|bytes| bytes.next_multiple_of(BLOCK_BYTES)).sum()
+    }
+}
+
+/// Files take space by blocks of this size.
+pub(super) const BLOCK_BYTES: u64 = 4096;
 
 impl FileNode {
     /// Its length with the space that is reserved behind its bytes.

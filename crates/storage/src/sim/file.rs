@@ -62,6 +62,10 @@ impl File for SimFile {
         self.check_poison("append to")?;
         let mut machine = self.machine.lock();
         let fault = machine.begin(Call::Append { bytes: bytes.len() }, "append to", &self.path)?;
+        let held = machine.disk.file(self.node)?.content.len() as u64;
+        if fault.is_none() && !machine.has_space(held, bytes.len() as u64) {
+            return Err(full("append to", &self.path));
+        }
         let landed = match fault {
             None => bytes.len(),
             Some(Fault::NoSpace) => return Err(full("append to", &self.path)),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bolide_base::{Error, Result};
 
-use super::disk::SimDisk;
+use super::disk::{BLOCK_BYTES, SimDisk};
 use super::fault::{Call, Fault, FaultState};
 use super::rng::SimRng;
 use crate::failure::describe;
@@ -17,6 +17,8 @@ pub(super) struct Machine {
     pub(super) faults: FaultState,
     pub(super) rng: SimRng,
     pub(super) locks: BTreeSet<PathBuf>,
+    /// How many bytes the disk has.
+    pub(super) capacity: Option<u64>,
     power: Power,
     pub(super) record: RecordImages,
     pub(super) copies: Vec<DiskCopy>,
@@ -56,6 +58,7 @@ impl Machine {
             faults: FaultState::default(),
             rng,
             locks: BTreeSet::new(),
+            capacity: None,
             power: Power::On,
             record: RecordImages::Never,
             copies: Vec::new(),
@@ -92,6 +95,13 @@ impl Machine {
             });
         }
         Ok(self.faults.count(call))
+    }
+
+    /// Whether a file of `held` bytes may have `bytes` more.
+    pub(super) fn has_space(&self, held: u64, bytes: u64) -> bool {
+        let blocks = |bytes: u64| bytes.div_ceil(BLOCK_BYTES);
+        let more = (blocks(held + bytes) - blocks(held)) * BLOCK_BYTES;
+        self.capacity.is_none_or(|capacity| more == 0 || self.disk.used_bytes() + more <= capacity)
     }
 
     /// After a sync point: the power may go.

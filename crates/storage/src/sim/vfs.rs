@@ -13,7 +13,7 @@ use super::fault::{Call, Fault, FaultPlan, IoCounters};
 use super::file::SimFile;
 use super::machine::{DiskCopy, Machine, RecordImages, broken, full};
 use super::rng::SimRng;
-use crate::lock::locked;
+use crate::lock::{locked, lost};
 use crate::mem::normal;
 use crate::pmem::{Region, RegionContent, RegionOptions};
 use crate::vfs::{File, FileLock, Vfs};
@@ -85,6 +85,16 @@ impl SimVfs {
         let mut disk = machine.disk.clone();
         disk.abandon_handles();
         Self::with_disk(disk, rng)
+    }
+
+    /// Limits the disk to so many bytes, by blocks of 4 KiB; `None` for no limit, as at first. Appends and reserved files over it are `NoSpace`.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.machine.lock().capacity = bytes;
+    }
+
+    /// The bytes that the files on the disk take, by blocks of 4 KiB.
+    pub fn used_bytes(&self) -> u64 {
+        self.machine.lock().disk.used_bytes()
     }
 
     /// Sets or clears the plan of what fails. Its count starts now.
@@ -196,6 +206,18 @@ impl Vfs for SimVfs {
         self.create_file(path, true)
     }
 
+    fn create_reserved(&self, path: &Path, bytes: u64) -> Result<()> {
+        let path = normal(path);
+        self.call(Call::Create, "create", &path, |machine| {
+            if !machine.has_space(0, bytes) {
+                return Err(full("create", &path));
+            }
+            let node = machine.disk.create(&path, false)?;
+            machine.disk.file_mut(node)?.reserved_space = bytes;
+            Ok(())
+        })
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
         let path = normal(path);
         let node = self.call(Call::Look, "open", &path, |machine| machine.disk.file_node("open", &path))?;
@@ -287,7 +309,17 @@ struct SimLock {
     path: PathBuf,
 }
 
-impl FileLock for SimLock {}
+impl FileLock for SimLock {
+    // Not counted as a call: it changes nothing, and goes with a sync.
+    fn check(&self) -> Result<()> {
+        let machine = self.vfs.machine.lock();
+        if machine.is_off() || machine.disk.find(&self.path).is_some() {
+            Ok(())
+        } else {
+            Err(lost(&self.path))
+        }
+    }
+}
 
 impl Drop for SimLock {
     fn drop(&mut self) {
