@@ -352,11 +352,11 @@ impl Db {
     }
 
     /// Copies the database as it is now into the new directory `path`, which can then be opened as a
-    /// database of its own. Sstables are hard links, so this costs no space until they change, if
-    /// `path` is on the same file system. Writers go on meanwhile.
+    /// database of its own. Sstables are hard links, so this costs no space until they change; where `path` is on another file
+    /// system, or on one without links, they are copied. Writers go on meanwhile.
     ///
     /// # Errors
-    /// `Conflict` if `path` is there already; `NoSpace`, `Io`.
+    /// `Conflict` if `path` is there already, even as an empty directory; `NoSpace`, `Io`: then nothing is left at `path`.
     ///
     /// ```
     /// use bolide::{Components, Db, Options};

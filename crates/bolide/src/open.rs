@@ -171,6 +171,7 @@ fn store_options(path: &Path, options: &Options, read_only: bool, row_cache_byte
     store.background_threads = if read_only { 0 } else { options.background_threads };
     store.max_open_files = options.max_open_files;
     store.manifest_bytes = options.manifest_bytes;
+    store.reserve_bytes = options.reserve_bytes;
     store.sorted_views = options.sorted_views;
     store.view_delay_percent = options.view_delay_percent;
     store.partition_tables = options.partition_tables.clamp(2, 60);

@@ -43,6 +43,8 @@ pub struct Options {
     pub max_open_files: usize,
     /// See [`manifest_bytes`](Self::manifest_bytes()).
     pub manifest_bytes: u64,
+    /// See [`reserve_bytes`](Self::reserve_bytes()).
+    pub reserve_bytes: u64,
     /// See [`sorted_views`](Self::sorted_views()).
     pub sorted_views: SortedViews,
     /// See [`view_delay_percent`](Self::view_delay_percent()).
@@ -75,6 +77,7 @@ impl Default for Options {
             background_threads: store.background_threads,
             max_open_files: store.max_open_files,
             manifest_bytes: store.manifest_bytes,
+            reserve_bytes: store.reserve_bytes,
             sorted_views: store.sorted_views,
             view_delay_percent: store.view_delay_percent,
             partition_tables: store.partition_tables,
@@ -220,6 +223,18 @@ impl Options {
     #[must_use]
     pub fn manifest_bytes(mut self, bytes: u64) -> Self {
         self.manifest_bytes = bytes;
+        self
+    }
+
+    /// Bytes of the disk that are reserved in a file beside the data and released when the disk is full, so that deletes, flushes and
+    /// compactions still work. Writes of records are refused then (`NoSpace`) until the space is there again. 1 MiB is enough as a rule. Default: 0, none.
+    ///
+    /// ```
+    /// assert_eq!(bolide::Options::default().reserve_bytes(1 << 20).reserve_bytes, 1 << 20);
+    /// ```
+    #[must_use]
+    pub fn reserve_bytes(mut self, bytes: u64) -> Self {
+        self.reserve_bytes = bytes;
         self
     }
 

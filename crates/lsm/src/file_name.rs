@@ -5,6 +5,7 @@
 //! 000124.wal        a WAL segment       CURRENT      names the manifest in force
 //! 000126.region     pages of a region   LOCK         held by the one opener
 //! 000127.remix      a sorted view      MANIFEST-000003   a manifest
+//! RESERVE      space for a full disk
 //! ```
 //!
 //! All numbers come from one counter and are never reused, so a number alone identifies a file. Nothing
@@ -32,6 +33,8 @@ pub enum FileName {
     Current,
     /// The file that the one opener holds locked.
     Lock,
+    /// The file whose space is released when the disk is full.
+    Reserve,
 }
 
 impl FileName {
@@ -51,6 +54,7 @@ impl FileName {
         let parsed = match name {
             "CURRENT" => Self::Current,
             "LOCK" => Self::Lock,
+            "RESERVE" => Self::Reserve,
             _ => {
                 if let Some(number) = name.strip_prefix("MANIFEST-") {
                     Self::Manifest(parse_number(number)?)
@@ -76,7 +80,7 @@ impl FileName {
         dir.join(self.to_string())
     }
 
-    /// The number of the file; `None` for `CURRENT` and `LOCK`.
+    /// The number of the file; `None` for `CURRENT`, `LOCK` and `RESERVE`.
     pub fn number(self) -> Option<u64> {
         match self {
             Self::Table(number)
@@ -85,7 +89,7 @@ impl FileName {
             | Self::View(number)
             | Self::Manifest(number)
             | Self::Temp(number) => Some(number),
-            Self::Current | Self::Lock => None,
+            Self::Current | Self::Lock | Self::Reserve => None,
         }
     }
 }
@@ -109,6 +113,7 @@ impl fmt::Display for FileName {
             Self::Temp(number) => write!(f, "{number:06}.tmp"),
             Self::Current => f.write_str("CURRENT"),
             Self::Lock => f.write_str("LOCK"),
+            Self::Reserve => f.write_str("RESERVE"),
         }
     }
 }
@@ -132,7 +137,7 @@ mod tests {
                 assert_eq!(name.number(), Some(number));
             }
         }
-        for name in [FileName::Current, FileName::Lock] {
+        for name in [FileName::Current, FileName::Lock, FileName::Reserve] {
             assert_eq!(FileName::parse(&name.to_string()), Some(name));
         }
     }

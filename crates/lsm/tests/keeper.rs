@@ -380,9 +380,14 @@ fn a_last_cut_that_fails_is_done_again_from_the_log() {
         let expected = visible(&store);
         let cuts = shelf.installed.lock().len();
         vfs.set_fault(Some(FaultPlan { fault, at: nth, sticky: false }));
-        let _ = store.close();
+        let closed = store.close();
         vfs.set_fault(None);
-        failed += usize::from(shelf.installed.lock().len() == cuts);
+        let has_failed = shelf.installed.lock().len() == cuts;
+        assert!(
+            !has_failed || fault == Fault::NoSpace || closed.is_err(),
+            "call {nth}: the failed cut is not reported"
+        );
+        failed += usize::from(has_failed);
         drop(shelf);
         let (store, shelf) = open(Arc::new(vfs.clone()), 0, true).unwrap();
         same(&shelf, &store, &format!("{fault:?} at call {nth}"));

@@ -7,7 +7,7 @@ use bolide_base::{ErrorKind, Result, TreeId};
 use bolide_lsm::compaction::CompactionFilter;
 use bolide_lsm::store::Lite;
 use bolide_lsm::{Bounds, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
-use bolide_storage::{MemVfs, SystemRuntime};
+use bolide_storage::{DiskVfs, Fault, FaultPlan, MemVfs, SimVfs, SystemRuntime, Vfs};
 use bolide_table::BlockCache;
 
 fn components(vfs: &Arc<MemVfs>) -> StoreComponents {
@@ -265,6 +265,80 @@ fn a_checkpoint_opens_as_a_database_of_its_own() {
     let copy = Store::open(copy_options, components(&vfs)).unwrap();
     let keys: Vec<_> = entries(&copy.read_view(), tree).into_keys().collect();
     assert_eq!(keys, [b"a".to_vec(), b"b".to_vec()]);
+}
+
+#[test]
+fn a_checkpoint_is_copied_where_links_are_impossible() {
+    let vfs = Arc::new(MemVfs::new().without_links());
+    let store = open(&vfs, 0);
+    let tree = store.create_tree(small_trees(), b"").unwrap();
+    for number in 0..2_000 {
+        put(&store, tree, &format!("key {number:06}"), &"value ".repeat(40));
+    }
+    store.flush().unwrap();
+    put(&store, tree, "z", "in the log");
+    store.checkpoint("/copy".as_ref()).unwrap();
+    let expected = entries(&store.read_view(), tree);
+    drop(store);
+    let mut copy_options = options(0);
+    copy_options.dir = "/copy".into();
+    let copy = Store::open(copy_options, components(&vfs)).unwrap();
+    assert_eq!(entries(&copy.read_view(), tree), expected);
+}
+
+#[test]
+fn a_checkpoint_refuses_a_directory_that_exists_and_removes_what_failed() {
+    let vfs = SimVfs::new(1);
+    let components = || StoreComponents { vfs: Arc::new(vfs.clone()), ..components(&Arc::default()) };
+    let store = Store::open(options(0), components()).unwrap();
+    let tree = store.create_tree(small_trees(), b"").unwrap();
+    put(&store, tree, "a", "1");
+    store.flush().unwrap();
+    vfs.create_dir_all("/empty".as_ref()).unwrap();
+    assert_eq!(store.checkpoint("/empty".as_ref()).unwrap_err().kind(), ErrorKind::Conflict);
+    let mut fails = 0;
+    for at in 1.. {
+        vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at, sticky: false }));
+        let made = store.checkpoint("/copy".as_ref());
+        vfs.set_fault(None);
+        if made.is_ok() {
+            break;
+        }
+        fails += 1;
+        assert!(!vfs.exists("/copy".as_ref()).unwrap(), "call {at} failed and left something");
+    }
+    assert!(fails > 3, "only {fails} calls failed");
+    drop(store);
+    let mut copy_options = options(0);
+    copy_options.dir = "/copy".into();
+    let copy = Store::open(copy_options, components()).unwrap();
+    assert_eq!(entries(&copy.read_view(), tree).len(), 1);
+}
+
+#[test]
+fn a_directory_that_was_removed_or_replaced_is_found_at_the_next_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let on_disk = || StoreComponents { vfs: Arc::new(DiskVfs::new()), ..components(&Arc::default()) };
+    for replaced in [false, true] {
+        let options = || {
+            let mut options = options(2);
+            options.dir = path.clone();
+            options
+        };
+        let store = Store::open(options(), on_disk()).unwrap();
+        let tree = store.create_tree(small_trees(), b"").unwrap();
+        put(&store, tree, "a", "1");
+        store.sync().unwrap();
+        DiskVfs::new().rename(&path, &dir.path().join(format!("gone {replaced}"))).unwrap();
+        let other = replaced.then(|| Store::open(options(), on_disk()).unwrap());
+        let mut batch = StoreBatch::new();
+        batch.put(tree, b"b", b"2").unwrap();
+        let error = store.commit(batch.clone(), None, SyncMode::Always).unwrap_err();
+        assert!(error.to_string().contains("removed, renamed or replaced"), "{error}");
+        assert_eq!(store.commit(batch, None, SyncMode::None).unwrap_err().kind(), ErrorKind::Poisoned);
+        drop((store, other));
+    }
 }
 
 #[test]

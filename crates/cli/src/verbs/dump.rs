@@ -74,6 +74,7 @@ fn spec_of_table(vfs: &DiskVfs, path: &Path) -> Option<bolide::IndexSpec> {
 fn nothing_to_show(path: &Path, name: Option<FileName>) -> Failure {
     let what = match name {
         Some(FileName::Lock) => "is only there to be locked and holds nothing",
+        Some(FileName::Reserve) => "only takes space that a full disk gets back, and holds nothing",
         Some(FileName::Temp(_)) => "was being written when the program ended; the next open removes it",
         _ => "is not named like a file of Bolide",
     };

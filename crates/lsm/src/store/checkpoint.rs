@@ -1,7 +1,7 @@
 //! A checkpoint: a second directory that opens as a database with everything committed so far.
 //!
-//! Sstables, sorted views and the files of keepers are immutable, so they are linked and not copied; a keeper that changes its state in
-//! place writes a copy. Log segments are copied as far as they
+//! Sstables, sorted views and the files of keepers are immutable, so they are linked, or copied where a link is impossible (another file
+//! system, one without links); a keeper that changes its state in place writes a copy. Log segments are copied as far as they
 //! are written, and the copy's manifest says where each ends. Writers wait only while the log is synced
 //! and the state noted down.
 
@@ -18,22 +18,28 @@ use crate::file_name::FileName;
 const COPY_BYTES: u64 = 1 << 20;
 
 impl Store {
-    /// Makes `dir`, which must not hold a database, a copy of this one as it is now.
+    /// Makes `dir`, which must not exist, a copy of this database as it is now.
     ///
-    /// Cost: hard links to all sstables and finished log segments, a copy of the log segment in use.
-    /// `dir` must be on the same file system.
+    /// Cost: hard links to all sstables and finished log segments, a copy of the log segment in use. Where `dir` is on another file system,
+    /// or on one without links, all of these are copied.
     ///
     /// # Errors
-    /// `Conflict` if `dir` holds a database; `Io`, `NoSpace`: what was made of the copy then names no
-    /// manifest and is not taken for a database.
+    /// `Conflict` if `dir` exists; `Io`, `NoSpace`: what was made of the copy is removed, or, where that fails too, names no manifest and is
+    /// not taken for a database.
     pub fn checkpoint(&self, dir: &Path) -> Result<()> {
         let inner = &*self.inner;
         inner.check_writable()?;
-        if inner.vfs.exists(&FileName::Current.path(dir))? {
-            let message = format!("there is a database in {} already", dir.display());
+        if inner.vfs.exists(dir)? {
+            let message =
+                format!("{} exists already: choose another directory for the checkpoint", dir.display());
             return Err(Error::new(ErrorKind::Conflict, message));
         }
         create_directory(&*inner.vfs, dir)?;
+        self.write_checkpoint(dir).inspect_err(|_| inner.remove_checkpoint(dir))
+    }
+
+    fn write_checkpoint(&self, dir: &Path) -> Result<()> {
+        let inner = &*self.inner;
         // Files that the noted state names must stay until they are linked.
         let _removing = inner.removing.lock();
         let mut log = inner.log.lock();
@@ -86,8 +92,25 @@ impl Store {
 }
 
 impl StoreInner {
+    /// Gives a file of this database a second name in `dir`, or copies it where that is impossible.
     fn link(&self, name: FileName, dir: &Path) -> Result<()> {
-        self.vfs.hard_link(&name.path(&self.options.dir), &name.path(dir))
+        let path = name.path(&self.options.dir);
+        match self.vfs.hard_link(&path, &name.path(dir)) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                self.copy_prefix(name, dir, self.vfs.open(&path)?.len()?)
+            }
+            linked => linked,
+        }
+    }
+
+    /// Removes a checkpoint that failed. What cannot be removed stays: without a manifest it is no database.
+    fn remove_checkpoint(&self, dir: &Path) {
+        // The name that makes it a database goes first.
+        let _ = self.vfs.remove(&FileName::Current.path(dir));
+        for name in self.vfs.list(dir).unwrap_or_default() {
+            let _ = self.vfs.remove(&dir.join(name));
+        }
+        let _ = self.vfs.remove_dir(dir);
     }
 
     /// Copies the first `len` bytes of a file and syncs the copy.

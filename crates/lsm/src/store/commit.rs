@@ -25,6 +25,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::log::LogState;
 use super::read_view::ReadView;
+use super::reserve::only_delete;
 use super::{StoreInner, poison};
 use crate::batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
 use crate::keeper::{KeptWrite, TreeKeeper};
@@ -304,7 +305,18 @@ impl StoreInner {
     ) -> Result<()> {
         self.check_writable()?;
         let log_bytes = log.len();
-        log.append(batches.clone().map(StoreBatch::sealed_bytes))?;
+        if !self.has_reserve() && !only_delete(batches.clone()) {
+            self.check_reserve()?;
+        }
+        log.append(batches.clone().map(StoreBatch::sealed_bytes)).or_else(|error| {
+            // Deletes free space: they get what is reserved.
+            let may_release = error.kind() == ErrorKind::NoSpace && only_delete(batches.clone());
+            if may_release && self.release_reserve() {
+                log.append(batches.clone().map(StoreBatch::sealed_bytes))
+            } else {
+                Err(error)
+            }
+        })?;
         self.counters.add_log_bytes(log.len() - log_bytes);
         if syncs_first {
             // What is appended is not to be taken back, so even a full disk ends it here.

@@ -84,6 +84,7 @@ impl StoreInner {
         target.logged.memtable.prefetch_key(shaped.key);
         let bytes = shaped.payload_bytes();
         self.make_room(log, bytes)?;
+        self.check_reserve()?;
         let sequence = log.applied + 1;
         check_sequences(sequence, 1)?;
         shaped.number = sequence;

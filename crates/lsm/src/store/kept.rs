@@ -121,18 +121,23 @@ impl StoreInner {
     }
 
     /// Cuts the kept trees that changed, at the end of a clean close: then the next opening has nothing of theirs to do
-    /// again. What fails is left to the log, which is kept until a cut has it.
-    pub(super) fn cut_before_closing(&self) {
+    /// again. What fails is left to the log, which is kept until a cut has it; the first failure but of a full disk is the result.
+    pub(super) fn cut_before_closing(&self) -> Result<()> {
+        let mut result = Ok(());
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
             let Some(keeper) = tree.keeper.get() else { continue };
             let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
             let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
             if has_changed && keeper.is_last_cut_due() && self.check_writable().is_ok() {
-                let _ = self.cut_kept(&tree, keeper, &memtables);
+                match self.cut_kept(&tree, keeper, &memtables) {
+                    Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => {}
+                    cut => result = result.and(cut),
+                }
             }
         }
         self.remove_obsolete_files();
+        result
     }
 
     /// Has `keeper` write down its state, which has all of `flushed`, and names it in the manifest.

@@ -127,10 +127,16 @@ impl StoreInner {
         }
         if due || (batched && self.batch_sync_is_due(log)) {
             self.check_writable()?;
-            return log.sync(self.runtime.now_micros());
+            return log.sync(self.runtime.now_micros()).and_then(|()| self.check_directory());
         }
         log.owes_sync |= batched;
         Ok(())
+    }
+
+    /// Syncs the log and looks whether the directory is still there; poisons the store if not.
+    pub(super) fn sync_and_check(&self, log: &mut LogState) -> Result<()> {
+        let synced = log.sync(self.runtime.now_micros()).and_then(|()| self.check_directory());
+        synced.inspect_err(|error| poison(self, error))
     }
 
     fn batch_sync_is_due(&self, log: &LogState) -> bool {
@@ -146,7 +152,8 @@ impl StoreInner {
     pub(super) fn sync_log(&self) -> Result<()> {
         let writer = self.log.lock().writer.clone();
         // Without one, recovery is replaying segments that were synced.
-        writer.map_or(Ok(()), |writer| writer.sync()).inspect_err(|error| poison(self, error))
+        let synced = writer.map_or(Ok(()), |writer| writer.sync()).and_then(|()| self.check_directory());
+        synced.inspect_err(|error| poison(self, error))
     }
 
     /// Syncs what batched writes left behind; called by the background threads in their idle time.
@@ -154,7 +161,7 @@ impl StoreInner {
         let Some(mut log) = self.log.try_lock() else { return };
         if log.owes_sync && self.batch_sync_is_due(&log) {
             let now = self.runtime.now_micros();
-            if let Err(error) = log.sync(now) {
+            if let Err(error) = log.sync(now).and_then(|()| self.check_directory()) {
                 poison(self, &error);
             }
         }
@@ -175,15 +182,14 @@ impl StoreInner {
     ///
     /// On an error before the new segment is there nothing has changed and the store goes on.
     pub(super) fn rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
-        if let Err(error) = log.sync(self.runtime.now_micros()) {
-            poison(self, &error);
-            return Err(error);
-        }
+        self.sync_and_check(log)?;
         let finished = log.writer()?.end();
         let number = self.versions.lock().new_file_number();
         let identity = self.new_identity(number);
-        let writer = WalWriter::create(&*self.vfs, &self.options.dir, identity, Some(finished))
-            .inspect_err(|_| self.discard_segment(number))?;
+        let writer = self.with_reserve(|| {
+            WalWriter::create(&*self.vfs, &self.options.dir, identity, Some(finished))
+                .inspect_err(|_| self.discard_segment(number))
+        })?;
         log.start_segment(writer);
         let stale_before = self.note_old_log(finished.number);
         self.current_log.store(number, Ordering::Release);

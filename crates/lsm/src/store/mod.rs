@@ -18,6 +18,7 @@
 //! | `layout` | another layout for a tree in use |
 //! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
 //! | `open`, `recovery` | from files to a store |
+//! | `reserve` | space that a full disk leaves to what frees space |
 //! | `obsolete_files`, `spent_ranges` | which files and range tombstones may go |
 //! | `checkpoint`, `stats`, `verify` | copies, figures and checks |
 //!
@@ -48,6 +49,7 @@ mod pauses;
 mod pressure;
 mod read_view;
 mod recovery;
+mod reserve;
 mod retained;
 mod rewrite;
 mod row_gate;
@@ -95,6 +97,7 @@ pub use self::versions_at::{VersionPlace, VersionRead, VersionReads, VersionValu
 use self::commit::CommitQueue;
 use self::log::LogState;
 use self::pressure::Pressure;
+use self::reserve::Reserve;
 use self::scheduler::{Work, Workers};
 use self::snapshots::Snapshots;
 use self::stats::Counters;
@@ -165,10 +168,13 @@ pub(crate) struct StoreInner {
     counters: Counters,
     /// Records that were asked for more than once.
     rows: RowCache,
+    reserve: Reserve,
+    /// Held while the reserve is taken or released.
+    reserving: Mutex<()>,
     poisoned: OnceLock<Error>,
     itself: Weak<StoreInner>,
     /// Held until the store is dropped; `None` when opened read-only.
-    _lock: Option<Box<dyn FileLock>>,
+    lock: Option<Box<dyn FileLock>>,
 }
 
 /// Refuses all further writes of this handle because of `cause`.
@@ -190,6 +196,12 @@ impl StoreInner {
         Ok(())
     }
 
+    /// Fails where the directory is no longer the one that was opened: what is written would be lost, and another process may have
+    /// opened the one that is there now.
+    fn check_directory(&self) -> Result<()> {
+        self.lock.as_ref().map_or(Ok(()), |lock| lock.check())
+    }
+
     fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         self.trees
             .load()
@@ -206,7 +218,7 @@ impl StoreInner {
     /// Makes an edit durable. Only a full disk leaves the store as it was; any other failure poisons it.
     fn apply_edit(&self, versions: &mut VersionSet, edit: VersionEdit) -> Result<()> {
         self.check_writable()?;
-        versions.apply(edit).map(drop).inspect_err(|error| {
+        self.with_reserve(|| versions.apply(edit.clone()).map(drop)).inspect_err(|error| {
             if !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
                 poison(self, error);
             }

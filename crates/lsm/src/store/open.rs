@@ -22,6 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use super::commit::CommitQueue;
 use super::log::LogState;
 use super::pressure::Pressure;
+use super::reserve::Reserve;
 use super::scheduler::{Work, Workers};
 use super::snapshots::Snapshots;
 use super::stats::Counters;
@@ -66,12 +67,20 @@ impl Store {
         components: StoreComponents,
         lock: Option<Box<dyn FileLock>>,
     ) -> Result<Self> {
+        if lock.is_some() && options.reserve_bytes > 0 {
+            // Opening may need the space; it is taken again at the end.
+            match components.vfs.remove(&FileName::Reserve.path(&options.dir)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
         let inner = StoreInner::open(options, components, lock)?;
         inner.open_views();
         inner.recover()?;
         if !inner.options.read_only {
             inner.start_log()?;
             inner.remove_unknown_files()?;
+            inner.take_reserve();
             inner.find_views_due();
         }
         inner.update_pressure();
@@ -159,12 +168,14 @@ impl StoreInner {
             pressure: Pressure::default(),
             counters: Counters::default(),
             rows: RowCache::new(options.row_cache_bytes),
+            reserve: Reserve::new(options.reserve_bytes),
+            reserving: Mutex::new(()),
             poisoned: OnceLock::new(),
             itself: itself.clone(),
             options,
             vfs,
             runtime,
-            _lock: lock,
+            lock,
         }))
     }
 }

@@ -337,6 +337,8 @@ impl StoreInner {
             poison(self, &error);
             Err(error)
         });
+        // With the reserve released the work is tried again at once.
+        let (has_worked, has_released) = (result.is_ok(), self.releases_reserve_for(&result));
         let mut work = self.work.lock();
         match &job {
             Job::Flush { tree, .. } => {
@@ -352,6 +354,7 @@ impl StoreInner {
             // That memory was compacted says nothing of a disk that was full.
             Ok(()) if matches!(job, Job::CompactMemory(_)) => {}
             Ok(()) => work.failure = None,
+            Err(_) if has_released => {}
             Err(error) if error.kind() == ErrorKind::Closed => {}
             Err(error) => {
                 work.rests_until_micros = self.runtime.now_micros() + RETRY_AFTER.as_micros() as u64;
@@ -361,6 +364,9 @@ impl StoreInner {
         drop(work);
         self.forget_spent_ranges();
         self.remove_obsolete_files();
+        if has_worked {
+            self.take_reserve();
+        }
         self.work_arrived();
     }
 
@@ -511,12 +517,13 @@ impl Store {
             let state = tree.state();
             let shape = VersionShape::of(&state.version);
             match policy_for(&tree.options(), inner.options.partition_tables).full(&shape) {
-                Some(plan) => inner.compact_tree(&tree, &plan),
+                Some(plan) => inner.with_reserve(|| inner.compact_tree(&tree, &plan)),
                 None => Ok(()),
             }
         })?;
         inner.forget_spent_ranges();
         inner.remove_obsolete_files();
+        inner.take_reserve();
         Ok(())
     }
 
@@ -544,7 +551,7 @@ impl Store {
     /// log has them. Keepers write down what changed; where they fail, the log has that too.
     ///
     /// # Errors
-    /// `Io` or `Poisoned`: then the next opening recovers as after a crash.
+    /// `Io` or `Poisoned`: then the next opening recovers as after a crash, or, where a keeper failed, from the log.
     pub fn close(mut self) -> Result<()> {
         self.close_files()
     }
@@ -558,12 +565,12 @@ impl Store {
         if !inner.log.lock().is_open() {
             return Ok(());
         }
-        inner.cut_before_closing();
+        let cut = inner.cut_before_closing();
         let mut log = inner.log.lock();
         inner.check_writable()?;
-        log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
+        inner.sync_and_check(&mut log)?;
         let end = log.close();
-        inner.versions.lock().close(end)
+        inner.versions.lock().close(end).and(cut)
     }
 }
 

@@ -1,0 +1,137 @@
+//! A full disk: the reserve lets deletes, flushes and compactions work.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::{ErrorKind, Result, TreeId};
+use bolide_lsm::{Bounds, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
+use bolide_storage::{CrashMode, SimRng, SimRuntime, SimVfs, Vfs};
+use bolide_table::{BlockCache, Compression};
+
+const RESERVE: &str = "/db/RESERVE";
+
+fn open(vfs: &SimVfs, reserve_bytes: u64) -> Result<Store> {
+    let components = StoreComponents {
+        vfs: Arc::new(vfs.clone()),
+        runtime: Arc::new(SimRuntime::new(1)),
+        cache: BlockCache::new(1 << 20),
+    };
+    let mut options = StoreOptions::new("/db");
+    options.memtable_bytes = 256 << 10;
+    options.background_threads = 0;
+    options.reserve_bytes = reserve_bytes;
+    Store::open(options, components)
+}
+
+fn create_tree(store: &Store) -> TreeId {
+    let mut options = TreeOptions::default();
+    options.compression = Compression::None;
+    store.create_tree(options, b"").unwrap()
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn put(store: &Store, tree: TreeId, number: u64, rng: &mut SimRng) -> Result<()> {
+    let value: Vec<u8> = (0..300).map(|_| rng.below(256) as u8).collect();
+    let mut batch = StoreBatch::new();
+    batch.put(tree, &key(number), &value)?;
+    store.commit(batch, None, SyncMode::Always).map(drop)
+}
+
+fn delete(store: &Store, tree: TreeId, numbers: std::ops::Range<u64>) -> Result<()> {
+    for number in numbers {
+        let mut batch = StoreBatch::new();
+        batch.delete(tree, &key(number))?;
+        store.commit(batch, None, SyncMode::Always)?;
+    }
+    Ok(())
+}
+
+fn count(store: &Store, tree: TreeId) -> u64 {
+    let view = store.read_view();
+    let mut cursor = view.cursor(tree, Bounds::all()).unwrap();
+    cursor.seek_to_first().unwrap();
+    let mut count = 0;
+    while cursor.valid() {
+        count += 1;
+        cursor.next().unwrap();
+    }
+    count
+}
+
+/// Puts until the disk is full; the number of records that were acknowledged.
+fn fill(store: &Store, tree: TreeId, rng: &mut SimRng) -> u64 {
+    let mut number = 0;
+    loop {
+        match put(store, tree, number, rng) {
+            Ok(()) => number += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                return number;
+            }
+        }
+    }
+}
+
+#[test]
+fn deletes_and_compactions_work_on_a_full_disk() {
+    for seed in 0..12 {
+        let vfs = SimVfs::new(seed);
+        let mut rng = SimRng::new(seed);
+        let store = open(&vfs, 1 << 20).unwrap();
+        let tree = create_tree(&store);
+        vfs.set_capacity(Some((6 << 20) + rng.below(1 << 20)));
+        let written = fill(&store, tree, &mut rng);
+        assert!(written > 4_000, "seed {seed}: {written}");
+        // The next ones are refused as well, whatever was released meanwhile.
+        for _ in 0..10 {
+            assert_eq!(put(&store, tree, written, &mut rng).unwrap_err().kind(), ErrorKind::NoSpace);
+        }
+        let left = 200;
+        delete(&store, tree, left..written).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        store.compact(tree).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(vfs.exists(Path::new(RESERVE)).unwrap(), "seed {seed}: the reserve is not taken again");
+        put(&store, tree, written, &mut rng).unwrap();
+        assert_eq!(count(&store, tree), left + 1);
+        let vfs = vfs.crash(CrashMode::None);
+        let store = open(&vfs, 1 << 20).unwrap();
+        assert_eq!(count(&store, tree), left + 1, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_takes_deletes_after_it_was_opened_again() {
+    for seed in 0..12 {
+        let vfs = SimVfs::new(seed);
+        let mut rng = SimRng::new(seed);
+        let store = open(&vfs, 1 << 20).unwrap();
+        let tree = create_tree(&store);
+        vfs.set_capacity(Some((3 << 20) + rng.below(1 << 20)));
+        let written = fill(&store, tree, &mut rng);
+        let vfs = vfs.crash(CrashMode::None);
+        // Opening releases what the reserve took, and as much was freed, so that what was replayed can be flushed.
+        vfs.set_capacity(Some(vfs.used_bytes() + (1 << 20)));
+        let store = open(&vfs, 1 << 20).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(count(&store, tree), written, "seed {seed}");
+        delete(&store, tree, 0..written - 10).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        vfs.set_capacity(None);
+        put(&store, tree, written, &mut rng).unwrap();
+        assert_eq!(count(&store, tree), 11, "seed {seed}");
+        assert!(vfs.exists(Path::new(RESERVE)).unwrap());
+    }
+}
+
+#[test]
+fn no_reserve_is_made_where_none_is_wanted() {
+    let vfs = SimVfs::new(1);
+    let store = open(&vfs, 0).unwrap();
+    let tree = create_tree(&store);
+    put(&store, tree, 1, &mut SimRng::new(1)).unwrap();
+    assert!(!vfs.exists(Path::new(RESERVE)).unwrap());
+    drop(store);
+    let store = open(&vfs, 1 << 20).unwrap();
+    assert!(vfs.exists(Path::new(RESERVE)).unwrap());
+    drop(store);
+}
