@@ -8,9 +8,11 @@ use std::path::Path;
 use bolide_base::coding::put_bytes;
 use bolide_base::{ErrorKind, FileIdentity};
 use bolide_lsm::file_name::FileName;
-use bolide_lsm::record_log::{LogHeader, LogRole, Predecessor};
+use bolide_lsm::record_log::{Boot, LogHeader, LogRole, Predecessor};
+use bolide_lsm::sync_marker::Marks;
+use bolide_lsm::version::WalSegment;
 use bolide_lsm::wal::describe_wal;
-use bolide_lsm::wal::replay::{WalChain, replay};
+use bolide_lsm::wal::replay::{WalSegments, replay};
 use bolide_storage::{MemVfs, Vfs};
 
 const IDENTITY: FileIdentity = FileIdentity { file_number: 7, tag: 0xb0 };
@@ -35,9 +37,7 @@ fn put_of(number: u64, bytes: &[u8]) -> Vec<u8> {
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let Some((&mode, mut rest)) = input.split_first() else { return };
-    let (previous_number, previous_len, previous_tag) = (0, 0, 0);
-    let header =
-        LogHeader { role: LogRole::Wal, identity: IDENTITY, previous_number, previous_len, previous_tag };
+    let header = LogHeader { role: LogRole::Wal, identity: IDENTITY, boot: Boot::default() };
     let mut bytes = header.encode();
     let mut records = Vec::new();
     let mut synced = bytes.len() as u64;
@@ -70,19 +70,21 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     vfs.create_dir_all(dir).unwrap();
     let path = FileName::Wal(IDENTITY.file_number).path(dir);
     vfs.create(&path).unwrap().append(&bytes).unwrap();
-    let seals = match mode & 6 {
-        2 => BTreeMap::from([(IDENTITY.file_number, bytes.len() as u64)]),
-        4 => BTreeMap::from([(IDENTITY.file_number, synced)]),
-        _ => BTreeMap::new(),
+    let end = match mode & 6 {
+        2 => Some(bytes.len() as u64),
+        4 => Some(synced),
+        _ => None,
     };
-    let chain = WalChain { vfs: &vfs, dir, floor: 0, seals: &seals };
+    let segments = BTreeMap::from([(IDENTITY.file_number, WalSegment { tag: IDENTITY.tag, end })]);
+    let (marks, boot) = (Marks::default(), Boot::default());
+    let wal = WalSegments { vfs: &vfs, dir, floor: 0, segments: &segments, marks, boot };
     let mut read = Vec::new();
-    let outcome = replay(&chain, |_, _, record| {
+    let outcome = replay(&wal, |_, _, record| {
         read.push(record.payload.to_vec());
         Ok(())
     });
     match outcome {
-        Ok(_) if !edited && seals.is_empty() => assert_eq!(read, records),
+        Ok(_) if !edited && end.is_none() => assert_eq!(read, records),
         Ok(_) => {}
         Err(error) => {
             assert!(edited, "{error}");

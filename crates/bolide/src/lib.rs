@@ -125,6 +125,7 @@ pub use bolide_index::{
     Slot, Value, ValueRange,
 };
 pub use bolide_lsm::store::{LevelStats, StoreVerification, WriteCounters};
+pub use bolide_lsm::version::{CutTail, WriterEnd};
 pub use bolide_lsm::{Layout, RowCacheStats, SortedViews, SyncMode};
 /// File systems, clocks, random numbers and threads, for [`Components`].
 pub use bolide_storage as storage;

@@ -6,6 +6,7 @@ use bolide_base::SequenceNumber;
 use bolide_index::perseid::KeptFigures;
 use bolide_index::{EmbeddedFigures, FetchPoolStats, NextFigures};
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
+use bolide_lsm::version::CutTail;
 use bolide_lsm::{Layout, RowCacheStats};
 use bolide_table::BlockCacheStats;
 
@@ -35,6 +36,9 @@ pub struct DbStats {
     pub log_segment_bytes: u64,
     /// Finished log segments that some memtable still needs.
     pub old_log_segments: usize,
+    /// Ends of log segments that recoveries cut off, oldest first, as long as the files that hold them are there.
+    /// Each follows everything that is known to have been synced.
+    pub cut_tails: Vec<CutTail>,
     /// What the threads that help queries to fetch records did since it was opened.
     pub fetch: FetchPoolStats,
 }
@@ -227,6 +231,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
         oldest_view: store.oldest_view,
         views: store.views,
         log_segment_bytes: store.log_segment_bytes,
+        cut_tails: store.cut_tails.clone(),
         old_log_segments: store.old_log_segments,
         fetch: engine.fetching.stats(),
     }

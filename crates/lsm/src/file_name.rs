@@ -4,6 +4,7 @@
 //! 000123.sst        an sstable          000125.tmp   a file being written, worthless after a crash
 //! 000124.wal        a WAL segment       CURRENT      names the manifest in force
 //! 000126.region     pages of a region   LOCK         held by the one opener
+//! 000128.tail       a WAL segment with a cut tail     SYNCED   through where logs were synced
 //! 000127.remix      a sorted view      MANIFEST-000003   a manifest
 //! RESERVE      space for a full disk
 //! ```
@@ -21,6 +22,8 @@ pub enum FileName {
     Table(u64),
     /// A segment of the WAL.
     Wal(u64),
+    /// A WAL segment that is no longer needed, kept for the bytes that recovery cut off at its end.
+    Tail(u64),
     /// A file of a tree that a keeper keeps: pages of a region.
     Region(u64),
     /// A REMIX file: the order of the entries of some sstables.
@@ -35,6 +38,8 @@ pub enum FileName {
     Lock,
     /// The file whose space is released when the disk is full.
     Reserve,
+    /// The file that takes through where the logs were synced.
+    Marker,
 }
 
 impl FileName {
@@ -55,6 +60,7 @@ impl FileName {
             "CURRENT" => Self::Current,
             "LOCK" => Self::Lock,
             "RESERVE" => Self::Reserve,
+            "SYNCED" => Self::Marker,
             _ => {
                 if let Some(number) = name.strip_prefix("MANIFEST-") {
                     Self::Manifest(parse_number(number)?)
@@ -64,6 +70,7 @@ impl FileName {
                     match extension {
                         "sst" => Self::Table(number),
                         "wal" => Self::Wal(number),
+                        "tail" => Self::Tail(number),
                         "region" => Self::Region(number),
                         "remix" => Self::View(number),
                         "tmp" => Self::Temp(number),
@@ -80,16 +87,17 @@ impl FileName {
         dir.join(self.to_string())
     }
 
-    /// The number of the file; `None` for `CURRENT`, `LOCK` and `RESERVE`.
+    /// The number of the file; `None` for `CURRENT`, `LOCK`, `RESERVE` and `SYNCED`.
     pub fn number(self) -> Option<u64> {
         match self {
             Self::Table(number)
             | Self::Wal(number)
+            | Self::Tail(number)
             | Self::Region(number)
             | Self::View(number)
             | Self::Manifest(number)
             | Self::Temp(number) => Some(number),
-            Self::Current | Self::Lock | Self::Reserve => None,
+            Self::Current | Self::Lock | Self::Reserve | Self::Marker => None,
         }
     }
 }
@@ -107,6 +115,7 @@ impl fmt::Display for FileName {
         match self {
             Self::Table(number) => write!(f, "{number:06}.sst"),
             Self::Wal(number) => write!(f, "{number:06}.wal"),
+            Self::Tail(number) => write!(f, "{number:06}.tail"),
             Self::Region(number) => write!(f, "{number:06}.region"),
             Self::View(number) => write!(f, "{number:06}.remix"),
             Self::Manifest(number) => write!(f, "MANIFEST-{number:06}"),
@@ -114,6 +123,7 @@ impl fmt::Display for FileName {
             Self::Current => f.write_str("CURRENT"),
             Self::Lock => f.write_str("LOCK"),
             Self::Reserve => f.write_str("RESERVE"),
+            Self::Marker => f.write_str("SYNCED"),
         }
     }
 }
@@ -128,6 +138,7 @@ mod tests {
             for name in [
                 FileName::Table(number),
                 FileName::Wal(number),
+                FileName::Tail(number),
                 FileName::Region(number),
                 FileName::View(number),
                 FileName::Manifest(number),
@@ -137,7 +148,7 @@ mod tests {
                 assert_eq!(name.number(), Some(number));
             }
         }
-        for name in [FileName::Current, FileName::Lock, FileName::Reserve] {
+        for name in [FileName::Current, FileName::Lock, FileName::Reserve, FileName::Marker] {
             assert_eq!(FileName::parse(&name.to_string()), Some(name));
         }
     }

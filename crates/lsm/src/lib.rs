@@ -22,6 +22,7 @@ pub mod record_log;
 pub mod remix;
 mod row_cache;
 pub mod store;
+pub mod sync_marker;
 mod tree_list;
 pub mod version;
 pub mod wal;

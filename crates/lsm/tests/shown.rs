@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bolide_base::{Result, TreeId};
 use bolide_lsm::{Bounds, Layout, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
-use bolide_storage::{File, FileLock, MemVfs, SystemRuntime, Vfs};
+use bolide_storage::{File, FileLock, Marker, MemVfs, SystemRuntime, Vfs};
 use bolide_table::BlockCache;
 use parking_lot::{Condvar, Mutex};
 
@@ -79,6 +79,18 @@ impl Vfs for Gated {
 
     fn remove(&self, path: &Path) -> Result<()> {
         self.0.disk.remove(path)
+    }
+
+    fn rewrite(&self, path: &Path, from: u64, to: u64) -> Result<()> {
+        self.0.disk.rewrite(path, from, to)
+    }
+
+    fn open_marker(&self, path: &Path) -> Result<Arc<dyn Marker>> {
+        self.0.disk.open_marker(path)
+    }
+
+    fn mount_id(&self, path: &Path) -> Option<u64> {
+        self.0.disk.mount_id(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

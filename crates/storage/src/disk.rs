@@ -16,8 +16,9 @@ use crate::failure::{describe, describe_two};
 use crate::file_space::{CheckedSize, reserve_space};
 use crate::lock::{is_file_locked, lock_file};
 use crate::mapped_log::MappedLog;
+use crate::marker;
 use crate::pmem::{Mapping, Region, RegionOptions};
-use crate::vfs::{File, FileLock, Vfs};
+use crate::vfs::{File, FileLock, Marker, Vfs};
 
 /// Only the owner reads and writes a file of the store.
 const FILE_MODE: u32 = 0o600;
@@ -155,6 +156,18 @@ impl Vfs for DiskVfs {
 
     fn remove(&self, path: &Path) -> Result<()> {
         fs::remove_file(path).map_err(|error| describe("remove", path, error))
+    }
+
+    fn rewrite(&self, path: &Path, from: u64, to: u64) -> Result<()> {
+        marker::rewrite(path, from, to)
+    }
+
+    fn open_marker(&self, path: &Path) -> Result<Arc<dyn Marker>> {
+        marker::open_marker(path, FILE_MODE)
+    }
+
+    fn mount_id(&self, path: &Path) -> Option<u64> {
+        marker::mount_id(directory_path(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::failure::describe;
 use crate::lock::{locked, lost};
 use crate::pmem::{Region, RegionContent, RegionOptions};
-use crate::vfs::{File, FileLock, Vfs};
+use crate::vfs::{File, FileLock, Marker, Vfs};
 
 /// A file system in memory. It is gone with its last clone; clones share it.
 ///
@@ -143,6 +143,21 @@ impl Vfs for MemVfs {
         let mut names = self.names.lock();
         names.regions.remove(&path);
         names.files.remove(&path).map(drop).ok_or_else(|| missing("remove", &path))
+    }
+
+    fn rewrite(&self, path: &Path, _from: u64, to: u64) -> Result<()> {
+        match self.open(path)?.len()? >= to {
+            true => Ok(()),
+            false => Err(describe("write again", path, io::Error::from(io::ErrorKind::UnexpectedEof))),
+        }
+    }
+
+    fn open_marker(&self, path: &Path) -> Result<Arc<dyn Marker>> {
+        let path = normal(path);
+        let mut names = self.names.lock();
+        names.check_parent("open", &path)?;
+        let content = Arc::clone(names.files.entry(path.clone()).or_default());
+        Ok(Arc::new(MemFile { path, content, writable: true }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -279,6 +294,23 @@ struct MemFile {
     path: PathBuf,
     content: Arc<Content>,
     writable: bool,
+}
+
+impl Marker for MemFile {
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        overwrite(&mut self.content.write(), offset, bytes);
+        Ok(())
+    }
+}
+
+/// Puts `bytes` at `offset`, behind zeros where the content is shorter.
+pub(crate) fn overwrite(content: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let start = offset as usize;
+    let end = start + bytes.len();
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[start..end].copy_from_slice(bytes);
 }
 
 impl File for MemFile {

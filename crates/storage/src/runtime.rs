@@ -30,6 +30,11 @@ pub trait Runtime: Send + Sync + Debug + 'static {
         1
     }
 
+    /// A number of the current boot of the machine; 0 where it is not known.
+    fn boot_id(&self) -> u128 {
+        0
+    }
+
     /// CPU time that the calling thread has used, in microseconds; 0 where it is not known.
     fn thread_cpu_micros(&self) -> u64;
 
@@ -100,6 +105,12 @@ impl Runtime for SystemRuntime {
 
     fn parallelism(&self) -> usize {
         thread::available_parallelism().map_or(1, NonZero::get)
+    }
+
+    fn boot_id(&self) -> u128 {
+        // 32 hexadecimal digits in groups (random(4)).
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
     }
 
     fn thread_cpu_micros(&self) -> u64 {

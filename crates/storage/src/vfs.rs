@@ -69,6 +69,25 @@ pub trait Vfs: Send + Sync + Debug + 'static {
     /// Fails with [`ErrorKind::NotFound`] if there is no such file.
     fn remove(&self, path: &Path) -> Result<()>;
 
+    /// Writes the bytes `from..to` of an existing file again, in place, and makes the file durable through `to`.
+    ///
+    /// After an earlier sync of the file failed, reads may show bytes that the operating system dropped from what it
+    /// will write; a further sync would succeed without writing them. Writing them again makes a sync meaningful. No
+    /// space is taken on a file system that overwrites in place. Cost: `to - from` bytes read and written, one sync.
+    ///
+    /// Fails with [`ErrorKind::NotFound`] if there is no such file, with [`ErrorKind::Io`] if it is shorter than `to`.
+    fn rewrite(&self, path: &Path, from: u64, to: u64) -> Result<()>;
+
+    /// Opens the marker file of this name, creating it (mode 0600) if it is missing. Neither its name nor its bytes are
+    /// ever synced: see [`Marker`].
+    fn open_marker(&self, path: &Path) -> Result<Arc<dyn Marker>>;
+
+    /// A number of the mount that holds `path`, unique until the next boot: another mount of the same file system has
+    /// another one. `None` where the operating system has no such number.
+    fn mount_id(&self, _path: &Path) -> Option<u64> {
+        None
+    }
+
     /// Gives the file or directory `from` the name `to`, in one step. A file at `to` is replaced.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
@@ -174,6 +193,13 @@ pub trait File: Send + Sync + Debug {
         }
         Ok(())
     }
+}
+
+/// A small file that is overwritten in place and never synced. It survives the end of the process. A power cut may leave
+/// any mixture of its states, or no file: each record in it needs a checksum.
+pub trait Marker: Send + Sync + Debug {
+    /// Writes `bytes` at `offset`. One system call; takes no space beyond the first page of the file.
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 }
 
 /// An exclusive lock, released when dropped.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide::Result;
-use bolide_storage::{File, FileLock, SimVfs, Vfs};
+use bolide_storage::{File, FileLock, Marker, SimVfs, Vfs};
 
 /// What is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +78,18 @@ impl Vfs for PlantedVfs {
 
     fn remove(&self, path: &Path) -> Result<()> {
         self.disk.remove(path)
+    }
+
+    fn rewrite(&self, path: &Path, from: u64, to: u64) -> Result<()> {
+        self.disk.rewrite(path, from, to)
+    }
+
+    fn open_marker(&self, path: &Path) -> Result<Arc<dyn Marker>> {
+        self.disk.open_marker(path)
+    }
+
+    fn mount_id(&self, path: &Path) -> Option<u64> {
+        self.disk.mount_id(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

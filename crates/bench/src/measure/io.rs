@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide::Result;
-use bolide::storage::{File, FileLock, Vfs};
+use bolide::storage::{File, FileLock, Marker, Vfs};
 use serde::{Deserialize, Serialize};
 
 /// What a thread works for.
@@ -142,6 +142,18 @@ impl Vfs for CountingVfs {
 
     fn remove(&self, path: &Path) -> Result<()> {
         self.below.remove(path)
+    }
+
+    fn rewrite(&self, path: &Path, from: u64, to: u64) -> Result<()> {
+        self.below.rewrite(path, from, to)
+    }
+
+    fn open_marker(&self, path: &Path) -> Result<Arc<dyn Marker>> {
+        self.below.open_marker(path)
+    }
+
+    fn mount_id(&self, path: &Path) -> Option<u64> {
+        self.below.mount_id(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

@@ -61,7 +61,17 @@ pub(crate) fn note_writer(path: &Path) {
 /// # Errors
 /// As [`open_to_read`], and where another process has it open.
 pub(crate) fn open_to_write(path: &Path) -> Result<Db, Failure> {
-    Db::open(path, options().create_if_missing(false)).map_err(|error| missing_database(path, error))
+    let db =
+        Db::open(path, options().create_if_missing(false)).map_err(|error| missing_database(path, error))?;
+    note_cut_tails(&db);
+    Ok(db)
+}
+
+/// Notes on standard error what recoveries cut off the log.
+pub(crate) fn note_cut_tails(db: &Db) {
+    for cut in db.stats().cut_tails {
+        tell!("note: {cut}");
+    }
 }
 
 /// Opens a database to change it, and makes it where there is none. [`NewDatabase`](super::new_database::NewDatabase)
@@ -70,7 +80,9 @@ pub(crate) fn open_to_write(path: &Path) -> Result<Db, Failure> {
 /// # Errors
 /// Those of the store.
 pub(super) fn open_or_create(path: &Path) -> Result<Db, Failure> {
-    Ok(Db::open(path, options())?)
+    let db = Db::open(path, options())?;
+    note_cut_tails(&db);
+    Ok(db)
 }
 
 fn missing_database(path: &Path, error: bolide::Error) -> Failure {

@@ -48,6 +48,14 @@ pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
             ("bytes".into(), stats.log_segment_bytes.into()),
             ("sequence".into(), stats.sequence.into()),
         ]);
+        for cut in &stats.cut_tails {
+            objects.push(vec![
+                ("collection".into(), Value::Null),
+                ("tree".into(), format!("cut tail of log segment {}", cut.segment).into()),
+                ("bytes".into(), cut.bytes().into()),
+                ("from_byte".into(), cut.start.into()),
+            ]);
+        }
     }
     let form = arguments.output.form();
     if form == Format::Table {

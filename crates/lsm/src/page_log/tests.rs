@@ -14,7 +14,7 @@ use bolide_storage::{
 use super::*;
 use crate::file_name::FileName;
 use crate::page_log::log::Limits;
-use crate::record_log::{LogHeader, LogReader, LogRole, LogWriter};
+use crate::record_log::{Boot, LogHeader, LogReader, LogRole, LogWriter};
 
 const REGION: u64 = 5;
 const MANIFEST: FileIdentity = FileIdentity { file_number: 1, tag: 77 };
@@ -61,14 +61,8 @@ impl Machine {
         let vfs = SimVfs::new(seed);
         vfs.create_dir_all(dir()).unwrap();
         vfs.sync_dir(Path::new("")).unwrap();
-        let header = LogHeader {
-            role: LogRole::Manifest,
-            identity: MANIFEST,
-            previous_number: 0,
-            previous_len: 0,
-            previous_tag: 0,
-        };
-        let manifest = LogWriter::create(&vfs, &manifest_path(), header).unwrap();
+        let header = LogHeader { role: LogRole::Manifest, identity: MANIFEST, boot: Boot::default() };
+        let manifest = LogWriter::create(&vfs, &manifest_path(), header, None).unwrap();
         let mut log = PageLog::create(Arc::new(vfs.clone()), dir(), REGION);
         log.limits = SMALL;
         Self {

@@ -10,9 +10,8 @@
 //!       12    4  feature bits; an unknown bit refuses to open
 //!       16    8  tag of this file: a random number
 //!       24    8  number of this file
-//!       32    8  number of the log before this one, 0 if none
-//!       40    8  length of the log before this one, in bytes: its records end there
-//!       48    8  tag of the log before this one
+//!       32   16  the boot of the machine during which the file was created; 0 if not known, and in a manifest
+//!       48    8  the mount of the file system at that moment; 0 if not known, and in a manifest
 //!       56    8  checksum of bytes 0..56 at offset 0
 //!
 //! record, at any offset
@@ -124,12 +123,27 @@ pub struct LogHeader {
     pub role: LogRole,
     /// The number and the tag of the file.
     pub identity: FileIdentity,
-    /// Number of the log before this one; 0 if there was none.
-    pub previous_number: u64,
-    /// Where the records of the log before this one end, in bytes.
-    pub previous_len: u64,
-    /// Tag of the log before this one; 0 if there was none.
-    pub previous_tag: u64,
+    /// When it was created.
+    pub boot: Boot,
+}
+
+/// The boot of the machine and the mount of the file system during which a file was created.
+///
+/// A later opening under the same two follows the end of a process; under others, a power cut or a shutdown must be
+/// presumed. The presumption only words reports: no decision depends on it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Boot {
+    /// The boot; 0 if it is not known.
+    pub id: u128,
+    /// The mount; 0 if it is not known.
+    pub mount: u64,
+}
+
+impl Boot {
+    /// True if both are known, and both are those of `other`.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self == other && self.id != 0 && self.mount != 0
+    }
 }
 
 impl LogHeader {
@@ -141,9 +155,8 @@ impl LogHeader {
         put_u32(&mut out, KNOWN_FEATURES);
         put_u64(&mut out, self.identity.tag);
         put_u64(&mut out, self.identity.file_number);
-        put_u64(&mut out, self.previous_number);
-        put_u64(&mut out, self.previous_len);
-        put_u64(&mut out, self.previous_tag);
+        out.extend_from_slice(&self.boot.id.to_le_bytes());
+        put_u64(&mut out, self.boot.mount);
         let checksum = self.identity.checksum(0, &out);
         put_u64(&mut out, checksum);
         out
@@ -190,8 +203,7 @@ impl LogHeader {
             check_tag(name, TAG_OFFSET, identity.tag, expected.tag)?;
             check_number(name, identity.file_number, expected.file_number)?;
         }
-        let Fields { previous_number, previous_len, previous_tag, .. } = fields;
-        Ok(Self { role, identity, previous_number, previous_len, previous_tag })
+        Ok(Self { role, identity, boot: fields.boot })
     }
 }
 
@@ -216,9 +228,7 @@ struct Fields {
     features: u32,
     tag: u64,
     file_number: u64,
-    previous_number: u64,
-    previous_len: u64,
-    previous_tag: u64,
+    boot: Boot,
     checksum: u64,
 }
 
@@ -232,9 +242,7 @@ impl Fields {
             features: decoder.u32()?,
             tag: decoder.u64()?,
             file_number: decoder.u64()?,
-            previous_number: decoder.u64()?,
-            previous_len: decoder.u64()?,
-            previous_tag: decoder.u64()?,
+            boot: Boot { id: u128::from_le_bytes(decoder.take(16)?.try_into().ok()?), mount: decoder.u64()? },
             checksum: decoder.u64()?,
         })
     }
@@ -427,13 +435,7 @@ mod tests {
     const IDENTITY: FileIdentity = FileIdentity { file_number: 5, tag: 77 };
 
     fn header() -> LogHeader {
-        LogHeader {
-            role: LogRole::Wal,
-            identity: IDENTITY,
-            previous_number: 4,
-            previous_len: 999,
-            previous_tag: 76,
-        }
+        LogHeader { role: LogRole::Wal, identity: IDENTITY, boot: Boot { id: 1 << 100, mount: 999 } }
     }
 
     #[test]

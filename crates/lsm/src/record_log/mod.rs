@@ -16,7 +16,7 @@ mod shape;
 mod writer;
 
 pub(crate) use describe::describe_end;
-pub use format::{LogHeader, LogRole};
+pub use format::{Boot, LogHeader, LogRole};
 pub use predecessor::Predecessor;
 pub(crate) use reader::only_zeros_from;
 pub use reader::{LogReader, LogRecord, Stop, TailEnd};

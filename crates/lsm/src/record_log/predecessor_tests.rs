@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bolide_base::{Error, ErrorKind, Result};
 use bolide_storage::{CrashMode, Fault, FaultPlan, File, MemVfs, SimRng, SimVfs, Vfs};
 
-use super::super::format::{HEADER_BYTES, LogRole, MAX_PAYLOAD_BYTES, is_follower};
+use super::super::format::{Boot, HEADER_BYTES, LogRole, MAX_PAYLOAD_BYTES, is_follower};
 use super::super::reader::{LogReader, TailEnd};
 use super::super::writer::LogWriter;
 use super::*;
@@ -16,8 +16,7 @@ const IDENTITY: FileIdentity = FileIdentity { file_number: 3, tag: 9 };
 const START: u64 = HEADER_BYTES as u64;
 
 fn header() -> LogHeader {
-    let (previous_number, previous_len, previous_tag) = (0, 0, 0);
-    LogHeader { role: LogRole::Wal, identity: IDENTITY, previous_number, previous_len, previous_tag }
+    LogHeader { role: LogRole::Wal, identity: IDENTITY, boot: Boot::default() }
 }
 
 fn batch(sequence: u64, fill: impl FnOnce(&mut StoreBatch) -> Result<()>) -> Vec<u8> {
@@ -332,7 +331,7 @@ fn any_payloads_come_back_whatever_is_synced_and_whatever_finds_no_space() {
         vfs.create_dir_all(Path::new("/db")).unwrap();
         vfs.sync_dir(Path::new("/")).unwrap();
         let path = Path::new("/db/000003.wal");
-        let writer = LogWriter::create(&vfs, path, header()).unwrap();
+        let writer = LogWriter::create(&vfs, path, header(), None).unwrap();
         let rng = SimRng::new(seed);
         let mut payloads = Payloads { rng, number: 1, tree: 1, lengths: (16, 120) };
         let (mut written, mut synced) = (Vec::new(), 0);

@@ -343,7 +343,7 @@ mod tests {
     use bolide_base::ErrorKind;
     use bolide_storage::{MemVfs, Vfs};
 
-    use super::super::format::put_record;
+    use super::super::format::{Boot, put_record};
     use super::super::writer::LogWriter;
     use super::*;
 
@@ -358,8 +358,7 @@ mod tests {
     }
 
     fn header() -> LogHeader {
-        let (previous_number, previous_len, previous_tag) = (0, 0, 0);
-        LogHeader { role: LogRole::Wal, identity: IDENTITY, previous_number, previous_len, previous_tag }
+        LogHeader { role: LogRole::Wal, identity: IDENTITY, boot: Boot::default() }
     }
 
     /// A log whose records (payload, synced) are written one by one; `synced` syncs before the append.
@@ -394,7 +393,7 @@ mod tests {
         let vfs = MemVfs::new();
         vfs.create_dir_all(Path::new("/db")).unwrap();
         let path = Path::new("/db/000003.wal");
-        let writer = LogWriter::create(&vfs, path, header()).unwrap();
+        let writer = LogWriter::create(&vfs, path, header(), None).unwrap();
         let big = vec![7; 3 * READ_BYTES + 11];
         assert!(writer.is_empty());
         let packed = b"eight by, four, and more";

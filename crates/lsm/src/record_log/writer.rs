@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::format::{HEADER_BYTES, LogHeader, LogRole, MAX_PAYLOAD_BYTES};
 use super::predecessor::Predecessor;
 use super::shape::Shaped;
+use crate::sync_marker::SyncMarker;
 
 /// The buffer of an append is given back to the system when it has grown over this.
 const KEPT_BUFFER_BYTES: usize = 1 << 20;
@@ -33,6 +34,8 @@ pub struct LogWriter {
     header: LogHeader,
     name: String,
     tail: Mutex<Tail>,
+    /// Takes the length after each sync; none for a log that nothing has to find again.
+    marker: Option<Arc<SyncMarker>>,
     /// Serialises syncs: a sync that runs beside a failing one could take its dropped pages for clean.
     syncing: Mutex<()>,
     /// End of the last whole record in the file. Written under the lock of `tail`.
@@ -55,11 +58,17 @@ struct Tail {
 
 impl LogWriter {
     /// Creates the file at `path`, writes its header, and makes both durable (two syncs: the file and
-    /// the directory), so that a damaged header of a longer file is never a torn one.
+    /// the directory), so that a damaged header of a longer file is never a torn one. `marker` takes its
+    /// length after each later sync.
     ///
     /// # Errors
     /// Conflict if the file exists; those of the file system.
-    pub fn create(vfs: &dyn Vfs, path: &Path, header: LogHeader) -> Result<Self> {
+    pub fn create(
+        vfs: &dyn Vfs,
+        path: &Path,
+        header: LogHeader,
+        marker: Option<Arc<SyncMarker>>,
+    ) -> Result<Self> {
         let file = match header.role {
             LogRole::Wal => vfs.create_log(path)?,
             LogRole::Manifest => vfs.create(path)?,
@@ -74,6 +83,7 @@ impl LogWriter {
             header,
             name: path.display().to_string(),
             tail: Mutex::default(),
+            marker,
             syncing: Mutex::new(()),
             appended: AtomicU64::new(HEADER_BYTES as u64),
             synced: AtomicU64::new(HEADER_BYTES as u64),
@@ -162,6 +172,9 @@ impl LogWriter {
             return Err(in_doubt(error));
         }
         self.synced.store(target, Ordering::Release);
+        if let Some(marker) = &self.marker {
+            marker.note(self.header.role, self.header.identity, target);
+        }
         Ok(())
     }
 

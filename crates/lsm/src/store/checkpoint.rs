@@ -47,6 +47,7 @@ impl Store {
         let (current, len) = (log.number(), log.len());
         let finished = inner.old_logs.lock().clone();
         let mut state = inner.versions.lock().copy();
+        state.forget_cut_tails();
         let trees: Vec<_> = inner.trees.load().values().cloned().collect();
         // What changes in place is fixed together with the end of the log.
         let mut copies = Vec::new();

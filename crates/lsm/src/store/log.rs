@@ -4,6 +4,7 @@
 //! * A segment is synced before the next one starts.
 //! * Full memtables hold entries of finished segments only, so whatever a flush writes to an sstable
 //!   is synced in the log already.
+//! * A segment takes records once the manifest names it.
 //! * A segment is removed once no memtable of any tree needs it, and the manifest says so.
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use super::{StoreInner, poison};
 use crate::file_name::FileName;
 use crate::options::SyncMode;
 use crate::record_log::Shaped;
+use crate::version::VersionEdit;
 use crate::wal::{LogEnd, WalTail, WalWriter};
 
 /// A memtable with less than this share of all is not worth a run of its own yet.
@@ -184,15 +186,10 @@ impl StoreInner {
     pub(super) fn rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
         self.sync_and_check(log)?;
         let finished = log.writer()?.end();
-        let number = self.versions.lock().new_file_number();
-        let identity = self.new_identity(number);
-        let writer = self.with_reserve(|| {
-            WalWriter::create(&*self.vfs, &self.options.dir, identity, Some(finished))
-                .inspect_err(|_| self.discard_segment(number))
-        })?;
-        log.start_segment(writer);
+        let mut edit = VersionEdit::new();
+        edit.seal_wal(finished.number, finished.len);
+        self.start_segment(log, edit)?;
         let stale_before = self.note_old_log(finished.number);
-        self.current_log.store(number, Ordering::Release);
         let worth_a_run = match which {
             Rotate::Everything => 0,
             Rotate::WorthIt | Rotate::Tree(_) => self.active_bytes() / MEMTABLE_SHARE,
@@ -226,9 +223,8 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Removes a segment whose creation failed: two segments that continue the same one would make
-    /// recovery refuse the log. The creation of the next segment makes the removal durable.
-    fn discard_segment(&self, number: u64) {
+    /// Removes a segment that was not put into use.
+    pub(super) fn discard_segment(&self, number: u64) {
         let path = FileName::Wal(number).path(&self.options.dir);
         if let Err(error) = self.vfs.remove(&path)
             && error.kind() != ErrorKind::NotFound

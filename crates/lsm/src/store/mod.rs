@@ -107,6 +107,7 @@ use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::drop_listener::DropListener;
 use crate::options::{StoreOptions, SyncMode, TreeOptions};
+use crate::record_log::Boot;
 use crate::row_cache::RowCache;
 use crate::version::{TableFiles, VersionEdit, VersionSet};
 
@@ -147,6 +148,8 @@ pub(crate) struct StoreInner {
     runtime: Arc<dyn Runtime>,
     table_files: Arc<TableFiles>,
     database_id: u64,
+    /// The boot and the mount under which the store was opened.
+    boot: Boot,
     trees: ArcSwap<BTreeMap<TreeId, Arc<Tree>>>,
     snapshots: Snapshots,
     commits: CommitQueue,
@@ -213,6 +216,10 @@ impl StoreInner {
     /// The identity of a file that is about to be created, with a tag that is drawn now.
     fn new_identity(&self, file_number: u64) -> FileIdentity {
         FileIdentity { file_number, tag: self.runtime.random_u64() }
+    }
+
+    fn boot(&self) -> Boot {
+        self.boot
     }
 
     /// Makes an edit durable. Only a full disk leaves the store as it was; any other failure poisons it.

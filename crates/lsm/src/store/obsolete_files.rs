@@ -3,12 +3,13 @@
 //! An sstable goes when no version and no reader holds it. A log segment goes when no memtable of any
 //! tree has entries of it, and the manifest says that recovery will not ask for it.
 
-use bolide_base::ErrorKind;
+use bolide_base::{ErrorKind, Result};
 
 use super::StoreInner;
 use super::logged_memtable::LoggedMemtable;
 use super::tree::Tree;
 use crate::file_name::FileName;
+use crate::version::CutTail;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -34,16 +35,36 @@ impl StoreInner {
 
     fn remove_old_logs(&self) {
         let durable_floor = self.versions.lock().wal_floor();
-        let mut old_logs = self.old_logs.lock();
-        old_logs.retain(|&number| number >= durable_floor || !self.remove(FileName::Wal(number)));
+        let spent: Vec<u64> =
+            self.old_logs.lock().iter().copied().filter(|&number| number < durable_floor).collect();
+        let gone: Vec<u64> = spent.into_iter().filter(|&number| self.remove(FileName::Wal(number))).collect();
+        self.old_logs.lock().retain(|number| !gone.contains(number));
     }
 
     /// True if the file is gone.
     fn remove(&self, name: FileName) -> bool {
-        match self.vfs.remove(&name.path(&self.options.dir)) {
+        match self.retire(name) {
             Ok(()) => true,
             Err(error) => error.kind() == ErrorKind::NotFound,
         }
+    }
+
+    /// Removes a file that is not needed. A segment whose tail recovery cut off is renamed instead and stays.
+    pub(super) fn retire(&self, name: FileName) -> Result<()> {
+        let dir = &self.options.dir;
+        match name {
+            FileName::Wal(number) if self.versions.lock().cut_tails().contains_key(&number) => {
+                self.vfs.rename(&name.path(dir), &FileName::Tail(number).path(dir))
+            }
+            _ => self.vfs.remove(&name.path(dir)),
+        }
+    }
+
+    /// What recoveries cut off at the end of log segments, oldest first, as long as the files that hold it are there.
+    pub(super) fn cut_tails(&self) -> Vec<CutTail> {
+        // Opened for reading alone, the last one is not in the manifest yet.
+        let found = self.log.lock().tail.and_then(|tail| tail.cut);
+        self.versions.lock().cut_tails().values().copied().chain(found).collect()
     }
 
     /// The oldest log segment that recovery needs once `flushed` of `tree` are durable elsewhere.

@@ -30,6 +30,7 @@ use super::tree::Tree;
 use super::{Store, StoreComponents, StoreInner};
 use crate::file_name::FileName;
 use crate::options::{StoreOptions, TreeOptions};
+use crate::record_log::Boot;
 use crate::row_cache::RowCache;
 use crate::version::{OpenMode, VersionSet, VersionSetOptions, no_database};
 
@@ -152,6 +153,7 @@ impl StoreInner {
         let last_sequence = versions.last_sequence();
         Ok(Arc::new_cyclic(|itself: &Weak<Self>| Self {
             database_id: versions.database_id(),
+            boot: Boot { id: runtime.boot_id(), mount: vfs.mount_id(&options.dir).unwrap_or(0) },
             table_files,
             trees: ArcSwap::from_pointee(trees),
             snapshots: Snapshots::default(),

@@ -8,8 +8,8 @@
 //!    Entries that a flush kept back are inserted where the manifest names their record, whatever the floor; see
 //!    `retained`. What it names must be there.
 //! 3. If the replayed memtables grow over their limit, they are flushed where a segment ends.
-//! 4. What was cut off as torn stays cut: the last segment is written anew through its end and sealed before the
-//!    next segment starts.
+//! 4. What was cut off as torn stays cut: the last segment is made durable through its end, and one manifest edit
+//!    stores that end, notes what was cut off, and names the next segment.
 //!
 //! All of it may be cut off by another crash and starts over. Redo is idempotent: entries are identified
 //! by key and sequence number.
@@ -20,25 +20,27 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 
 use super::StoreInner;
+use super::log::LogState;
 use crate::batch::{BatchReader, PlacedOperation};
 use crate::file_name::FileName;
-use crate::record_log::{LogReader, LogRole};
 use crate::version::{RetainedLog, VersionEdit};
-use crate::wal::replay::{WalChain, replay};
-use crate::wal::{LogEnd, WalWriter};
+use crate::wal::WalWriter;
+use crate::wal::replay::{WalSegments, replay};
 
 impl StoreInner {
     /// Replays the log. Afterwards the store can be read.
     pub(super) fn recover(&self) -> Result<()> {
-        let (floor, seals, last_sequence) = {
+        let (floor, segments, marks, last_sequence) = {
             let versions = self.versions.lock();
-            (versions.wal_floor(), versions.seals().clone(), versions.last_sequence())
+            let segments = versions.wal_segments().clone();
+            (versions.wal_floor(), segments, versions.marks(), versions.last_sequence())
         };
         self.snapshots.publish(last_sequence);
         self.log.lock().applied = last_sequence;
-        let chain = WalChain { vfs: &*self.vfs, dir: &self.options.dir, floor, seals: &seals };
+        let (vfs, dir) = (&*self.vfs, &*self.options.dir);
+        let wal = WalSegments { vfs, dir, floor, segments: &segments, marks, boot: self.boot() };
         let mut replayed = Vec::new();
-        let tail = replay(&chain, |number, name, record| {
+        let tail = replay(&wal, |number, name, record| {
             if replayed.last() != Some(&number) {
                 self.begin_segment(&mut replayed, number)?;
             }
@@ -50,25 +52,9 @@ impl StoreInner {
             self.check_retained(tree, tree.replayed_retained.load(Ordering::Relaxed))?;
         }
         self.reset_active_bytes();
-        *self.old_logs.lock() = self.segments_through(tail.last, floor)?;
+        *self.old_logs.lock() = segments.range(floor..).map(|(&number, _)| number).collect();
         self.log.lock().tail = Some(tail);
         Ok(())
-    }
-
-    /// The segments that the log consists of, from `floor` on, oldest first. Those without records are
-    /// among them: the next recovery finds its way by their headers.
-    fn segments_through(&self, last: Option<LogEnd>, floor: u64) -> Result<Vec<u64>> {
-        let mut segments = Vec::new();
-        let mut next = last.map(|end| end.number);
-        while let Some(number) = next.filter(|&number| number != 0 && number >= floor) {
-            let path = FileName::Wal(number).path(&self.options.dir);
-            let name = path.display().to_string();
-            let reader = LogReader::open(self.vfs.open(&path)?, name, LogRole::Wal, None)?;
-            segments.push(number);
-            next = Some(reader.header().previous_number).filter(|&previous| previous < number);
-        }
-        segments.reverse();
-        Ok(segments)
     }
 
     /// Notes a segment whose records follow; if memory runs short, flushes those of the segments before,
@@ -150,26 +136,51 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Seals what was replayed and starts a new segment behind it.
+    /// Stores the end of what was replayed and starts a new segment.
     pub(super) fn start_log(&self) -> Result<()> {
         let mut log = self.log.lock();
-        let mut versions = self.versions.lock();
-        let mut previous = None;
+        let mut edit = VersionEdit::new();
         if let Some(tail) = log.tail.take() {
             tail.make_durable(&*self.vfs, &self.options.dir)?;
-            previous = tail.last;
             if let Some(end) = tail.last.filter(|_| !tail.sealed) {
-                let mut edit = VersionEdit::new();
                 edit.seal_wal(end.number, end.len);
                 edit.set_last_sequence(log.applied);
-                self.apply_edit(&mut versions, edit)?;
+            }
+            if let Some(cut) = tail.cut {
+                edit.note_cut_tail(cut);
             }
         }
-        let number = versions.new_file_number();
-        drop(versions);
-        let writer = WalWriter::create(&*self.vfs, &self.options.dir, self.new_identity(number), previous)?;
+        self.forget_removed_tails(&mut edit)?;
+        self.start_segment(&mut log, edit)
+    }
+
+    /// Creates a segment, makes `edit` durable together with its name, and has the log go on there.
+    ///
+    /// On an error before the edit is durable nothing has changed.
+    pub(super) fn start_segment(&self, log: &mut LogState, mut edit: VersionEdit) -> Result<()> {
+        let mut versions = self.versions.lock();
+        let identity = self.new_identity(versions.new_file_number());
+        let number = identity.file_number;
+        let writer = self.with_reserve(|| {
+            WalWriter::create(&*self.vfs, &self.options.dir, identity, self.boot(), versions.marker())
+                .inspect_err(|_| self.discard_segment(number))
+        })?;
+        edit.start_wal(number, identity.tag);
+        self.apply_edit(&mut versions, edit).inspect_err(|_| self.discard_segment(number))?;
         log.start_segment(writer);
         self.current_log.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Adds to `edit` that the files of cut tails are gone which were removed by hand.
+    fn forget_removed_tails(&self, edit: &mut VersionEdit) -> Result<()> {
+        let noted: Vec<u64> = self.versions.lock().cut_tails().keys().copied().collect();
+        for number in noted {
+            let is_there = |name: FileName| self.vfs.exists(&name.path(&self.options.dir));
+            if !is_there(FileName::Wal(number))? && !is_there(FileName::Tail(number))? {
+                edit.forget_cut_tail(number);
+            }
+        }
         Ok(())
     }
 
@@ -189,9 +200,10 @@ impl StoreInner {
         }
         for name in self.vfs.list(&self.options.dir)? {
             if let Some(file) = FileName::parse(&name)
+                && !matches!(file, FileName::Tail(_))
                 && file.number().is_some_and(|number| !live.contains(&number))
             {
-                self.vfs.remove(&file.path(&self.options.dir))?;
+                self.retire(file)?;
             }
         }
         Ok(())

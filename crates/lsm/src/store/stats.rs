@@ -7,6 +7,7 @@ use bolide_base::{Result, SequenceNumber, TreeId};
 use super::{Store, StoreInner};
 use crate::options::Layout;
 use crate::row_cache::RowCacheStats;
+use crate::version::CutTail;
 
 /// Counters since the store was opened.
 #[derive(Debug, Default)]
@@ -204,6 +205,8 @@ pub struct StoreStats {
     pub old_log_segments: usize,
     /// REMIX files that turned out damaged or missing since it was opened; they are built again.
     pub damaged_views: u64,
+    /// Ends of log segments that recoveries cut off, oldest first, as long as the files that hold them are there.
+    pub cut_tails: Vec<CutTail>,
     /// The cache of records that were asked for more than once.
     pub rows: RowCacheStats,
 }
@@ -225,6 +228,7 @@ impl Store {
             log_segment_bytes: log_bytes,
             old_log_segments: inner.old_logs.lock().len(),
             damaged_views: inner.table_files.view_failures.count(),
+            cut_tails: inner.cut_tails(),
             rows: inner.rows.stats(),
         }
     }

@@ -13,6 +13,7 @@ use super::table_handle::{TableFiles, TableHandle};
 use super::table_meta::TableMeta;
 use super::version_edit::{EditOperation, VersionEdit};
 use super::view_meta::ViewMeta;
+use super::wal_segment::{CutTail, WalSegment};
 use crate::file_name::FileName;
 use crate::keeper::KeptRoot;
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
@@ -55,8 +56,10 @@ pub(super) struct Catalogue {
     pub(super) next_tree_id: TreeId,
     pub(super) last_sequence: SequenceNumber,
     pub(super) wal_floor: u64,
-    /// Sealed ends of WAL segments at or above the floor.
-    pub(super) seals: BTreeMap<u64, u64>,
+    /// The WAL segments at or above the floor, by number. All but the last have an end.
+    pub(super) segments: BTreeMap<u64, WalSegment>,
+    /// What recoveries cut off, by segment; the floor may be above.
+    pub(super) cut_tails: BTreeMap<u64, CutTail>,
     pub(super) trees: BTreeMap<TreeId, Arc<TreeEntry>>,
 }
 
@@ -83,7 +86,8 @@ impl Catalogue {
             next_tree_id: 1,
             last_sequence: 0,
             wal_floor: 0,
-            seals: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            cut_tails: BTreeMap::new(),
             trees: BTreeMap::new(),
         }
     }
@@ -157,7 +161,7 @@ impl Catalogue {
         applied.changed.dedup();
         applied.changed.retain(|tree| self.trees.contains_key(tree));
         let floor = self.wal_floor;
-        self.seals.retain(|&number, _| number >= floor);
+        self.segments.retain(|&number, _| number >= floor);
         Ok(applied)
     }
 
@@ -174,7 +178,28 @@ impl Catalogue {
             }
             EditOperation::WalFloor(number) => self.wal_floor = self.wal_floor.max(*number),
             EditOperation::SealWal { number, len } => {
-                self.seals.insert(*number, *len);
+                // Of a segment below the floor nothing is needed any more.
+                if let Some(segment) = self.segments.get_mut(number) {
+                    segment.end = Some(*len);
+                } else if *number >= self.wal_floor {
+                    return Err(format!("WAL segment {number} ends, but was never started"));
+                }
+            }
+            EditOperation::StartWal { number, tag } => {
+                self.next_file_number = self.next_file_number.max(number.saturating_add(1));
+                if let Some((open, _)) = self.segments.iter().find(|(_, segment)| segment.end.is_none()) {
+                    return Err(format!("WAL segment {number} starts, but segment {open} has no end"));
+                }
+                if self.segments.last_key_value().is_some_and(|(last, _)| last >= number) {
+                    return Err(format!("WAL segment {number} starts after a later one"));
+                }
+                self.segments.insert(*number, WalSegment { tag: *tag, end: None });
+            }
+            EditOperation::NoteCutTail(tail) => {
+                self.cut_tails.insert(tail.segment, *tail);
+            }
+            EditOperation::ForgetCutTail(number) => {
+                self.cut_tails.remove(number);
             }
             EditOperation::CreateTree { tree, options, descriptor } => {
                 self.create_tree(*tree, options, descriptor)?;
@@ -362,8 +387,14 @@ impl Catalogue {
         writer.push(EditOperation::NextTreeId(self.next_tree_id), 0);
         writer.push(EditOperation::LastSequence(self.last_sequence), 0);
         writer.push(EditOperation::WalFloor(self.wal_floor), 0);
-        for (&number, &len) in &self.seals {
-            writer.push(EditOperation::SealWal { number, len }, 0);
+        for (&number, segment) in &self.segments {
+            writer.push(EditOperation::StartWal { number, tag: segment.tag }, 0);
+            if let Some(len) = segment.end {
+                writer.push(EditOperation::SealWal { number, len }, 0);
+            }
+        }
+        for tail in self.cut_tails.values() {
+            writer.push(EditOperation::NoteCutTail(*tail), 0);
         }
         for (&tree, entry) in &self.trees {
             let (options, descriptor) = (entry.options.to_vec(), entry.descriptor.to_vec());

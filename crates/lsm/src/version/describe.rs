@@ -100,6 +100,11 @@ impl fmt::Display for Shown<'_> {
             EditOperation::NextTreeId(tree) => write!(f, "next tree id {tree}"),
             EditOperation::LastSequence(sequence) => write!(f, "last sequence {sequence}"),
             EditOperation::WalFloor(number) => write!(f, "WAL floor {number}"),
+            EditOperation::StartWal { number, tag } => write!(f, "WAL {number} starts, tag {tag:016x}"),
+            EditOperation::NoteCutTail(tail) => {
+                write!(f, "WAL {}: bytes {}..{} were cut off", tail.segment, tail.start, tail.end)
+            }
+            EditOperation::ForgetCutTail(number) => write!(f, "WAL {number}: the cut tail is gone"),
             EditOperation::SealWal { number, len } => write!(f, "WAL {number} ends at byte {len}"),
             EditOperation::CreateTree { tree, options, descriptor } => {
                 let (options, descriptor) = (Key(options), Key(descriptor));

@@ -11,7 +11,8 @@ use super::current_file::CurrentFile;
 use super::table_handle::TableFiles;
 use super::version_edit::VersionEdit;
 use crate::file_name::FileName;
-use crate::record_log::{LogHeader, LogReader, LogRole, LogWriter};
+use crate::record_log::{Boot, LogHeader, LogReader, LogRole, LogWriter};
+use crate::sync_marker::{Marks, SyncMarker};
 
 /// About how many bytes an edit of a snapshot has.
 const SNAPSHOT_EDIT_BYTES: usize = 1 << 20;
@@ -34,11 +35,12 @@ impl Manifest {
         identity: FileIdentity,
         database_id: u64,
         catalogue: &Catalogue,
+        marker: Option<Arc<SyncMarker>>,
     ) -> Result<Self> {
         let role = LogRole::Manifest;
-        let header = LogHeader { role, identity, previous_number: 0, previous_len: 0, previous_tag: 0 };
+        let header = LogHeader { role, identity, boot: Boot::default() };
         let path = FileName::Manifest(identity.file_number).path(dir);
-        let log = LogWriter::create(vfs, &path, header)?;
+        let log = LogWriter::create(vfs, &path, header, marker)?;
         for edit in catalogue.snapshot(SNAPSHOT_EDIT_BYTES) {
             log.append([edit.encode().as_slice()])?;
         }
@@ -84,6 +86,7 @@ pub(super) fn read(
     vfs: &dyn Vfs,
     dir: &Path,
     current: &CurrentFile,
+    marks: &Marks,
     files: &Arc<TableFiles>,
 ) -> Result<Catalogue> {
     let path = FileName::Manifest(current.manifest.file_number).path(dir);
@@ -103,9 +106,10 @@ pub(super) fn read(
             .ok_or_else(|| Error::corruption(&name, offset, "a version edit cannot be decoded"))?;
         catalogue.apply(&edit, files).map_err(|what| Error::corruption(&name, offset, what))?;
     }
-    if reader.position() < current.len {
+    let durable = current.len.max(marks.synced_through(LogRole::Manifest, current.manifest));
+    if reader.position() < durable {
         reader.require_clean_end()?;
-        let what = format!("the manifest ends here, but was durable through byte {}", current.len);
+        let what = format!("the manifest ends here, but was durable through byte {durable}");
         return Err(Error::corruption(&name, reader.position(), what));
     }
     if current.closed {

@@ -8,6 +8,7 @@
 //! | `version` | the immutable runs of one tree |
 //! | `boundaries`, `partitions` | what levels are cut at, and the same by partition |
 //! | `retained_log` | where in the log the entries are that a flush kept back |
+//! | `wal_segment` | which WAL segments there are, and what recovery cut off |
 //! | `version_edit` | a change of all this, and its codec |
 //! | `catalogue` | the state that edits lead to |
 //! | `manifest`, `current_file` | the log of edits on disk, and the file that names it |
@@ -31,6 +32,7 @@ mod version_edit;
 mod version_set;
 mod version_set_copy;
 mod view_meta;
+mod wal_segment;
 
 pub use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 pub use boundaries::{Boundaries, boundaries_between};
@@ -46,6 +48,7 @@ pub use version_edit::{EditOperation, VersionEdit};
 pub use version_set::{CatalogueTree, OpenMode, VersionSet, VersionSetOptions, no_database};
 pub use version_set_copy::VersionSetCopy;
 pub use view_meta::ViewMeta;
+pub use wal_segment::{CutTail, WalSegment, WriterEnd};
 
 /// How many levels a version may have. Level 0 takes the flushes.
 pub const LEVELS: usize = 7;

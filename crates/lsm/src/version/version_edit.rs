@@ -25,6 +25,9 @@
 //!   20 set retained            tree, segment, start, end: 0, 0, 0 for none
 //!   21 add view                tree, number, file bytes, flags (bit 0: serves point reads), count, sstables ascending
 //!   22 remove view             tree, number
+//!   23 start WAL               number, tag (8 bytes)
+//!   24 note cut tail           segment, start, end, how the writer ended (1 byte: 0 process, 1 machine)
+//!   25 forget cut tail         segment
 //! ```
 //!
 //! Numbers, sequences, trees, levels, runs and lengths are varints; `bytes` is a length as a varint, then
@@ -34,7 +37,7 @@
 //! Operations apply together. Removals of sstables come before additions whatever their order here, so
 //! that a file may move to another level in one edit.
 
-use bolide_base::coding::{Decoder, put_bytes, put_varint};
+use bolide_base::coding::{Decoder, put_bytes, put_u64, put_varint};
 use bolide_base::limits::MAX_TREE_KEY_BYTES;
 use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 
@@ -42,6 +45,7 @@ use super::LEVELS;
 use super::retained_log::RetainedLog;
 use super::table_meta::{MAX_ATTACHMENT_BYTES, TableMeta, decode_key};
 use super::view_meta::{MAX_VIEW_TABLES, ViewMeta};
+use super::wal_segment::CutTail;
 use crate::keeper::KeptRoot;
 use crate::range_tombstones::RangeTombstone;
 
@@ -63,6 +67,17 @@ pub enum EditOperation {
     LastSequence(SequenceNumber),
     /// WAL segments below this number are no longer needed.
     WalFloor(u64),
+    /// A WAL segment is there, durably, and writes follow.
+    StartWal {
+        /// The segment.
+        number: u64,
+        /// The tag of the file.
+        tag: u64,
+    },
+    /// Recovery cut off the end of a WAL segment.
+    NoteCutTail(CutTail),
+    /// The file with the cut tail of this WAL segment is gone.
+    ForgetCutTail(u64),
     /// The records of a WAL segment end at this length, and all are durable.
     SealWal {
         /// The segment.
@@ -200,6 +215,15 @@ impl EditOperation {
             Self::LastSequence(sequence) => put_numbers(out, 3, &[*sequence]),
             Self::WalFloor(number) => put_numbers(out, 4, &[*number]),
             Self::SealWal { number, len } => put_numbers(out, 5, &[*number, *len]),
+            Self::StartWal { number, tag } => {
+                put_numbers(out, 23, &[*number]);
+                put_u64(out, *tag);
+            }
+            Self::NoteCutTail(tail) => {
+                out.push(24);
+                tail.encode(out);
+            }
+            Self::ForgetCutTail(number) => put_numbers(out, 25, &[*number]),
             Self::CreateTree { tree, options, descriptor } => {
                 put_numbers(out, 6, &[u64::from(*tree)]);
                 put_bytes(out, options);
@@ -254,6 +278,9 @@ impl EditOperation {
             3 => Self::LastSequence(decode_sequence(decoder)?),
             4 => Self::WalFloor(decoder.varint()?),
             5 => Self::SealWal { number: decoder.varint()?, len: decoder.varint()? },
+            23 => Self::StartWal { number: decoder.varint()?, tag: decoder.u64()? },
+            24 => Self::NoteCutTail(CutTail::decode(decoder)?),
+            25 => Self::ForgetCutTail(decoder.varint()?),
             6..=22 => Self::decode_of_tree(tag, decode_tree(decoder)?, decoder)?,
             _ => return None,
         })
@@ -426,6 +453,21 @@ impl VersionEdit {
     /// Says that WAL segments below `number` are no longer needed.
     pub fn set_wal_floor(&mut self, number: u64) {
         self.push(EditOperation::WalFloor(number));
+    }
+
+    /// Says that WAL segment `number` with this tag is there, durably.
+    pub fn start_wal(&mut self, number: u64, tag: u64) {
+        self.push(EditOperation::StartWal { number, tag });
+    }
+
+    /// Notes that recovery cut off the end of a WAL segment.
+    pub fn note_cut_tail(&mut self, tail: CutTail) {
+        self.push(EditOperation::NoteCutTail(tail));
+    }
+
+    /// Says that the file with the cut tail of WAL segment `number` is gone.
+    pub fn forget_cut_tail(&mut self, number: u64) {
+        self.push(EditOperation::ForgetCutTail(number));
     }
 
     /// Says that the records of WAL segment `number` end at `len` bytes, and that all are durable.

@@ -1,6 +1,7 @@
 //! Edits: what comes back, and what is refused.
 
 use super::super::table_meta::tests::meta;
+use super::super::wal_segment::WriterEnd;
 use super::*;
 
 fn everything() -> VersionEdit {
@@ -14,6 +15,11 @@ fn everything() -> VersionEdit {
     edit.set_last_sequence(MAX_SEQUENCE);
     edit.set_wal_floor(5);
     edit.seal_wal(4, 1 << 40);
+    edit.start_wal(5, u64::MAX);
+    for ended_by in [WriterEnd::Process, WriterEnd::Machine] {
+        edit.note_cut_tail(CutTail { segment: 4, start: 64, end: 1 << 40, ended_by });
+    }
+    edit.forget_cut_tail(4);
     edit.drop_tree(0);
     edit.set_descriptor(1, vec![]);
     edit.push(EditOperation::SetOptions { tree: 1, options: vec![9; 300] });

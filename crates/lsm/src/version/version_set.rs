@@ -30,8 +30,10 @@ use super::table_handle::TableFiles;
 use super::version::Version;
 use super::version_edit::{EditOperation, VersionEdit};
 use super::version_set_copy::VersionSetCopy;
+use super::wal_segment::{CutTail, WalSegment};
 use crate::file_name::FileName;
 use crate::keeper::KeptRoot;
+use crate::sync_marker::{Marks, SyncMarker};
 use crate::wal::LogEnd;
 
 /// How a [`VersionSet`] is opened.
@@ -94,6 +96,10 @@ pub struct VersionSet {
     /// The manifest in force; `None` when opened for reading alone or after a clean close.
     manifest: Option<Manifest>,
     manifest_number: u64,
+    /// Takes through where logs are synced.
+    marker: Option<Arc<SyncMarker>>,
+    /// What it held when the set was opened.
+    marks: Marks,
     /// The length of the snapshot that the manifest starts with.
     snapshot_len: u64,
     /// What writes fail with from now on.
@@ -136,8 +142,9 @@ impl VersionSet {
             obsolete: Arc::default(),
             view_failures: Arc::default(),
         });
+        let marks = Marks::read(&*vfs, &dir);
         let mut catalogue = match &current {
-            Some(current) => manifest::read(&*vfs, &dir, current, &files)?,
+            Some(current) => manifest::read(&*vfs, &dir, current, &marks, &files)?,
             None => Catalogue::new(),
         };
         names.require_tables(&dir, &catalogue)?;
@@ -155,6 +162,8 @@ impl VersionSet {
             versions,
             max_manifest_bytes,
             manifest: None,
+            marker: None,
+            marks,
             manifest_number,
             snapshot_len: 0,
             refusal: None,
@@ -162,6 +171,7 @@ impl VersionSet {
         if mode == OpenMode::ReadOnly {
             set.refusal = Some(Error::new(ErrorKind::ReadOnly, "the database was opened for reading alone"));
         } else {
+            set.marker = SyncMarker::open(&*set.vfs, &set.dir);
             set.start_manifest()?;
         }
         Ok(set)
@@ -248,11 +258,18 @@ impl VersionSet {
         let number = self.new_file_number();
         let temp = self.new_file_number();
         let identity = FileIdentity { file_number: number, tag: self.runtime.random_u64() };
-        let created = Manifest::create(&*self.vfs, &self.dir, identity, self.database_id(), &self.catalogue)
-            .and_then(|manifest| {
-                manifest.put_in_force(&*self.vfs, &self.dir, temp, false)?;
-                Ok(manifest)
-            });
+        let created = Manifest::create(
+            &*self.vfs,
+            &self.dir,
+            identity,
+            self.database_id(),
+            &self.catalogue,
+            self.marker.clone(),
+        )
+        .and_then(|manifest| {
+            manifest.put_in_force(&*self.vfs, &self.dir, temp, false)?;
+            Ok(manifest)
+        });
         let manifest = match created {
             Ok(manifest) => manifest,
             Err(error) if error.kind() == ErrorKind::NoSpace => {
@@ -353,9 +370,24 @@ impl VersionSet {
         self.catalogue.wal_floor
     }
 
-    /// Sealed ends of WAL segments at or above the floor: number and length.
-    pub fn seals(&self) -> &BTreeMap<u64, u64> {
-        &self.catalogue.seals
+    /// The WAL segments at or above the floor, by number.
+    pub fn wal_segments(&self) -> &BTreeMap<u64, WalSegment> {
+        &self.catalogue.segments
+    }
+
+    /// What recoveries cut off at the end of WAL segments, by segment.
+    pub fn cut_tails(&self) -> &BTreeMap<u64, CutTail> {
+        &self.catalogue.cut_tails
+    }
+
+    /// Takes through where logs were synced; `None` where nothing is written, or it cannot be.
+    pub fn marker(&self) -> Option<Arc<SyncMarker>> {
+        self.marker.clone()
+    }
+
+    /// What the marker held when the set was opened.
+    pub fn marks(&self) -> Marks {
+        self.marks
     }
 
     /// WAL segments below this number hold nothing that `tree` lacks on disk; 0 for an unknown tree.

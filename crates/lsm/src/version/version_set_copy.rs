@@ -46,6 +46,11 @@ impl VersionSetCopy {
         self.catalogue.forget_view(number);
     }
 
+    /// Lets it go without the tails that recoveries cut off: the files that hold them are not copied.
+    pub fn forget_cut_tails(&mut self) {
+        self.catalogue.cut_tails.clear();
+    }
+
     /// Lets it name another root for the keeper of `tree`.
     pub fn set_kept_root(&mut self, tree: TreeId, root: KeptRoot) {
         let last = root.files.last().map_or(0, |&number| number.saturating_add(1));
@@ -65,11 +70,16 @@ impl VersionSetCopy {
     /// Those of the file system: then `dir` is not a database, or is whole.
     pub fn write(&self, vfs: &dyn Vfs, dir: &Path, ends: &BTreeMap<u64, u64>) -> Result<()> {
         let mut catalogue = self.catalogue.clone();
-        catalogue.seals.extend(ends);
+        for (number, &len) in ends {
+            if let Some(segment) = catalogue.segments.get_mut(number) {
+                segment.end = Some(len);
+            }
+        }
         let manifest = catalogue.next_file_number;
         let temp = manifest + 1;
         catalogue.next_file_number += 2;
         let identity = FileIdentity { file_number: manifest, tag: self.tag };
-        Manifest::create(vfs, dir, identity, self.database_id, &catalogue)?.put_in_force(vfs, dir, temp, true)
+        Manifest::create(vfs, dir, identity, self.database_id, &catalogue, None)?
+            .put_in_force(vfs, dir, temp, true)
     }
 }

@@ -26,8 +26,8 @@ pub fn describe_wal(
     let header = *reader.header();
     writeln!(
         out,
-        "WAL segment {}, tag {:016x}, after segment {} of {} bytes",
-        header.identity.file_number, header.identity.tag, header.previous_number, header.previous_len
+        "WAL segment {}, tag {:016x}, of boot {:032x}, mount {}",
+        header.identity.file_number, header.identity.tag, header.boot.id, header.boot.mount
     )
     .map_err(text)?;
     while let Some(record) = reader.next_record()? {

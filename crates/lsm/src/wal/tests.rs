@@ -6,20 +6,29 @@ use std::path::Path;
 use bolide_base::{FileIdentity, Result};
 use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimVfs, Vfs};
 
-use super::replay::{WalChain, replay};
+use super::replay::{WalSegments, replay};
 use super::*;
 use crate::batch::StoreBatch;
 use crate::file_name::FileName;
+use crate::record_log::Boot;
+use crate::sync_marker::{Marks, SyncMarker};
+use crate::version::WalSegment;
 
 fn dir() -> &'static Path {
     Path::new("/db")
+}
+
+/// What there is to replay.
+fn wal<'a>(vfs: &'a SimVfs, segments: &'a BTreeMap<u64, WalSegment>) -> WalSegments<'a> {
+    let marks = Marks::read(vfs, dir());
+    WalSegments { vfs, dir: dir(), floor: 0, segments, marks, boot: Boot::default() }
 }
 
 /// A writer with what a database would keep in its manifest, and a model.
 struct Machine {
     vfs: SimVfs,
     rng: SimRng,
-    seals: BTreeMap<u64, u64>,
+    segments: BTreeMap<u64, WalSegment>,
     next_number: u64,
     /// Of the last put.
     sequence: u64,
@@ -37,14 +46,20 @@ impl Machine {
         vfs.create_dir_all(dir()).unwrap();
         vfs.sync_dir(Path::new("/")).unwrap();
         let rng = SimRng::new(seed);
-        let (seals, written) = (BTreeMap::new(), Vec::new());
-        Self { vfs, rng, seals, next_number: 1, sequence: 0, puts: true, written, synced: 0 }
+        let (segments, written) = (BTreeMap::new(), Vec::new());
+        Self { vfs, rng, segments, next_number: 1, sequence: 0, puts: true, written, synced: 0 }
     }
 
     fn create(&mut self, previous: Option<LogEnd>) -> Result<WalWriter> {
         let identity = FileIdentity { file_number: self.next_number, tag: self.rng.next_u64() };
         self.next_number += 1;
-        WalWriter::create(&self.vfs, dir(), identity, previous)
+        let marker = SyncMarker::open(&self.vfs, dir());
+        let writer = WalWriter::create(&self.vfs, dir(), identity, Boot::default(), marker)?;
+        if let Some(end) = previous {
+            self.segments.get_mut(&end.number).unwrap().end = Some(end.len);
+        }
+        self.segments.insert(identity.file_number, WalSegment { tag: identity.tag, end: None });
+        Ok(writer)
     }
 
     /// Appends, syncs and starts new segments until a call fails or enough was done.
@@ -96,8 +111,7 @@ impl Machine {
     }
 
     fn replay(&self) -> (WalTail, Vec<Vec<u8>>) {
-        let (vfs, seals) = (&self.vfs, &self.seals);
-        let chain = WalChain { vfs, dir: dir(), floor: 0, seals };
+        let chain = wal(&self.vfs, &self.segments);
         let mut records = Vec::new();
         let tail = replay(&chain, |_, _, record| {
             records.push(record.payload.to_vec());
@@ -112,9 +126,6 @@ impl Machine {
         assert!(records.len() >= self.synced, "{context}: {} of {}", records.len(), self.synced);
         assert!(self.written.starts_with(&records), "{context}");
         tail.make_durable(&self.vfs, dir()).unwrap();
-        if let Some(end) = tail.last {
-            self.seals.insert(end.number, end.len);
-        }
         self.synced = records.len();
         self.written = records;
         self.create(tail.last).unwrap()
@@ -209,9 +220,7 @@ fn a_swapped_or_older_copy_of_a_segment_is_refused() {
     let refused = |change: &dyn Fn(&SimVfs)| {
         let vfs = machine.vfs.clone_disk();
         change(&vfs);
-        let seals = BTreeMap::new();
-        let chain = WalChain { vfs: &vfs, dir: dir(), floor: 0, seals: &seals };
-        replay(&chain, |_, _, _| Ok(())).unwrap_err().is_corruption()
+        replay(&wal(&vfs, &machine.segments), |_, _, _| Ok(())).unwrap_err().is_corruption()
     };
     assert!(refused(&|vfs| vfs.damage(&path(1), |bytes| *bytes = old.clone()).unwrap()));
     assert!(refused(&|vfs| {

@@ -1,13 +1,15 @@
 //! Writing a WAL segment.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use bolide_base::{FileIdentity, Result};
 use bolide_storage::Vfs;
 
 use super::replay::LogEnd;
 use crate::file_name::FileName;
-use crate::record_log::{LogHeader, LogRole, LogWriter, Shaped};
+use crate::record_log::{Boot, LogHeader, LogRole, LogWriter, Shaped};
+use crate::sync_marker::SyncMarker;
 
 /// Appends write batches to one WAL segment. See [`LogWriter`] for threads and failures.
 #[derive(Debug)]
@@ -16,8 +18,8 @@ pub struct WalWriter {
 }
 
 impl WalWriter {
-    /// Creates the segment `identity.file_number` in `dir`, durably, as the successor of `previous`
-    /// (none for the first segment of a database), which must be synced through that end.
+    /// Creates the segment `identity.file_number` in `dir`, durably. Its first record may follow once the manifest
+    /// names it. `boot` goes into its header; `marker` takes its length after each sync.
     ///
     /// Costs two syncs: the file and the directory.
     ///
@@ -28,17 +30,12 @@ impl WalWriter {
         vfs: &dyn Vfs,
         dir: &Path,
         identity: FileIdentity,
-        previous: Option<LogEnd>,
+        boot: Boot,
+        marker: Option<Arc<SyncMarker>>,
     ) -> Result<Self> {
-        let header = LogHeader {
-            role: LogRole::Wal,
-            identity,
-            previous_number: previous.map_or(0, |end| end.number),
-            previous_len: previous.map_or(0, |end| end.len),
-            previous_tag: previous.map_or(0, |end| end.tag),
-        };
+        let header = LogHeader { role: LogRole::Wal, identity, boot };
         let path = FileName::Wal(identity.file_number).path(dir);
-        Ok(Self { log: LogWriter::create(vfs, &path, header)? })
+        Ok(Self { log: LogWriter::create(vfs, &path, header, marker)? })
     }
 
     /// Appends one record for each payload, all with one append to the file. Nothing is durable before
@@ -87,10 +84,8 @@ impl WalWriter {
         self.log.synced_through()
     }
 
-    /// Where the segment ends now: what the next one's creation, or the seal in the manifest, needs
-    /// after a [`sync`](Self::sync).
+    /// Where the segment ends now: its end for the manifest after a [`sync`](Self::sync).
     pub fn end(&self) -> LogEnd {
-        let FileIdentity { file_number: number, tag } = self.log.header().identity;
-        LogEnd { number, len: self.len(), tag }
+        LogEnd { number: self.number(), len: self.len() }
     }
 }

@@ -1,7 +1,7 @@
 //! What a simulated disk holds: files and directories, each with what was synced and what was not.
 //!
 //! Invariants:
-//! * a file's content only grows, except through [`SimDisk::damage`];
+//! * a file's content only grows, except through [`SimDisk::damage`]; markers alone are overwritten;
 //! * `synced_bytes <= content.len()`: bytes below it survive every power cut;
 //! * a directory's `current` names are its `durable` names with all `pending` changes applied in order.
 
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use bolide_base::{Error, Result};
 
 use crate::failure::describe;
+use crate::mem::overwrite;
 use crate::pmem::RegionContent;
 
 /// Index of a node in its disk.
@@ -330,6 +331,23 @@ impl FileNode {
 
     pub(super) fn sync(&mut self) {
         self.synced_bytes = self.content.len();
+    }
+
+    /// Puts bytes in the place of others. What was synced from there on no longer is.
+    pub(super) fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
+        overwrite(Arc::make_mut(&mut self.content), offset, bytes);
+        self.synced_bytes = self.synced_bytes.min(offset as usize);
+    }
+
+    /// The bytes `from..to` were written again and synced: a failed sync before that no longer matters to them.
+    pub(super) fn rewrite(&mut self, from: usize, to: usize) {
+        if self.lost_end > 0 && from <= self.lost_start {
+            self.lost_start = self.lost_start.max(to);
+            if self.lost_start >= self.lost_end {
+                (self.lost_start, self.lost_end) = (0, 0);
+            }
+        }
+        self.synced_bytes = self.synced_bytes.max(to);
     }
 
     /// A sync that failed: the bytes it was to write are marked clean without having been written.

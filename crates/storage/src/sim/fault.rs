@@ -73,6 +73,8 @@ pub(super) enum Call {
     Append {
         bytes: usize,
     },
+    /// Bytes of a marker.
+    Overwrite,
     Sync,
     SyncDirectory,
 }
@@ -149,7 +151,7 @@ impl FaultState {
         counters.calls += 1;
         match call {
             Call::Create | Call::Name | Call::Remove => counters.name_changes += 1,
-            Call::Look => {}
+            Call::Look | Call::Overwrite => {}
             Call::Read { bytes } => {
                 counters.reads += 1;
                 counters.read_bytes += bytes as u64;

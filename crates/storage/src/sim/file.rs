@@ -12,7 +12,7 @@ use super::disk::NodeId;
 use super::fault::{Call, Fault};
 use super::machine::{Machine, broken, full};
 use crate::mem::{copy_at, opened_for_reading};
-use crate::vfs::File;
+use crate::vfs::{File, Marker};
 
 pub(super) struct SimFile {
     machine: Arc<Mutex<Machine>>,
@@ -99,6 +99,17 @@ impl File for SimFile {
             return Err(broken("stat", &self.path));
         }
         Ok(machine.disk.file(self.node)?.content.len() as u64)
+    }
+}
+
+impl Marker for SimFile {
+    fn store(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut machine = self.machine.lock();
+        if machine.begin(Call::Overwrite, "write", &self.path)?.is_some() {
+            return Err(broken("write", &self.path));
+        }
+        machine.disk.file_mut(self.node)?.overwrite(offset, bytes);
+        Ok(())
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Machine {
     pub(super) locks: BTreeSet<PathBuf>,
     /// How many bytes the disk has.
     pub(super) capacity: Option<u64>,
+    /// How many power cuts the disk has seen.
+    pub(super) boot: u64,
     power: Power,
     pub(super) record: RecordImages,
     pub(super) copies: Vec<DiskCopy>,
@@ -47,18 +49,20 @@ pub enum RecordImages {
 pub(super) struct DiskCopy {
     pub(super) disk: SimDisk,
     pub(super) rng: SimRng,
+    pub(super) boot: u64,
     pub(super) before: String,
     pub(super) call: u64,
 }
 
 impl Machine {
-    pub(super) fn new(disk: SimDisk, rng: SimRng) -> Self {
+    pub(super) fn new(disk: SimDisk, rng: SimRng, boot: u64) -> Self {
         Self {
             disk,
             faults: FaultState::default(),
             rng,
             locks: BTreeSet::new(),
             capacity: None,
+            boot,
             power: Power::On,
             record: RecordImages::Never,
             copies: Vec::new(),
@@ -90,6 +94,7 @@ impl Machine {
             self.copies.push(DiskCopy {
                 disk: self.disk.clone(),
                 rng: self.rng.clone(),
+                boot: self.boot,
                 before: format!("{operation} {}", path.display()),
                 call: self.faults.counters.calls + 1,
             });

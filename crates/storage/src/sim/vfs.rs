@@ -1,6 +1,7 @@
 //! The simulated file system: names, faults, power.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,10 +14,11 @@ use super::fault::{Call, Fault, FaultPlan, IoCounters};
 use super::file::SimFile;
 use super::machine::{DiskCopy, Machine, RecordImages, broken, full};
 use super::rng::SimRng;
+use crate::failure::describe;
 use crate::lock::{locked, lost};
 use crate::mem::normal;
 use crate::pmem::{Region, RegionContent, RegionOptions};
-use crate::vfs::{File, FileLock, Vfs};
+use crate::vfs::{File, FileLock, Marker, Vfs};
 
 /// A simulated machine's file system. Clones are the same disk; [`clone_disk`](Self::clone_disk)
 /// copies it.
@@ -53,11 +55,11 @@ pub struct DiskImage {
 impl SimVfs {
     /// An empty disk. `seed` decides what survives a power cut and how calls fail.
     pub fn new(seed: u64) -> Self {
-        Self::with_disk(SimDisk::new(), SimRng::new(seed))
+        Self::with_disk(SimDisk::new(), SimRng::new(seed), 0)
     }
 
-    fn with_disk(disk: SimDisk, rng: SimRng) -> Self {
-        Self { machine: Arc::new(Mutex::new(Machine::new(disk, rng))) }
+    fn with_disk(disk: SimDisk, rng: SimRng, boot: u64) -> Self {
+        Self { machine: Arc::new(Mutex::new(Machine::new(disk, rng, boot))) }
     }
 
     /// The disk that the next boot would find if the power went now. This machine runs on.
@@ -67,14 +69,15 @@ impl SimVfs {
         let mut machine = self.machine.lock();
         let mut rng = machine.rng.fork();
         let disk = after_power_cut(&machine.disk, mode, &mut rng);
-        Self::with_disk(disk, rng)
+        Self::with_disk(disk, rng, machine.boot + 1)
     }
 
     /// The same with a seed of its own, whatever this machine has drawn before.
     pub fn crash_with_seed(&self, mode: CrashMode, seed: u64) -> Self {
         let mut rng = SimRng::new(seed);
-        let disk = after_power_cut(&self.machine.lock().disk, mode, &mut rng);
-        Self::with_disk(disk, rng)
+        let machine = self.machine.lock();
+        let disk = after_power_cut(&machine.disk, mode, &mut rng);
+        Self::with_disk(disk, rng, machine.boot + 1)
     }
 
     /// A copy of the disk in another machine, as the end of the process would leave it: unsynced bytes and
@@ -84,7 +87,7 @@ impl SimVfs {
         let rng = machine.rng.fork();
         let mut disk = machine.disk.clone();
         disk.abandon_handles();
-        Self::with_disk(disk, rng)
+        Self::with_disk(disk, rng, machine.boot)
     }
 
     /// Limits the disk to so many bytes, by blocks of 4 KiB; `None` for no limit, as at first. Appends and reserved files over it are `NoSpace`.
@@ -137,7 +140,7 @@ impl SimVfs {
     pub fn take_images(&self) -> Vec<DiskImage> {
         let copies = std::mem::take(&mut self.machine.lock().copies);
         let image = |copy: DiskCopy| DiskImage {
-            vfs: Self::with_disk(copy.disk, copy.rng),
+            vfs: Self::with_disk(copy.disk, copy.rng, copy.boot),
             before: copy.before,
             call: copy.call,
         };
@@ -227,6 +230,37 @@ impl Vfs for SimVfs {
     fn remove(&self, path: &Path) -> Result<()> {
         let path = normal(path);
         self.call(Call::Remove, "remove", &path, |machine| machine.disk.remove(&path))
+    }
+
+    fn rewrite(&self, path: &Path, from: u64, to: u64) -> Result<()> {
+        let path = normal(path);
+        let mut machine = self.machine.lock();
+        match machine.begin(Call::Sync, "write again", &path)? {
+            None => {}
+            // As after any failed sync, a power cut decides.
+            Some(_) => return Err(broken("write again", &path)),
+        }
+        let node = machine.disk.file_node("write again", &path)?;
+        let file = machine.disk.file_mut(node)?;
+        if (file.content.len() as u64) < to {
+            return Err(describe("write again", &path, io::Error::from(io::ErrorKind::UnexpectedEof)));
+        }
+        file.rewrite(from as usize, to as usize);
+        machine.end(Call::Sync);
+        Ok(())
+    }
+
+    fn open_marker(&self, path: &Path) -> Result<Arc<dyn Marker>> {
+        let path = normal(path);
+        let node = self.call(Call::Create, "open", &path, |machine| match machine.disk.find(&path) {
+            Some(_) => machine.disk.file_node("open", &path),
+            None => machine.disk.create(&path, false),
+        })?;
+        Ok(Arc::new(SimFile::new(Arc::clone(&self.machine), node, path, true)))
+    }
+
+    fn mount_id(&self, _path: &Path) -> Option<u64> {
+        Some(self.machine.lock().boot + 1)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

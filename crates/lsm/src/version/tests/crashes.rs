@@ -28,9 +28,22 @@ impl History {
             (Some(tree), 2) => edit.set_descriptor(tree, self.steps.to_le_bytes().to_vec()),
             (Some(tree), 3) => self.compact(vfs, set, tree, &mut edit)?,
             (Some(tree), 4) => {
-                edit.set_wal_floor(self.steps);
-                edit.seal_wal(self.steps + 1, 64 + self.rng.below(1_000));
-                edit.set_tree_log_floor(tree, self.steps);
+                let last =
+                    set.wal_segments().iter().next_back().map(|(&number, segment)| (number, segment.end));
+                match last {
+                    Some((number, None)) => {
+                        let start = 64 + self.rng.below(1_000);
+                        edit.seal_wal(number, start);
+                        let (end, ended_by) = (start + 1, WriterEnd::Machine);
+                        edit.note_cut_tail(CutTail { segment: number, start, end, ended_by });
+                    }
+                    Some((number, _)) if self.rng.one_in(2) => {
+                        edit.set_wal_floor(number + 1);
+                        edit.set_tree_log_floor(tree, number + 1);
+                        edit.forget_cut_tail(number);
+                    }
+                    _ => edit.start_wal(set.new_file_number(), self.rng.next_u64()),
+                }
             }
             (Some(tree), 5) => self.range_tombstones(set, tree, &mut edit),
             (Some(tree), 6) => {
@@ -101,7 +114,7 @@ impl History {
 /// Runs a history until it ends or a call fails. The result holds the states that a reopened set may
 /// have: the last acknowledged one and, after a failure, that of the edit in flight.
 fn run(vfs: &SimVfs, seed: u64, steps: usize) -> (Vec<String>, bool) {
-    let empty = "floor 0 seals {} next tree 1\n".to_owned();
+    let empty = "floor 0 segments {} tails {} next tree 1\n".to_owned();
     let Ok(mut set) = open(vfs, OpenMode::CreateIfMissing) else { return (vec![empty], false) };
     let mut history = History::new(seed);
     let mut acknowledged = state_of(&set);

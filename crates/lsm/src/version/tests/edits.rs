@@ -169,24 +169,83 @@ fn untouched_runs_are_shared_between_versions() {
 #[test]
 fn a_copy_is_a_database_of_its_own() {
     let (vfs, _, after) = small_database(false);
-    let set = open(&vfs, OpenMode::ReadOnly).unwrap();
+    let mut set = open(&vfs, OpenMode::Existing).unwrap();
+    let mut edit = VersionEdit::new();
+    edit.start_wal(44, 9);
+    let (start, end, ended_by) = (64, 70, WriterEnd::Process);
+    edit.note_cut_tail(CutTail { segment: 43, start, end, ended_by });
+    set.apply(edit).unwrap();
     let other = new_disk(2);
-    let copy = set.copy();
+    let mut copy = set.copy();
+    copy.forget_cut_tails();
     for number in copy.tables() {
         write_table(&other, number).unwrap();
     }
-    copy.write(&other, dir(), &BTreeMap::from([(4, 640)])).unwrap();
+    copy.write(&other, dir(), &BTreeMap::from([(44, 640)])).unwrap();
     let copied = open(&other.crash(CrashMode::None), OpenMode::ReadOnly).unwrap();
-    assert_eq!(state_of(&copied), after.replace("seals {}", "seals {4: 640}"));
+    assert_eq!(
+        state_of(&copied),
+        after.replace("segments {}", "segments {44: WalSegment { tag: 9, end: Some(640) }}")
+    );
 }
 
 #[test]
 fn a_close_seals_the_log() {
     let (vfs, _, _) = small_database(false);
     let mut set = open(&vfs, OpenMode::Existing).unwrap();
-    set.close(Some(LogEnd { number: 44, len: 6400, tag: 4 })).unwrap();
+    let mut edit = VersionEdit::new();
+    edit.start_wal(44, 9);
+    set.apply(edit).unwrap();
+    set.close(Some(LogEnd { number: 44, len: 6400 })).unwrap();
     let after = vfs.crash(CrashMode::None);
-    assert_eq!(open(&after, OpenMode::ReadOnly).unwrap().seals(), &BTreeMap::from([(44, 6400)]));
+    assert_eq!(
+        open(&after, OpenMode::ReadOnly).unwrap().wal_segments(),
+        &BTreeMap::from([(44, WalSegment { tag: 9, end: Some(6400) })])
+    );
+}
+
+#[test]
+fn only_the_last_segment_may_have_no_end() {
+    let (vfs, _, _) = small_database(false);
+    let mut set = open(&vfs, OpenMode::Existing).unwrap();
+    let mut apply = |change: &dyn Fn(&mut VersionEdit)| {
+        let mut edit = VersionEdit::new();
+        change(&mut edit);
+        set.apply(edit).map(drop)
+    };
+    apply(&|edit| edit.start_wal(44, 9)).unwrap();
+    assert!(apply(&|edit| edit.start_wal(45, 9)).is_err());
+    assert!(apply(&|edit| edit.seal_wal(45, 64)).is_err());
+    apply(&|edit| {
+        edit.seal_wal(44, 64);
+        edit.start_wal(45, 9);
+    })
+    .unwrap();
+    assert!(
+        apply(&|edit| {
+            edit.seal_wal(45, 64);
+            edit.start_wal(44, 9);
+        })
+        .is_err()
+    );
+}
+
+#[test]
+fn an_edit_that_the_marker_knows_is_damage_when_it_is_missing() {
+    let (vfs, _, _) = small_database(false);
+    let mut set = open(&vfs, OpenMode::Existing).unwrap();
+    let manifest = FileName::Manifest(set.manifest_number()).path(dir());
+    let before = vfs.contents(&manifest).unwrap().len();
+    let mut edit = VersionEdit::new();
+    edit.start_wal(44, 9);
+    set.apply(edit).unwrap();
+    let killed = vfs.clone_disk();
+    killed.damage(&manifest, |bytes| bytes.truncate(before)).unwrap();
+    let error = open(&killed, OpenMode::ReadOnly).unwrap_err();
+    assert!(error.is_corruption() && error.message().contains("MANIFEST"), "{error}");
+    // After a power cut that lost the marker, too, nothing tells.
+    killed.remove(&FileName::Marker.path(dir())).unwrap();
+    open(&killed, OpenMode::ReadOnly).unwrap();
 }
 
 #[test]

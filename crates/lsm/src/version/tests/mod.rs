@@ -47,8 +47,8 @@ fn open(vfs: &SimVfs, mode: OpenMode) -> Result<VersionSet> {
 
 /// Everything durable that a set says, as text.
 fn state_of(set: &VersionSet) -> String {
-    let mut out =
-        format!("floor {} seals {:?} next tree {}\n", set.wal_floor(), set.seals(), set.next_tree_id());
+    let mut out = format!("floor {} segments {:?} ", set.wal_floor(), set.wal_segments());
+    writeln!(out, "tails {:?} next tree {}", set.cut_tails(), set.next_tree_id()).unwrap();
     for tree in set.trees() {
         let (id, version) = (tree.id, &tree.version);
         version.check().unwrap();

@@ -1,0 +1,90 @@
+//! What the manifest stores of WAL segments.
+
+use std::fmt;
+
+use bolide_base::coding::{Decoder, put_varint};
+
+use crate::file_name::FileName;
+
+/// A segment of the log that may be needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WalSegment {
+    /// The tag of the file.
+    pub tag: u64,
+    /// Where its records end, in bytes, all of them durable; `None` for the one that is written.
+    pub end: Option<u64>,
+}
+
+/// Bytes at the end of a WAL segment that recovery did not take for records. They follow everything that is known to
+/// have been synced. The file that holds them stays until it is removed by hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutTail {
+    /// The number of the segment.
+    pub segment: u64,
+    /// The end of its last record: the first byte that was cut off.
+    pub start: u64,
+    /// The length of the file.
+    pub end: u64,
+    /// How the writer is presumed to have ended.
+    pub ended_by: WriterEnd,
+}
+
+/// How the process that wrote a segment is presumed to have ended. It only words reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriterEnd {
+    /// The process ended without closing the database: machine and mount are the same since.
+    Process,
+    /// The machine lost its power, was restarted, or the file system was mounted anew.
+    Machine,
+}
+
+impl CutTail {
+    /// How many bytes were cut off.
+    pub fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// The names under which the bytes may lie: that of the segment while it is needed, and later that of a cut tail.
+    pub fn file_names(&self) -> [FileName; 2] {
+        [FileName::Wal(self.segment), FileName::Tail(self.segment)]
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for number in [self.segment, self.start, self.end] {
+            put_varint(out, number);
+        }
+        out.push(match self.ended_by {
+            WriterEnd::Process => 0,
+            WriterEnd::Machine => 1,
+        });
+    }
+
+    pub(super) fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+        let (segment, start, end) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
+        let ended_by = match decoder.u8()? {
+            0 => WriterEnd::Process,
+            1 => WriterEnd::Machine,
+            _ => return None,
+        };
+        (start < end).then_some(Self { segment, start, end, ended_by })
+    }
+}
+
+impl fmt::Display for CutTail {
+    /// For people: what was cut off, why, and where it is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [segment, tail] = self.file_names();
+        let ended = match self.ended_by {
+            WriterEnd::Process => "the process that wrote them ended without closing the database",
+            WriterEnd::Machine => "the machine lost power or was restarted while they were written",
+        };
+        write!(
+            f,
+            "recovery cut {} bytes off the log at byte {} of {segment}: {ended}. Everything that was known to be synced \
+             lies before them. They are kept in {segment}, renamed to {tail} once the segment is not needed; remove \
+             that file to remove this note",
+            self.bytes(),
+            self.start,
+        )
+    }
+}

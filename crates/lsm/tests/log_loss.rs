@@ -1,0 +1,266 @@
+//! No unexplained loss: whatever lies below the last acknowledged sync is there after damage, or the damage is named.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bolide_base::{Result, TreeId};
+use bolide_lsm::file_name::FileName;
+use bolide_lsm::version::WriterEnd;
+use bolide_lsm::{Bounds, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
+use bolide_storage::{CrashMode, SimRng, SimRuntime, SimVfs, Vfs};
+use bolide_table::BlockCache;
+
+fn dir() -> &'static Path {
+    Path::new("/db")
+}
+
+fn new_disk(seed: u64) -> SimVfs {
+    let vfs = SimVfs::new(seed);
+    vfs.sync_dir(Path::new("/")).unwrap();
+    vfs
+}
+
+fn options() -> StoreOptions {
+    let mut options = StoreOptions::new("/db");
+    options.memtable_bytes = 64 << 10;
+    options.background_threads = 0;
+    options
+}
+
+fn open_with(vfs: &SimVfs, options: StoreOptions) -> Result<Store> {
+    let vfs = Arc::new(vfs.clone());
+    let runtime = Arc::new(SimRuntime::new(vfs.counters().calls));
+    Store::open(options, StoreComponents { vfs, runtime, cache: BlockCache::new(1 << 16) })
+}
+
+fn open(vfs: &SimVfs) -> Result<Store> {
+    open_with(vfs, options())
+}
+
+fn put(store: &Store, tree: TreeId, number: u64, sync: SyncMode) {
+    let mut batch = StoreBatch::new();
+    let key = format!("key{number:06}");
+    batch.put(tree, key.as_bytes(), key.repeat(3).as_bytes()).unwrap();
+    store.commit(batch, None, sync).unwrap();
+}
+
+/// The numbers that are there; each value must be its own.
+fn numbers(store: &Store, tree: TreeId) -> Result<Vec<u64>> {
+    let view = store.read_view();
+    let mut cursor = view.cursor(tree, Bounds::all())?;
+    cursor.seek_to_first()?;
+    let mut numbers = Vec::new();
+    while cursor.valid() {
+        let key = String::from_utf8(cursor.key().to_vec()).unwrap();
+        assert_eq!(cursor.value(), key.repeat(3).as_bytes());
+        numbers.push(key[3..].parse().unwrap());
+        cursor.next()?;
+    }
+    Ok(numbers)
+}
+
+/// A database that was killed: the first `synced` of `all` puts were acknowledged as synced.
+fn killed(synced: u64, all: u64) -> (SimVfs, TreeId) {
+    let vfs = new_disk(7);
+    let store = open(&vfs).unwrap();
+    let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
+    for number in 0..all {
+        put(&store, tree, number, if number + 1 == synced { SyncMode::Always } else { SyncMode::None });
+    }
+    let killed = vfs.clone_disk();
+    drop(store);
+    (killed, tree)
+}
+
+fn newest_log(vfs: &SimVfs) -> u64 {
+    let names = vfs.list(dir()).unwrap();
+    let logs = names.iter().filter_map(|name| match FileName::parse(name) {
+        Some(FileName::Wal(number)) => Some(number),
+        _ => None,
+    });
+    logs.max().unwrap()
+}
+
+#[test]
+fn the_newest_log_cannot_vanish_unnamed() {
+    for closed in [false, true] {
+        let (vfs, _) = killed(50, 50);
+        if closed {
+            open(&vfs).unwrap().close().unwrap();
+        }
+        let number = newest_log(&vfs);
+        let path = FileName::Wal(number).path(dir());
+        let damages: [(&str, &dyn Fn(&SimVfs)); 4] = [
+            ("removed", &|vfs| vfs.remove(&path).unwrap()),
+            ("cut to its header", &|vfs| vfs.damage(&path, |bytes| bytes.truncate(64)).unwrap()),
+            ("zeroed", &|vfs| vfs.damage(&path, |bytes| bytes.fill(0)).unwrap()),
+            ("zeroed behind its header", &|vfs| vfs.damage(&path, |bytes| bytes[64..].fill(0)).unwrap()),
+        ];
+        for (what, damage) in damages {
+            // The newest log of a closed database has no record.
+            if closed && what != "removed" && what != "zeroed" {
+                continue;
+            }
+            let damaged = vfs.clone_disk();
+            damage(&damaged);
+            let error = open(&damaged).err().unwrap_or_else(|| panic!("{what}, closed: {closed}: it opens"));
+            assert!(error.message().contains(&path.file_name().unwrap().to_string_lossy()[..]), "{error}");
+        }
+    }
+}
+
+#[test]
+fn after_a_power_cut_the_newest_log_cannot_be_missing_either() {
+    let (vfs, tree) = killed(50, 60);
+    let vfs = vfs.crash(CrashMode::None);
+    assert_eq!(numbers(&open(&vfs.clone_disk()).unwrap(), tree).unwrap().len(), 50);
+    vfs.remove(&FileName::Wal(newest_log(&vfs)).path(dir())).unwrap();
+    assert!(open(&vfs).unwrap_err().is_corruption());
+}
+
+#[test]
+fn a_cut_tail_is_kept_reported_and_forgotten_when_it_is_removed() {
+    let (vfs, tree) = killed(20, 200);
+    let number = newest_log(&vfs);
+    let log = FileName::Wal(number).path(dir());
+    let whole = vfs.contents(&log).unwrap();
+    let middle = whole.len() / 2;
+    vfs.damage(&log, |bytes| bytes[middle] ^= 1).unwrap();
+    let damaged = vfs.contents(&log).unwrap();
+
+    let mut reading = options();
+    reading.read_only = true;
+    assert_eq!(open_with(&vfs, reading).unwrap().stats().cut_tails.len(), 1);
+    let store = open(&vfs).unwrap();
+    let left = numbers(&store, tree).unwrap();
+    assert!((20..200).contains(&left.len()), "{}", left.len());
+    assert_eq!(left, (0..left.len() as u64).collect::<Vec<_>>());
+    let cut = store.stats().cut_tails[0];
+    assert_eq!((cut.segment, cut.end, cut.ended_by), (number, damaged.len() as u64, WriterEnd::Process));
+    assert!(cut.to_string().contains(&format!("{number:06}.wal")), "{cut}");
+    put(&store, tree, 500, SyncMode::Always);
+    store.flush().unwrap();
+    put(&store, tree, 501, SyncMode::Always);
+    store.close().unwrap();
+
+    // The segment is not needed any more, and its bytes are still there.
+    let tail = FileName::Tail(number).path(dir());
+    let store = open(&vfs).unwrap();
+    assert!(!vfs.exists(&log).unwrap());
+    assert_eq!(vfs.contents(&tail).unwrap(), damaged);
+    assert_eq!(store.stats().cut_tails, [cut]);
+    assert_eq!(numbers(&store, tree).unwrap().len(), left.len() + 2);
+    store.close().unwrap();
+    vfs.remove(&tail).unwrap();
+    let store = open(&vfs).unwrap();
+    assert_eq!(store.stats().cut_tails, []);
+    assert_eq!(numbers(&store, tree).unwrap().len(), left.len() + 2);
+}
+
+#[test]
+fn a_power_cut_is_not_taken_for_the_end_of_the_process() {
+    let (vfs, _) = killed(20, 200);
+    let number = newest_log(&vfs);
+    let vfs = vfs.crash(CrashMode::All);
+    vfs.damage(&FileName::Wal(number).path(dir()), |bytes| *bytes.last_mut().unwrap() = 1).unwrap();
+    vfs.damage(&FileName::Wal(number).path(dir()), |bytes| bytes.push(1)).unwrap();
+    let cuts = open(&vfs).unwrap().stats().cut_tails;
+    assert!(cuts.iter().all(|cut| cut.ended_by == WriterEnd::Machine), "{cuts:?}");
+    assert_eq!(cuts.len(), 1);
+}
+
+#[test]
+fn opening_writes_no_copy_of_the_log() {
+    let vfs = new_disk(3);
+    let mut large = options();
+    large.memtable_bytes = 16 << 20;
+    let store = open_with(&vfs, large.clone()).unwrap();
+    let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
+    for number in 0..20_000 {
+        put(&store, tree, number, SyncMode::None);
+    }
+    let vfs = vfs.clone_disk();
+    let log_bytes = vfs.contents(&FileName::Wal(newest_log(&vfs)).path(dir())).unwrap().len();
+    assert!(log_bytes > 500_000);
+    let before = vfs.counters().append_bytes;
+    let store = open_with(&vfs, large).unwrap();
+    let appended = vfs.counters().append_bytes - before;
+    assert!(appended < 4096, "opening appended {appended} bytes");
+    assert_eq!(numbers(&store, tree).unwrap().len(), 20_000);
+}
+
+/// Puts in random sync modes with flushes and clean reopenings, then a kill.
+struct Life {
+    vfs: SimVfs,
+    tree: TreeId,
+    /// All numbers that were put, and whether they were acknowledged as synced.
+    puts: BTreeMap<u64, bool>,
+}
+
+impl Life {
+    fn new(seed: u64) -> Self {
+        let mut rng = SimRng::new(seed);
+        let vfs = new_disk(seed);
+        let mut store = open(&vfs).unwrap();
+        let tree = store.create_tree(TreeOptions::default(), b"").unwrap();
+        let mut puts = BTreeMap::new();
+        for number in 0..20 + rng.below(100) {
+            let sync = if rng.one_in(6) { SyncMode::Always } else { SyncMode::None };
+            put(&store, tree, number, sync);
+            puts.insert(number, false);
+            if sync == SyncMode::Always {
+                puts.values_mut().for_each(|synced| *synced = true);
+            }
+            if rng.one_in(25) {
+                store.flush().unwrap();
+                puts.values_mut().for_each(|synced| *synced = true);
+            }
+            if rng.one_in(40) {
+                store.close().unwrap();
+                puts.values_mut().for_each(|synced| *synced = true);
+                store = open(&vfs).unwrap();
+            }
+        }
+        let killed = vfs.clone_disk();
+        drop(store);
+        Self { vfs: killed, tree, puts }
+    }
+
+    /// True if what is there explains itself: nothing synced is missing, or an error names damage.
+    fn holds(&self, damaged: &SimVfs) -> bool {
+        let Ok(store) = open(damaged) else { return true };
+        let Ok(found) = numbers(&store, self.tree) else { return true };
+        let missing = self.puts.iter().any(|(number, &synced)| synced && !found.contains(number));
+        !missing && found.iter().all(|number| self.puts.contains_key(number))
+    }
+}
+
+/// After a kill, any one file may be removed, cut, zeroed or have a bit flipped. The marker is an exception: it is a
+/// help alone, and damage of it together with damage of a log is not told from a torn tail.
+#[test]
+fn whatever_happens_to_one_file_nothing_synced_is_lost_unnamed() {
+    let first = std::env::var("BOLIDE_SEED").map_or(0, |seed| seed.parse().unwrap());
+    let lives = std::env::var("BOLIDE_LIVES").map_or(30, |lives| lives.parse().unwrap());
+    for seed in first..first + lives {
+        let life = Life::new(seed);
+        assert!(life.holds(&life.vfs.clone_disk()), "seed {seed}: healthy");
+        let mut rng = SimRng::new(seed ^ 0x5eed);
+        for path in life.vfs.files() {
+            let len = life.vfs.contents(&path).unwrap().len() as u64;
+            for round in 0..6 {
+                let damaged = life.vfs.clone_disk();
+                let at = rng.below(len.max(1)) as usize;
+                match round {
+                    0 => damaged.remove(&path).unwrap(),
+                    1 => damaged.damage(&path, |bytes| bytes.fill(0)).unwrap(),
+                    2 => damaged.damage(&path, |bytes| bytes.truncate(at)).unwrap(),
+                    3 => damaged.damage(&path, |bytes| bytes[at..].fill(0)).unwrap(),
+                    _ if len == 0 => continue,
+                    _ => damaged.damage(&path, |bytes| bytes[at] ^= 1 << (at % 8)).unwrap(),
+                }
+                assert!(life.holds(&damaged), "seed {seed}: {}, round {round}, byte {at}", path.display());
+            }
+        }
+    }
+}
