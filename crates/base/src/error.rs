@@ -4,6 +4,7 @@
 //! what went wrong and where, and, where the operating system was involved, its own error as the
 //! [`source`](std::error::Error::source).
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -109,6 +110,17 @@ impl Error {
         Self::new(ErrorKind::Internal, message)
     }
 
+    /// An [`ErrorKind::Internal`] error: `what` panicked; `panic` is what
+    /// [`catch_unwind`](std::panic::catch_unwind) returned for it.
+    pub fn panicked(what: impl fmt::Display, panic: &(dyn Any + Send)) -> Self {
+        let message = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        Self::internal(format!("{what} panicked: {message}"))
+    }
+
     /// An [`ErrorKind::Corruption`] error that names the file and the byte offset of the damage.
     pub fn corruption(file: impl fmt::Display, offset: u64, what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Corruption, format!("{file}: damaged at byte {offset}: {what}"))
@@ -199,6 +211,15 @@ mod tests {
         }
         let other = Error::io("write 000001.wal", io::Error::other("EIO"));
         assert_eq!(other.kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_message() {
+        let panic = std::panic::catch_unwind(|| panic!("row {}", 7)).unwrap_err();
+        assert_eq!(Error::panicked("the extractor", &*panic).message(), "the extractor panicked: row 7");
+        let panic = std::panic::catch_unwind(|| panic!("plain")).unwrap_err();
+        assert_eq!(Error::panicked("it", &*panic).message(), "it panicked: plain");
+        assert_eq!(Error::panicked("it", &7_u8).message(), "it panicked: no message");
     }
 
     #[test]

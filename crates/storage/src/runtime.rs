@@ -146,14 +146,7 @@ struct ThreadHandle {
 impl JoinHandle for ThreadHandle {
     fn join(self: Box<Self>) -> Result<()> {
         let name = self.handle.thread().name().unwrap_or("unnamed").to_owned();
-        self.handle.join().map_err(|panic| {
-            let message = panic
-                .downcast_ref::<&str>()
-                .map(|text| (*text).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "no message".to_owned());
-            Error::internal(format!("thread {name} panicked: {message}"))
-        })
+        self.handle.join().map_err(|panic| Error::panicked(format_args!("thread {name}"), &*panic))
     }
 
     fn is_finished(&self) -> bool {

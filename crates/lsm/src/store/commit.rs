@@ -14,7 +14,7 @@
 //! # Invariants
 //! * Nothing is inserted into a memtable before the append that holds it succeeded.
 //! * Nothing is published before the sync that it asked for succeeded.
-//! * After a failed write or sync the store is poisoned: what was appended may or may not survive, so
+//! * After a failed write or sync, or a panic after an append began, the store is poisoned: what was appended may or may not survive, so
 //!   nothing of it is published and nothing more is written.
 
 use std::collections::VecDeque;
@@ -178,11 +178,23 @@ impl StoreInner {
         last: SequenceNumber,
         wanted: impl Iterator<Item = SyncMode>,
     ) -> Result<()> {
-        self.sync_as_asked(log, wanted).inspect_err(|error| poison(self, error))?;
-        if self.check_writable().is_ok() {
-            self.snapshots.publish(last);
-        }
-        Ok(())
+        self.poison_on_panic(|| {
+            self.sync_as_asked(log, wanted).inspect_err(|error| poison(self, error))?;
+            if self.check_writable().is_ok() {
+                self.snapshots.publish(last);
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs `write`, which writes to the log or to the manifest. If it panics the store is poisoned: the log may have records
+    /// whose sequence numbers are not counted, and the next write would use them again. The manifest likewise.
+    #[inline]
+    pub(super) fn poison_on_panic<T>(&self, write: impl FnOnce() -> T) -> T {
+        let mut guard = PoisonOnPanic { store: self, armed: true };
+        let result = write();
+        guard.armed = false;
+        result
     }
 
     /// Writes a group. The results come in the order of the requests.
@@ -285,7 +297,7 @@ impl StoreInner {
         batches: impl Iterator<Item = &'b StoreBatch> + Clone,
         syncs_first: bool,
     ) -> Result<()> {
-        let applied = self.try_append_and_apply(log, batches, syncs_first);
+        let applied = self.poison_on_panic(|| self.try_append_and_apply(log, batches, syncs_first));
         applied.inspect_err(|error| self.poison_after_append(error))
     }
 
@@ -421,6 +433,24 @@ impl CommitQueue {
         match queue.waiting.pop_front() {
             Some(ticket) => ticket.promote(),
             None => queue.led = false,
+        }
+    }
+}
+
+/// Poisons the store when it is dropped armed: amid a panic.
+struct PoisonOnPanic<'a> {
+    store: &'a StoreInner,
+    armed: bool,
+}
+
+impl Drop for PoisonOnPanic<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.armed {
+            poison(
+                self.store,
+                &Error::internal("a thread panicked while it wrote to the log or to the manifest"),
+            );
         }
     }
 }

@@ -88,7 +88,7 @@ impl StoreInner {
         let sequence = log.applied + 1;
         check_sequences(sequence, 1)?;
         shaped.number = sequence;
-        self.log_and_insert(log, tree, &shaped, bytes)?;
+        self.poison_on_panic(|| self.log_and_insert(log, tree, &shaped, bytes))?;
         log.applied = sequence;
         self.end_commit(log, sequence, std::iter::once(sync))?;
         Ok(Some(sequence))

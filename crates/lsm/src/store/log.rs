@@ -154,8 +154,8 @@ impl StoreInner {
     pub(super) fn sync_log(&self) -> Result<()> {
         let writer = self.log.lock().writer.clone();
         // Without one, recovery is replaying segments that were synced.
-        let synced = writer.map_or(Ok(()), |writer| writer.sync()).and_then(|()| self.check_directory());
-        synced.inspect_err(|error| poison(self, error))
+        let sync = || writer.map_or(Ok(()), |writer| writer.sync()).and_then(|()| self.check_directory());
+        self.poison_on_panic(sync).inspect_err(|error| poison(self, error))
     }
 
     /// Syncs what batched writes left behind; called by the background threads in their idle time.
@@ -184,6 +184,10 @@ impl StoreInner {
     ///
     /// On an error before the new segment is there nothing has changed and the store goes on.
     pub(super) fn rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
+        self.poison_on_panic(|| self.try_rotate(log, which))
+    }
+
+    fn try_rotate(&self, log: &mut LogState, which: Rotate) -> Result<()> {
         self.sync_and_check(log)?;
         let finished = log.writer()?.end();
         let mut edit = VersionEdit::new();

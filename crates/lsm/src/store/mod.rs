@@ -16,7 +16,7 @@
 //! | `partition_flush`, `retained` | memtables to partitions, and what they keep back |
 //! | `tree_views`, `sorted_view` | the sorted views of a tree, and how they are renewed |
 //! | `layout` | another layout for a tree in use |
-//! | `scheduler`, `pressure` | background threads, and how writers are slowed down |
+//! | `scheduler`, `workers`, `pressure` | background threads, and how writers are slowed down |
 //! | `open`, `recovery` | from files to a store |
 //! | `reserve` | space that a full disk leaves to what frees space |
 //! | `obsolete_files`, `spent_ranges` | which files and range tombstones may go |
@@ -67,6 +67,7 @@ mod tree_reader;
 mod tree_views;
 mod verify;
 mod versions_at;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,10 +99,11 @@ use self::commit::CommitQueue;
 use self::log::LogState;
 use self::pressure::Pressure;
 use self::reserve::Reserve;
-use self::scheduler::{Work, Workers};
+use self::scheduler::Work;
 use self::snapshots::Snapshots;
 use self::stats::Counters;
 use self::tree::Tree;
+use self::workers::Workers;
 use crate::batch::StoreBatch;
 use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
@@ -184,6 +186,9 @@ pub(crate) struct StoreInner {
 fn poison(store: &StoreInner, cause: &Error) {
     let message = format!("an earlier write failed, so this handle refuses to write: {cause}");
     let _ = store.poisoned.set(Error::new(ErrorKind::Poisoned, message));
+    // First of all those who wait are woken: the cause may be a panic in what follows.
+    drop(store.work.lock());
+    store.work_signal.notify_all();
     store.work_arrived();
 }
 
@@ -225,7 +230,8 @@ impl StoreInner {
     /// Makes an edit durable. Only a full disk leaves the store as it was; any other failure poisons it.
     fn apply_edit(&self, versions: &mut VersionSet, edit: VersionEdit) -> Result<()> {
         self.check_writable()?;
-        self.with_reserve(|| versions.apply(edit.clone()).map(drop)).inspect_err(|error| {
+        let mut apply = || versions.apply(edit.clone()).map(drop);
+        self.poison_on_panic(|| self.with_reserve(&mut apply)).inspect_err(|error| {
             if !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) {
                 poison(self, error);
             }

@@ -82,7 +82,8 @@ impl StoreInner {
             batch.seal();
         }
         let (segment, start) = (log.number(), log.len());
-        log.append(batches.iter().map(StoreBatch::sealed_bytes)).inspect_err(|error| {
+        let append = || log.append(batches.iter().map(StoreBatch::sealed_bytes));
+        self.poison_on_panic(append).inspect_err(|error| {
             // A full disk appended nothing.
             if error.kind() != ErrorKind::NoSpace {
                 poison(self, error);

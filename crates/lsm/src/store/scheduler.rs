@@ -15,7 +15,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
-use bolide_storage::{JoinHandle, LARGE_PAGE_BYTES, LargePageMaker};
 
 use super::lull::Lull;
 use super::partition_flush::Round;
@@ -31,14 +30,10 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// How often it is looked whether views are wanted, and writes pause.
 const LOOK_FOR_PAUSES: Duration = Duration::from_millis(50);
 
-/// From so many bytes of memtables on, memory is made ahead for them: smaller ones never have as many large pages in use
-/// as make it worth it.
-const SMALLEST_MADE_AHEAD: usize = 4 * LARGE_PAGE_BYTES;
-
 /// Background work in progress.
 #[derive(Debug, Default)]
 pub(super) struct Work {
-    stopping: bool,
+    pub(super) stopping: bool,
     /// Until the store is started nothing is picked.
     paused: bool,
     /// Trees that are flushed or compacted in memory, and kept trees that are tidied.
@@ -105,56 +100,6 @@ pub(super) enum Job {
     Tidy(Arc<Tree>),
 }
 
-/// The background threads of a store. Dropping them stops and joins them.
-#[derive(Debug)]
-pub(super) struct Workers {
-    inner: Arc<StoreInner>,
-    threads: Vec<Box<dyn JoinHandle>>,
-    /// Has memory ready for memtables and the log, in the last of the threads.
-    page_maker: Option<Arc<LargePageMaker>>,
-}
-
-impl Workers {
-    pub(super) fn start(inner: &Arc<StoreInner>) -> Result<Self> {
-        let mut workers = Self { inner: inner.clone(), threads: Vec::new(), page_maker: None };
-        let options = &inner.options;
-        if options.read_only || options.background_threads == 0 {
-            return Ok(workers);
-        }
-        for number in 0..options.background_threads {
-            let shared = inner.clone();
-            let name = format!("bolide-work-{number}");
-            workers.threads.push(inner.runtime.spawn(&name, Box::new(move || shared.work_loop()))?);
-        }
-        if options.memtable_bytes >= SMALLEST_MADE_AHEAD {
-            let maker = Arc::new(LargePageMaker::default());
-            workers.page_maker = Some(maker.clone());
-            workers.threads.push(inner.runtime.spawn("bolide-memory", Box::new(move || maker.run()))?);
-        }
-        Ok(workers)
-    }
-
-    /// Stops the threads after the work at hand; what is left waits for the next opening.
-    pub(super) fn stop(&mut self) {
-        self.inner.work.lock().stopping = true;
-        self.inner.work_signal.notify_all();
-        if let Some(maker) = &self.page_maker {
-            maker.stop();
-        }
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                poison(&self.inner, &Error::internal("a background thread panicked"));
-            }
-        }
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
 impl StoreInner {
     /// Tells the threads that there may be something to do.
     pub(super) fn work_arrived(&self) {
@@ -169,7 +114,7 @@ impl StoreInner {
         self.work.lock().stopping || self.poisoned.get().is_some()
     }
 
-    fn work_loop(&self) {
+    pub(super) fn work_loop(&self) {
         let mut work = self.work.lock();
         while !work.stopping {
             match self.pick_job(&mut work) {
@@ -332,8 +277,8 @@ impl StoreInner {
             Job::Renew(tree) => self.renew_views(tree),
             Job::Tidy(tree) => self.tidy_kept(tree),
         }));
-        let result = outcome.unwrap_or_else(|_| {
-            let error = Error::internal("a background job panicked");
+        let result = outcome.unwrap_or_else(|panic| {
+            let error = Error::panicked("a background job", &*panic);
             poison(self, &error);
             Err(error)
         });
@@ -441,10 +386,24 @@ impl StoreInner {
             self.work_signal.wait(&mut work);
         }
         drop(work);
-        let result = job();
-        self.work.lock().reserved.remove(&tree);
-        self.work_arrived();
-        result
+        let _reserved = Reserved { store: self, tree };
+        job()
+    }
+}
+
+/// A tree that is compacted by hand, until this is dropped. A panic meanwhile poisons the store, as one of a background job.
+struct Reserved<'a> {
+    store: &'a StoreInner,
+    tree: TreeId,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.store.work.lock().reserved.remove(&self.tree);
+        if std::thread::panicking() {
+            poison(self.store, &Error::internal("a compaction by hand panicked"));
+        }
+        self.store.work_arrived();
     }
 }
 
