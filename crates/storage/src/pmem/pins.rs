@@ -7,12 +7,12 @@
 //! structure; the scan comes after the unlinking. Both have a full barrier between their two steps. So
 //! either the scan sees the pin, or the reader's loads see the unlinking and cannot reach what was freed.
 //!
-//! Publishing is one compare-and-swap on a cache line of the thread's own.
+//! Publishing is one compare-and-swap on a cache line of the thread's own, and the barrier.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, fence_after_rmw};
+use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence};
 
 /// Pins that need no lock at a time.
 const SLOTS: usize = if cfg!(bolide_shuttle) { 2 } else { 128 };
@@ -52,7 +52,8 @@ impl Pins {
         let epoch = self.epoch.load(Ordering::Relaxed);
         match self.slots.get(home) {
             Some(slot) if self.used.load(Ordering::Relaxed) > home && slot.claim(epoch) => {
-                fence_after_rmw();
+                // Before all reads under the pin. A real fence on every machine: what ships is what the model checks.
+                fence(Ordering::SeqCst);
                 Held::Slot(home)
             }
             _ => self.publish_elsewhere(home, epoch),
@@ -67,7 +68,7 @@ impl Pins {
                 self.used.fetch_max(index + 1, Ordering::SeqCst);
             }
             if self.slots.get(index).is_some_and(|slot| slot.claim(epoch)) {
-                fence_after_rmw();
+                fence(Ordering::SeqCst);
                 return Held::Slot(index);
             }
         }

@@ -51,15 +51,3 @@ mod model {
         }
     }
 }
-
-/// Orders the publication of a pin before all reads under it, against the scan for pins that follows an
-/// unlinking. The
-/// publication must have been a sequentially consistent read-modify-write.
-#[inline]
-pub(super) fn fence_after_rmw() {
-    // On x86 a locked instruction is a full barrier already; a second one would double the cost of a pin.
-    #[cfg(all(target_arch = "x86_64", not(miri), not(bolide_shuttle)))]
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
-    #[cfg(not(all(target_arch = "x86_64", not(miri), not(bolide_shuttle))))]
-    fence(Ordering::SeqCst);
-}
