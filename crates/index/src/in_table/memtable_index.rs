@@ -19,6 +19,10 @@
 //! sees was inserted before the view was made, and so is found by each question of the view, in the walk or in
 //! the journal; entries that are too new for a view are passed over. Taking in an entry twice changes
 //! nothing.
+//!
+//! # Panics of an extractor
+//! The journal is empty once it is taken, so a panic amid its entries would lose the rest of them. The state is then marked
+//! incomplete, and the next reader takes in the whole memtable again. (`share` and `visit_all` read what is there.)
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -63,6 +67,8 @@ pub(crate) struct MemtableIndex {
 struct State {
     /// The memtable notes what is inserted.
     follows: bool,
+    /// An extractor panicked, or a read failed, amid what was taken in: the members may lack entries.
+    incomplete: bool,
     /// The attributes of all members.
     plan: AttributePlan,
     members: Vec<Member>,
@@ -306,17 +312,27 @@ impl MemtableIndex {
 
     /// Sequence numbers and primary keys of the records that could not be looked into when they were taken
     /// in, up to `sequence`.
-    pub(crate) fn opaque(&self, index: &InTable, sequence: SequenceNumber) -> Vec<(SequenceNumber, Vec<u8>)> {
-        let state = self.state.lock();
-        let member = state.members.iter().find(|member| member.id == index.id);
-        let Some(member) = member else { return Vec::new() };
+    ///
+    /// # Errors
+    /// As [`visit`](Self::visit): another reader may have failed amid what it took in.
+    pub(crate) fn opaque(
+        &self,
+        memtable: &Arc<Memtable>,
+        index: &InTable,
+        extractor: &dyn AttributeExtractor,
+        sequence: SequenceNumber,
+    ) -> Result<Vec<(SequenceNumber, Vec<u8>)>> {
+        let mut state = self.state.lock();
+        let member = state.follow(memtable, index, extractor)?;
+        self.memory_bytes.store(state.bytes, Ordering::Relaxed);
+        let Some(member) = state.members.get(member) else { return Ok(Vec::new()) };
         let from = (!sequence).to_be_bytes();
         let split = |key: &[u8]| {
             let (inverted, primary_key) = key.split_first_chunk::<SEQUENCE_BYTES>()?;
             Some((!u64::from_be_bytes(*inverted), primary_key.to_vec()))
         };
         let range = (Bound::Included(from.as_slice()), Bound::Unbounded);
-        member.opaque.range::<[u8], _>(range).filter_map(|(key, ())| split(key)).collect()
+        Ok(member.opaque.range::<[u8], _>(range).filter_map(|(key, ())| split(key)).collect())
     }
 }
 
@@ -332,6 +348,31 @@ impl State {
             memtable.start_journal();
             self.follows = true;
         }
+        if self.incomplete {
+            self.start_over();
+        }
+        // The journal is read once. Whatever ends the following lines early, the next reader starts over.
+        self.incomplete = true;
+        let position = self.take_in_new(memtable, index, extractor)?;
+        self.incomplete = false;
+        Ok(position)
+    }
+
+    /// Forgets all members: each joins again, with all entries of the memtable, when it is read.
+    fn start_over(&mut self) {
+        self.members.clear();
+        self.plan = AttributePlan::default();
+        self.values = AttributeValues::default();
+        self.bytes = 0;
+    }
+
+    /// Takes in what the journal has, for all members; makes `index` a member where it is none.
+    fn take_in_new(
+        &mut self,
+        memtable: &Arc<Memtable>,
+        index: &InTable,
+        extractor: &dyn AttributeExtractor,
+    ) -> Result<usize> {
         let known = self.members.len();
         memtable.take_journal(|key, trailer, value| self.take_in(0, key, trailer, value, extractor));
         if let Some(position) = self.members.iter().position(|member| member.id == index.id) {

@@ -109,7 +109,9 @@ pub(crate) fn look_up_opaque(
     out: &mut Matches,
 ) -> Result<()> {
     let index = component.attachments().get_or_make(ATTACHMENT, || Ok(MemtableIndex::default()))?;
-    for (sequence, primary_key) in index.opaque(question.index, table.sequence()) {
+    let memtable = component.memtable();
+    let opaque = index.opaque(memtable, question.index, question.extractor, table.sequence())?;
+    for (sequence, primary_key) in opaque {
         out.look_up(question, table, &primary_key, sequence)?;
     }
     Ok(())

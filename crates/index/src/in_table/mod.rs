@@ -20,6 +20,8 @@ pub(crate) mod collector;
 pub(crate) mod matches;
 pub(crate) mod memtable_index;
 pub(crate) mod memtable_read;
+#[cfg(test)]
+mod panic_tests;
 pub(crate) mod secondary_keys;
 pub(crate) mod summary;
 pub(crate) mod zone;
