@@ -117,6 +117,15 @@ impl<T: TreeSource> Batch<T> {
         rows
     }
 
+    /// As [`work`](Self::work); a panic is the error of the fetch, also one of the caller: the others stop then, and
+    /// the input goes.
+    fn work_or_fail(&self, input: &Input<T>) -> u64 {
+        catch_unwind(AssertUnwindSafe(|| self.work(input))).unwrap_or_else(|panic| {
+            self.fail(Error::panicked("a thread that fetched records", &*panic));
+            0
+        })
+    }
+
     fn fail(&self, error: Error) {
         self.failed.store(true, Ordering::Relaxed);
         self.outcome.lock().error.get_or_insert(error);
@@ -132,10 +141,7 @@ where
         let input = self.input.read();
         let Some(input) = &*input else { return };
         let before = ReadCounters::of_this_thread();
-        let rows = catch_unwind(AssertUnwindSafe(|| self.work(input))).unwrap_or_else(|_| {
-            self.fail(Error::internal("a thread that fetched records panicked"));
-            0
-        });
+        let rows = self.work_or_fail(input);
         let mut outcome = self.outcome.lock();
         outcome.reads += ReadCounters::of_this_thread() - before;
         outcome.helpers += u64::from(rows > 0);
@@ -181,7 +187,7 @@ where
     pool.invite(&work, helpers);
     drop(work);
     if let Some(input) = &*batch.input.read() {
-        batch.work(input);
+        batch.work_or_fail(input);
     }
     // Waits for those who still work.
     drop(batch.input.write().take());
@@ -221,6 +227,8 @@ mod tests {
         Fails(u64),
         /// Panics in every thread but the caller's.
         Panics,
+        /// Panics in the caller's thread.
+        CallerPanics,
     }
 
     /// The model's table with something strange about it.
@@ -243,6 +251,7 @@ mod tests {
                     Err(Error::corruption("a file", 7, "a broken block"))
                 }
                 Does::Panics if !is_caller => panic!("a helper panics"),
+                Does::CallerPanics if is_caller => panic!("the caller panics"),
                 _ => Ok(()),
             }
         }
@@ -378,6 +387,26 @@ mod tests {
             }
         }
         panic!("no helper came");
+    }
+
+    #[test]
+    fn a_panic_of_the_caller_is_an_error_and_lets_go_of_the_view() {
+        let pool = pool();
+        let mut failed = 0;
+        for _ in 0..200 {
+            let strange = table(Does::CallerPanics);
+            let before = strange.table.handles();
+            // Helpers may be so fast that they leave nothing to the caller.
+            match fetch_all(&pool, 3, &strange, usize::MAX) {
+                Err(error) => {
+                    assert!(error.message().ends_with("panicked: the caller panics"), "{error:?}");
+                    failed += 1;
+                }
+                Ok(outcome) => assert!(outcome.helpers > 0),
+            }
+            assert_eq!(strange.table.handles(), before);
+        }
+        assert!(failed > 0);
     }
 
     #[test]
