@@ -13,6 +13,7 @@ use bolide_lsm::ReadView;
 use bolide_storage::{DiskVfs, MemVfs, Runtime, SystemRuntime, Vfs};
 use bolide_table::BlockCache;
 
+use crate::caught::CaughtExtractor;
 use crate::index_set::Index;
 
 /// Puts something else in the place of an index over the records in a tree.
@@ -127,10 +128,12 @@ impl Components {
     ///
     /// An extractor is code, so the database cannot keep it: give the same one at every open. It must
     /// be a pure function of the record: entries that it no longer finds are taken for damage by a
-    /// deep check. See [`RecordKind::Bytes`](crate::RecordKind::Bytes) for an example.
+    /// deep check. A panic in it is an error of kind `Internal` of the call that needed it: a put is refused, a query or the
+    /// build of an index fails. See [`RecordKind::Bytes`](crate::RecordKind::Bytes) for an example.
     #[must_use]
     pub fn extractor(mut self, collection: &str, extractor: Arc<dyn AttributeExtractor>) -> Self {
-        self.extractors.insert(collection.to_owned(), extractor);
+        let extractor = CaughtExtractor::new(collection, extractor);
+        self.extractors.insert(collection.to_owned(), Arc::new(extractor));
         self
     }
 

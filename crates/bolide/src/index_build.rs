@@ -75,7 +75,7 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::{StoreBatch, SyncMode, TreeOptions};
 
-use self::fill::Fill;
+use self::fill::{Fill, caught};
 use self::options::BuildOptions;
 use crate::catalog::{
     IndexDescriptor, IndexLife, IndexState, KeyIndexDescriptor, MAX_SPEC_BYTES, check_name,
@@ -291,13 +291,17 @@ fn run(engine: &Engine, job: &Job) -> Result<()> {
             job.index.progress.begin(runtime.now_micros(), 0);
             Ok(())
         }
-        _ => fill_and_publish(engine, job).map_err(|error| fill::name_end(engine, error)),
+        _ => caught(job, || fill_and_publish(engine, job)).map_err(|error| fill::name_end(engine, error)),
     };
     if let Err(problem) = &outcome {
-        give_up(engine, job, problem);
+        // What panics here leaves the next open to build the index again, or to fail in the same way.
+        let _ = caught(job, || {
+            give_up(engine, job, problem);
+            Ok(())
+        });
     }
     // It answers already: what keeps old sstables from being written again takes nothing away.
-    let rewritten = if outcome.is_ok() { rewrite::old_sstables(engine, job) } else { Ok(()) };
+    let rewritten = if outcome.is_ok() { caught(job, || rewrite::old_sstables(engine, job)) } else { Ok(()) };
     job.index.progress.end(runtime.now_micros(), &outcome);
     let ends_early = |problem: &Error| matches!(problem.kind(), ErrorKind::Closed | ErrorKind::Conflict);
     if let Some(problem) = rewritten.err().filter(|problem| !ends_early(problem)) {

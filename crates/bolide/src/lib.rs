@@ -80,6 +80,7 @@
 mod advise;
 mod back_fill;
 mod catalog;
+mod caught;
 mod check;
 mod collection;
 mod collection_options;

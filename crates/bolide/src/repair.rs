@@ -2,6 +2,7 @@
 //! ordinary commits: of a thread, or, without background threads, of writers before they write.
 
 use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -133,8 +134,9 @@ pub(crate) fn start(handle: &Handle) -> Result<()> {
 
 fn run(engine: &Engine) {
     while !engine.is_closing() {
-        // What failed goes on waiting; whoever writes next is told why.
-        let failed = engine.commit_repairs().is_err();
+        // What failed goes on waiting; whoever writes next is told why. What panicked stays in its index, stale.
+        let committed = catch_unwind(AssertUnwindSafe(|| engine.commit_repairs()));
+        let failed = !matches!(committed, Ok(Ok(())));
         if !engine.is_closing() {
             engine.repairs.wait(failed, LOOK_EVERY);
         }

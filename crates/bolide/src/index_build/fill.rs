@@ -1,5 +1,6 @@
 //! The back-fill: entries for the records that are there already; see the argument in [`super`].
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +9,7 @@ use bolide_lsm::{Bounds, CommitStage, ReadView, StoreBatch, SyncMode};
 
 use super::options::BuildOptions;
 use super::pace::Pace;
-use super::{check_wanted, encode_life};
+use super::{Job, check_wanted, encode_life};
 use crate::back_fill::BackFill;
 use crate::catalog::{Done, Filled, IndexLife, IndexState};
 use crate::handle::Engine;
@@ -238,4 +239,11 @@ pub(super) fn name_end(engine: &Engine, error: Error) -> Error {
         return Error::new(ErrorKind::Closed, format!("the database is closing: {error}"));
     }
     error
+}
+
+/// Does a part of a build. A panic in it is an error: callers that wait for the build are to learn how it ended.
+pub(super) fn caught(job: &Job, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(Error::panicked(format_args!("the build of index {:?}", job.index.name), &*panic))
+    })
 }
