@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`crash`] | cuts the power at every sync point, also inside recovery |
 //! | [`fault`] | lets every input/output call fail, once or from there on |
+//! | [`panics`] | lets every call of an extractor or of the file system panic |
 //! | [`damage`] | flips every bit of every file, cuts, zeroes, swaps, removes |
 //! | [`forks`] | puts files of a copy that went on by itself in the place of its own |
 //! | [`metamorphic`] | changes settings that must not change an answer |
@@ -34,6 +35,8 @@ pub mod history;
 pub mod kinds;
 pub mod metamorphic;
 pub mod model;
+pub mod panicking;
+pub mod panics;
 pub mod pauses;
 pub mod planted;
 pub mod question;

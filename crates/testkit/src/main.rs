@@ -15,6 +15,7 @@ use bolide_testkit::fault::{self, FaultOptions};
 use bolide_testkit::forks::{self, ForkOptions};
 use bolide_testkit::kinds::{self, KindChoice};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
+use bolide_testkit::panics::{self, PanicOptions};
 use bolide_testkit::pauses::{self, PauseOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
 use bolide_testkit::soak::{self, SoakOptions};
@@ -24,6 +25,7 @@ usage: bolide-testkit CHECK [--seeds A..B] [--threads N] [options]
 
 crashes      power cuts at every sync point      --steps N (60)   --nested N (25; 0 = never)
 faults       an error at every I/O call          --steps N (30)   --stride N (1)
+panics       a panic at every call                --steps N (60)   --stride N (7)
 flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
 forks        files of a copy that went on by itself  --records N (10)
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
@@ -36,8 +38,8 @@ soak         uniform writes into partitions        --directory PATH (/tmp)  --re
              a second  --seconds N (60)  --memtable-kib N (4096)
 steps        prints the steps of a crash history  --steps N (60)
 
-crashes, faults, flips, forks and steps know --kind NAME: indexes of this kind alone, with all its options.
-crashes, faults, flips, metamorphic, kinds and conformance know --layout NAME: all collections in this layout.
+crashes, faults, panics, flips, forks and steps know --kind NAME: indexes of this kind alone, with all its options.
+crashes, faults, panics, flips, metamorphic, kinds and conformance know --layout NAME: all collections in this layout.
 The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
 fn main() -> ExitCode {
@@ -97,6 +99,18 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
                 layout: options.layout()?,
             };
             Some(run.run(|seed| fault::check(seed, fault)))
+        }
+        "panics" => {
+            options.knows(&["steps", "stride", "kind", "layout"])?;
+            let defaults = PanicOptions::default();
+            let panic = PanicOptions {
+                steps: options.number("steps", defaults.steps as u64)? as usize,
+                stride: options.number("stride", defaults.stride)?,
+                kinds: options.kinds()?,
+                layout: options.layout()?,
+                ..defaults
+            };
+            Some(run.run(|seed| panics::check(seed, panic)))
         }
         "flips" => {
             options.knows(&["records", "stride", "bits", "kind", "layout"])?;

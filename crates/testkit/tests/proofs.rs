@@ -7,6 +7,7 @@ use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
 use bolide_testkit::kinds::KindChoice;
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
+use bolide_testkit::panics::{self, PanicOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun};
 use bolide_testkit::soak::{self, SoakOptions};
 
@@ -34,6 +35,14 @@ fn a_failing_disk_loses_and_falsifies_nothing() {
     let run = SeedRun::of_test("faults --steps 20 --stride 17", 0..4);
     let counts = passed(run.run(|seed| fault::check(seed, options)));
     assert!(counts.get("failed steps") >= 50, "{counts}");
+}
+
+#[test]
+fn a_panic_loses_nothing_and_nothing_waits_for_it() {
+    let options = PanicOptions { steps: 40, stride: 23, ..PanicOptions::default() };
+    let run = SeedRun::of_test("panics --steps 40 --stride 23", 0..8);
+    let counts = passed(run.run(|seed| panics::check(seed, options)));
+    assert!(counts.get("panics") >= 50 && counts.get("failed steps") > 0, "{counts}");
 }
 
 #[test]

@@ -1,0 +1,336 @@
+//! A panic at every call of a program's extractor, and of the file system in whatever thread it is called.
+//!
+//! A history is run cleanly first, which counts the calls. Then it is run again for each of these calls (or every so many),
+//! with threads and without, in all layouts, with indexes of all kinds. What must hold:
+//!
+//! 1. nothing hangs: each run has a time limit;
+//! 2. each index answers as a scan of the records does, or with an error; once the panic is over a ready index answers;
+//! 3. what was acknowledged is there; what failed is there or not;
+//! 4. the next open succeeds, and then every index that is ready answers as a scan does, and no two writes have one
+//!    sequence number.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use bolide::{
+    BuildOptions, Collection, CollectionOptions, Components, Db, IndexSpec, IndexState, Layout, Query, Result,
+};
+use bolide_storage::{SimRng, SimVfs};
+
+use crate::kinds::{self, KindChoice};
+use crate::panicking::{PanickingExtractor, PanickingVfs, PlantedPanic, Site, Switch};
+use crate::seeds::{Counts, Outcome};
+use crate::setup::{DATABASE, Setup};
+
+const COLLECTION: &str = "docs";
+/// Values of the attribute `a` are below this.
+const VALUES: u64 = 5;
+const KEYS: u64 = 40;
+
+/// How a run with panics goes.
+#[derive(Debug, Clone, Copy)]
+pub struct PanicOptions {
+    /// Steps of the history.
+    pub steps: usize,
+    /// Every how many calls one panics. With 1 all do.
+    pub stride: u64,
+    /// The kinds of its indexes.
+    pub kinds: KindChoice,
+    /// The layout of its collection; `None` for one by the seed.
+    pub layout: Option<Layout>,
+    /// A run that takes longer hangs.
+    pub limit: Duration,
+    /// A mistake in the place of the panic.
+    pub planted: Option<PlantedPanic>,
+}
+
+impl Default for PanicOptions {
+    fn default() -> Self {
+        let (kinds, limit) = (KindChoice::default(), Duration::from_secs(120));
+        Self { steps: 60, stride: 7, kinds, layout: None, limit, planted: None }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(u64, u64),
+    Delete(u64),
+    DeleteRange(u64, u64),
+    Flush,
+    Compact,
+    Query,
+    Create(usize),
+    Rebuild(usize),
+    Drop(usize),
+}
+
+fn history(rng: &mut SimRng, steps: usize) -> Vec<Step> {
+    let step = |rng: &mut SimRng| match rng.below(40) {
+        0 | 1 => Step::Flush,
+        2 => Step::Compact,
+        3..=6 => Step::Query,
+        7 => Step::Create(rng.below(3) as usize),
+        8 => Step::Rebuild(rng.below(3) as usize),
+        9 if rng.one_in(3) => Step::Drop(rng.below(3) as usize),
+        10..=12 => Step::Delete(rng.below(KEYS)),
+        13 => {
+            let start = rng.below(KEYS);
+            Step::DeleteRange(start, start + 1 + rng.below(6))
+        }
+        _ => Step::Put(rng.below(KEYS), rng.below(VALUES)),
+    };
+    (0..steps).map(|_| step(rng)).collect()
+}
+
+/// Runs the history of `seed` with a panic at each call of each site.
+pub fn check(seed: u64, options: PanicOptions) -> Outcome<Counts> {
+    let mut rng = SimRng::new(seed);
+    let mut setup = Setup::random(&mut rng).with_layout(options.layout);
+    setup.threads = if rng.one_in(2) { 2 } else { 0 };
+    setup.fetch_threads = if rng.one_in(2) { 3 } else { 1 };
+    let specs: Vec<Arc<str>> = kinds::random_specs(&mut rng, options.kinds, 3)
+        .iter()
+        .filter_map(|spec| spec.split_once(':'))
+        .zip(0..)
+        .map(|((_, kind), number)| Arc::from(format!("ix{number}=a:{kind}")))
+        .collect();
+    let steps = history(&mut rng, options.steps);
+    let mut counts = Counts::default();
+    for site in [Site::Extractor, Site::Files] {
+        let plan =
+            Plan { seed, setup, site, at: u64::MAX, specs: specs.clone(), steps: steps.clone(), options };
+        let told = |plan: &Plan, what: String| format!("{setup}, {specs:?}, {site:?} at {}: {what}", plan.at);
+        let calls = plan.clone().run_in_time(&mut counts).map_err(|what| told(&plan, what))?;
+        let first = 1 + rng.below(options.stride.max(1));
+        for at in (first..=calls).step_by(options.stride.max(1) as usize) {
+            let plan = Plan { at, ..plan.clone() };
+            plan.clone().run_in_time(&mut counts).map_err(|what| told(&plan, what))?;
+        }
+    }
+    counts.add("histories");
+    Ok(counts)
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+struct Plan {
+    seed: u64,
+    setup: Setup,
+    site: Site,
+    /// The call that panics.
+    at: u64,
+    specs: Vec<Arc<str>>,
+    steps: Vec<Step>,
+    options: PanicOptions,
+}
+
+/// The values that each key may have: one where the last write of it was acknowledged.
+type Allowed = BTreeMap<u64, BTreeSet<Option<u64>>>;
+
+impl Plan {
+    /// As [`run`](Self::run) in a thread of its own, which is left behind where it hangs.
+    fn run_in_time(self, counts: &mut Counts) -> Outcome<u64> {
+        let limit = self.options.limit;
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            let mut counts = Counts::default();
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.run(&mut counts)))
+                .unwrap_or_else(|panic| Err(crate::seeds::words(&*panic)));
+            drop(sender.send((outcome, counts)));
+        });
+        match receiver.recv_timeout(limit) {
+            Ok((outcome, more)) => {
+                counts.merge(&more);
+                outcome
+            }
+            Err(RecvTimeoutError::Timeout) => Err(format!("it hangs: not done after {limit:?}")),
+            Err(RecvTimeoutError::Disconnected) => Err("the run ended without a result".to_owned()),
+        }
+    }
+
+    fn components(&self, disk: &SimVfs, setup: Setup, switch: &Arc<Switch>) -> Components {
+        let vfs = PanickingVfs::new(disk.clone(), switch.clone());
+        let extractor = Arc::new(PanickingExtractor(switch.clone()));
+        setup.components(Arc::new(vfs), self.seed).extractor(COLLECTION, extractor)
+    }
+
+    fn run(&self, counts: &mut Counts) -> Outcome<u64> {
+        let words = |error: bolide::Error| format!("{error:?}");
+        let switch = Switch::new(self.site, self.options.planted);
+        let disk = SimVfs::new(self.seed);
+        let db = Db::open_with(DATABASE, self.setup.options(), self.components(&disk, self.setup, &switch));
+        let db = db.map_err(words)?;
+        let mut declared = CollectionOptions::bytes()
+            .layout(self.setup.layout)
+            .compression(self.setup.compression)
+            .block_bytes(self.setup.block_bytes)
+            .target_file_bytes(self.setup.target_file_bytes);
+        for spec in self.specs.iter().take(2) {
+            declared = declared.index(spec.parse().map_err(words)?);
+        }
+        let docs = db.create_collection(COLLECTION, declared).map_err(words)?;
+        switch.arm(self.at);
+        let mut allowed = Allowed::new();
+        let mut after = 0;
+        for (number, step) in self.steps.iter().enumerate() {
+            let told = |what: String| format!("step {number}, {step:?}: {what}");
+            let done = catch_unwind(AssertUnwindSafe(|| self.step(&db, &docs, step)));
+            let is_done = matches!(done, Ok(Ok(())));
+            if !is_done && !switch.has_fired() {
+                return Err(told(format!("failed before any panic: {done:?}")));
+            }
+            counts.add(match done {
+                Ok(Ok(())) => "steps",
+                Ok(Err(_)) => "failed steps",
+                Err(_) => "steps that panicked",
+            });
+            note(&mut allowed, step, is_done);
+            after += usize::from(switch.has_fired());
+            // At once, a few steps later, and now and then.
+            if after == 1 || after == 8 || matches!(step, Step::Query) {
+                compare(&docs, &allowed, &switch, counts).map_err(told)?;
+            }
+        }
+        let calls = switch.calls();
+        counts.add(if switch.has_fired() { "panics" } else { "runs without a panic" });
+        drop(docs);
+        // With a panic before it or in it a close may fail; it must return.
+        let _ = catch_unwind(AssertUnwindSafe(|| db.close()));
+        switch.disarm();
+        let told = |what: String| format!("opened again: {what}");
+        let setup = Setup { threads: 0, ..self.setup };
+        let db = Db::open_with(DATABASE, setup.options(), self.components(&disk, setup, &switch));
+        let db = db.map_err(|error| told(words(error)))?;
+        let docs = db.collection(COLLECTION).map_err(|error| told(words(error)))?;
+        compare(&docs, &allowed, &switch, counts).map_err(told)?;
+        let report = db.check(true).map_err(|error| told(words(error)))?;
+        if !report.problems().is_empty() {
+            return Err(told(format!("check: {:?}", report.problems())));
+        }
+        docs.put(&key(KEYS), &record(0)).map_err(|error| told(format!("a put: {error:?}")))?;
+        Ok(calls)
+    }
+
+    fn step(&self, db: &Db, docs: &Collection, step: &Step) -> Result<()> {
+        match *step {
+            Step::Put(number, value) => docs.put(&key(number), &record(value)),
+            Step::Delete(number) => docs.delete(&key(number)),
+            Step::DeleteRange(start, end) => docs.delete_range(key(start)..key(end)),
+            Step::Flush => db.flush(),
+            Step::Compact => db.compact(),
+            Step::Query => Ok(()),
+            Step::Create(which) => {
+                let Some(spec) = self.missing(docs, which) else { return Ok(()) };
+                docs.create_index_background(spec.parse::<IndexSpec>()?, &BuildOptions::default())?.wait()
+            }
+            Step::Rebuild(which) => match self.present(docs, which) {
+                Some(name) => docs.rebuild_index_background(&name, &BuildOptions::default())?.wait(),
+                None => Ok(()),
+            },
+            Step::Drop(which) => match self.present(docs, which) {
+                Some(name) => docs.drop_index(&name),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn present(&self, docs: &Collection, which: usize) -> Option<String> {
+        let spec = self.specs.get(which)?;
+        let name = crate::history::index_name(spec);
+        docs.indexes().iter().any(|index| index.name() == name).then(|| name.to_owned())
+    }
+
+    fn missing(&self, docs: &Collection, which: usize) -> Option<&str> {
+        let is_there = self.present(docs, which).is_some();
+        self.specs.get(which).map(|spec| &**spec).filter(|_| !is_there)
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("k{number:04}").into_bytes()
+}
+
+fn record(value: u64) -> Vec<u8> {
+    format!("{{\"a\":{value},\"pad\":\"{}\"}}", "x".repeat(7 * value as usize)).into_bytes()
+}
+
+/// What a step does to the values that keys may have.
+fn note(allowed: &mut Allowed, step: &Step, is_done: bool) {
+    let (keys, value) = match *step {
+        Step::Put(number, value) => (number..number + 1, Some(value)),
+        Step::Delete(number) => (number..number + 1, None),
+        Step::DeleteRange(start, end) => (start..end, None),
+        _ => return,
+    };
+    for number in keys {
+        let values = allowed.entry(number).or_insert_with(|| BTreeSet::from([None]));
+        if is_done {
+            values.clear();
+        }
+        values.insert(value);
+    }
+}
+
+/// The answer to `ask`. Where the planned panic may have been in it, it is asked a second time.
+fn answer<T>(switch: &Switch, counts: &mut Counts, ask: impl Fn() -> Result<T>) -> Outcome<T> {
+    let caught = || match catch_unwind(AssertUnwindSafe(&ask)) {
+        Ok(answer) => answer.map_err(|error| format!("{error:?}")),
+        Err(panic) => Err(crate::seeds::words(&*panic)),
+    };
+    caught().or_else(|failure| {
+        if !switch.has_fired() {
+            return Err(failure);
+        }
+        counts.add("failed reads");
+        caught()
+    })
+}
+
+/// Compares the records with what they may be, and each index with the records.
+fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, counts: &mut Counts) -> Outcome {
+    let records = answer(switch, counts, || docs.iter()?.collect::<Result<Vec<_>>>())
+        .map_err(|error| format!("the records cannot be read: {error}"))?;
+    let mut found: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+    let mut sequences = BTreeSet::new();
+    for (key, value) in records {
+        let parsed: serde_json::Value =
+            serde_json::from_slice(&value).map_err(|error| format!("a record: {error}"))?;
+        let sequence = answer(switch, counts, || Ok(docs.get_pinned(&key)?.map(|(sequence, _)| sequence)))?;
+        if !sequences.insert(sequence) {
+            return Err(format!("two records have the sequence number {sequence:?}"));
+        }
+        found.insert(key, parsed["a"].as_u64().unwrap_or(u64::MAX));
+    }
+    for (number, values) in allowed {
+        let value = found.get(&key(*number)).copied();
+        if !values.contains(&value) {
+            return Err(format!("key {number} has the value {value:?}, where it may have {values:?}"));
+        }
+    }
+    for index in docs.indexes() {
+        for value in 0..VALUES {
+            let query = Query::new().eq("a", value as i64).using_index(index.name());
+            let rows = match answer(switch, counts, || docs.find(&query)) {
+                Ok(rows) => rows.into_vec(),
+                Err(_) if docs.index(index.name()).is_ok_and(|now| now.state() != IndexState::Ready) => {
+                    counts.add("queries of indexes that are not ready");
+                    continue;
+                }
+                Err(error) => return Err(format!("index {} fails for {value}: {error}", index.spec())),
+            };
+            let mut rows: Vec<Vec<u8>> = rows.into_iter().map(|row| row.key).collect();
+            rows.sort_unstable();
+            let wanted: Vec<Vec<u8>> =
+                found.iter().filter(|(_, has)| **has == value).map(|(key, _)| key.clone()).collect();
+            if rows != wanted {
+                let (got, want) = (rows.len(), wanted.len());
+                return Err(format!("index {} has {got} rows of {value}, a scan {want}", index.spec()));
+            }
+            counts.add("answers");
+        }
+    }
+    Ok(())
+}
