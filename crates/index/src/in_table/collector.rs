@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bolide_base::limits::MAX_INDEXED_ELEMENTS;
-use bolide_base::{EntryKind, Result, SequenceNumber, Trailer};
+use bolide_base::{EntryKind, ErrorKind, Result, SequenceNumber, Trailer};
 use bolide_lsm::CollectorFactory;
 use bolide_table::{BlockHandle, MetaCollector};
 
@@ -112,6 +112,7 @@ impl TableCollectors {
             values: AttributeValues::new(),
             entry: 0,
             summaries: Summaries::default(),
+            failed: false,
         }
     }
 }
@@ -130,6 +131,8 @@ pub(crate) struct TableCollector {
     /// Entries of the current data block so far.
     entry: u32,
     summaries: Summaries,
+    /// The extractor panicked: the sstable gets no blocks, and is read whole.
+    failed: bool,
 }
 
 impl MetaCollector for TableCollector {
@@ -141,7 +144,10 @@ impl MetaCollector for TableCollector {
             Some(EntryKind::Delete) => return,
             kind => kind == Some(EntryKind::Put),
         };
-        let is_found = is_put && plan.extractor.extract(value, &plan.attributes, &mut self.values).is_ok();
+        let found = is_put.then(|| plan.extractor.extract(value, &plan.attributes, &mut self.values));
+        let is_found = matches!(found, Some(Ok(())));
+        // Not for what is in the record: the same extractor may find its values the next time.
+        self.failed |= matches!(found, Some(Err(error)) if error.kind() == ErrorKind::Internal);
         for (member, collector) in plan.members.iter().zip(&mut self.collectors) {
             let keys = SecondaryKeys { values: &self.values, slots: &member.slots };
             let keys = match (is_put, is_found) {
@@ -160,6 +166,9 @@ impl MetaCollector for TableCollector {
 
     fn finish(&mut self) -> Result<Vec<(String, Vec<u8>)>> {
         let mut blocks = Vec::new();
+        if self.failed {
+            return Ok(blocks);
+        }
         for collector in &mut self.collectors {
             collector.finish(&mut blocks, &mut self.summaries);
         }
