@@ -20,7 +20,7 @@
 //! key index   owner    varint   tree of the collection; see [`bolide_index::KeyIndex`]
 //!             life     …
 //!
-//! life        state    u8       0 building, 1 ready, 2 failed (format 2)
+//! life        state    u8       0 building, 1 ready, 2 failed, 3 damaged (2 and 3 from format 2 on)
 //!             since    varint   the index is complete for every snapshot at or after this sequence number
 //!         from format 2 on:
 //!             replaces varint   tree of the index that this one takes the place of once it is ready, or 0
@@ -31,7 +31,7 @@
 //!             bytes    varint   of their keys and records
 //!             entries  varint   that they have in the index
 //!             most_records, most_bytes  varint   a second that the back-fill may read; 0 for no limit
-//!             problem  bytes    why the build failed, UTF-8; empty unless it did
+//!             problem  bytes    why the build failed, or the damage, UTF-8; else empty
 //! ```
 //!
 //! Descriptors are small: names are at most 255 bytes and specifications at most [`MAX_SPEC_BYTES`].
@@ -42,6 +42,7 @@ use bolide_base::limits::{MAX_KEY_BYTES, MAX_NAME_BYTES};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::IndexSpec;
 
+pub use crate::index_state::IndexState;
 use crate::key::KeyFormat;
 
 /// Longest text of an index specification, in bytes.
@@ -116,35 +117,6 @@ pub(crate) enum CollectionState {
     Live,
     /// Being dropped; an open finishes that.
     Dropping,
-}
-
-/// Where an index stands in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum IndexState {
-    /// Writes maintain it, but the records that were there before are still being added. Queries do
-    /// not use it yet.
-    Building,
-    /// Complete: queries use it.
-    Ready,
-    /// A record could not be indexed, so it was given up; or its files were found damaged when the database was opened.
-    /// Writes maintain it still; queries do not use it. Mend the record and rebuild the index, or drop it.
-    Failed,
-}
-
-impl IndexState {
-    /// The word for it in lists.
-    ///
-    /// ```
-    /// assert_eq!(bolide::IndexState::Ready.name(), "ready");
-    /// ```
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Building => "building",
-            Self::Ready => "ready",
-            Self::Failed => "failed",
-        }
-    }
 }
 
 /// The descriptor of a collection.
@@ -309,6 +281,7 @@ impl IndexLife {
             IndexState::Building => 0,
             IndexState::Ready => 1,
             IndexState::Failed => 2,
+            IndexState::Damaged => 3,
         });
         put_varint(fields, self.since);
         put_varint(fields, u64::from(self.replaces.unwrap_or(0)));
@@ -331,6 +304,7 @@ impl IndexLife {
             0 => IndexState::Building,
             1 => IndexState::Ready,
             2 if format >= BUILD_FORMAT => IndexState::Failed,
+            3 if format >= BUILD_FORMAT => IndexState::Damaged,
             _ => return None,
         };
         let mut life = Self { since: fields.varint()?, ..Self::begins(state) };
@@ -359,6 +333,7 @@ impl IndexLife {
             IndexState::Building => format!("building, {} records done", self.done.records),
             IndexState::Ready => format!("ready since {}", self.since),
             IndexState::Failed => format!("failed: {}", self.problem),
+            IndexState::Damaged => format!("damaged: {}", self.problem),
         };
         if let Some(tree) = self.replaces {
             text.push_str(&format!(", to replace tree {tree}"));
@@ -503,6 +478,7 @@ mod tests {
                 life.limits = (0, 1 << 20);
             }
             IndexState::Failed => life.problem = "the record \"x\" has no end".to_owned(),
+            IndexState::Damaged => life.problem = "000007.sst is missing".to_owned(),
         }
         life
     }
@@ -517,7 +493,7 @@ mod tests {
                 samples.push(Descriptor::Collection(CollectionDescriptor { name, state, records, keys }));
             }
         }
-        for state in [IndexState::Building, IndexState::Ready, IndexState::Failed] {
+        for state in [IndexState::Building, IndexState::Ready, IndexState::Failed, IndexState::Damaged] {
             let life = life(state);
             samples.push(Descriptor::KeyIndex(KeyIndexDescriptor { owner: 7, life: life.clone() }));
             samples.push(Descriptor::Index(IndexDescriptor {

@@ -93,10 +93,17 @@ impl fmt::Display for CheckReport {
 pub(crate) fn run(engine: &Engine, deep: bool) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let mut problems = Vec::new();
-    report.files = engine.store.verify(|_, error| problems.push(error.to_string()));
+    let mut damages = Vec::new();
+    report.files = engine.store.verify(|_, error| {
+        problems.push(error.to_string());
+        damages.push(error);
+    });
     report.problems = problems;
     let collections: Vec<Arc<CollectionState>> = engine.schema.read().values().cloned().collect();
     for collection in &collections {
+        for damage in &damages {
+            engine.set_damaged_aside(collection, damage);
+        }
         let indexes = collection.indexes();
         let damage = indexes.all().iter().filter_map(|index| index.progress.damage());
         report.problems.extend(damage.map(|damage| damage.to_string()));

@@ -436,8 +436,11 @@ impl Collection {
         store.compact(self.state.tree)?;
         self.handle.engine.commit_repairs()?;
         let set = self.state.indexes();
-        for index in set.all().iter().chain(set.key_index()) {
+        let whole = |index: &&Arc<Index>| index.progress.damage().is_none();
+        for index in set.all().iter().chain(set.key_index()).filter(whole) {
             match store.compact(index.tree) {
+                // It is rebuilt instead.
+                Err(error) if self.handle.engine.set_damaged_aside(&self.state, &error) => {}
                 // Dropped meanwhile.
                 Err(error) if error.kind() == bolide_base::ErrorKind::NotFound => {}
                 other => other?,
@@ -513,6 +516,7 @@ impl Collection {
             progress: index.progress.figures(now),
             rebuild: successor.map(|successor| successor.progress.figures(now)),
             problem: index.progress.problem(),
+            damage: index.progress.damage_or_cause(),
         }
     }
 
@@ -542,6 +546,7 @@ pub struct IndexInfo {
     progress: BuildProgress,
     rebuild: Option<BuildProgress>,
     problem: Option<bolide_base::Error>,
+    damage: Option<bolide_base::Error>,
 }
 
 impl IndexInfo {
@@ -574,5 +579,11 @@ impl IndexInfo {
     /// disk did, is taken up again by the next open of the database.
     pub fn problem(&self) -> Option<&bolide_base::Error> {
         self.problem.as_ref()
+    }
+
+    /// The damage of its files because of which it is [damaged](IndexState::Damaged), or because of which it is being built
+    /// again.
+    pub fn damage(&self) -> Option<&bolide_base::Error> {
+        self.damage.as_ref()
     }
 }

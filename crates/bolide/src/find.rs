@@ -399,7 +399,10 @@ impl Collection {
         let by_index = self.find_newest(query, options, |answer| {
             answers.push(answer.to_answer());
             Ok(ControlFlow::Continue(()))
-        })?;
+        });
+        let by_index = self.without_damaged(by_index, false)?;
+        // Of a damaged index.
+        answers.truncate(if by_index.is_some() { answers.len() } else { 0 });
         let outcome = match by_index {
             Some(told) => told.into(),
             None => self.find_by_driver(query, options, &mut |answer| {
@@ -467,8 +470,12 @@ impl Collection {
         options: &FindOptions,
         mut each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Outcome> {
-        let by_index = self.find_newest(query, options, &mut each)?;
-        match by_index {
+        let mut answered = false;
+        let by_index = self.find_newest(query, options, |answer| {
+            answered = true;
+            each(answer)
+        });
+        match self.without_damaged(by_index, answered)? {
             Some(told) => Ok(told.into()),
             None => self.find_by_driver(query, options, &mut each),
         }
@@ -504,6 +511,8 @@ impl Collection {
                     if error.kind() == ErrorKind::NotFound
                         && !answered
                         && !Arc::ptr_eq(&set, &self.state.indexes_guard()) => {}
+                // Another plan goes without the index whose file is damaged.
+                Err(error) if self.handle.engine.set_damaged_aside(&self.state, &error) && !answered => {}
                 other => return other.map(|explain| Outcome(Told::Driver(Box::new(explain)))),
             }
         }
@@ -570,6 +579,8 @@ fn check_forced_index(set: &IndexSet, query: &Query, sequence: SequenceNumber) -
             let what = format!("the index {name:?} could not be built: rebuild or drop it");
             Error::new(ErrorKind::Conflict, what)
         }
+        // Its damage was returned above.
+        IndexState::Damaged => Error::new(ErrorKind::Corruption, format!("the index {name:?} is damaged")),
         IndexState::Ready => Error::invalid_input(format!("the snapshot is older than the index {name:?}")),
     })
 }

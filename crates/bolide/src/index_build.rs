@@ -294,6 +294,7 @@ fn run(engine: &Engine, job: &Job) -> Result<()> {
         _ => caught(job, || fill_and_publish(engine, job)).map_err(|error| fill::name_end(engine, error)),
     };
     if let Err(problem) = &outcome {
+        engine.set_damaged_aside(&job.collection, problem);
         // What panics here leaves the next open to build the index again, or to fail in the same way.
         let _ = caught(job, || {
             give_up(engine, job, problem);
@@ -337,6 +338,9 @@ fn fill_key_index(engine: &Engine, job: &Job) -> Result<()> {
     let keys = set.key_index().ok_or_else(|| Error::internal("an index lacks the key index it needs"))?;
     if keys.progress.state() == IndexState::Ready {
         return Ok(());
+    }
+    if let Some(damage) = keys.progress.damage() {
+        return Err(damage.context("the key index is damaged; the next opening for writing rebuilds it"));
     }
     Fill::new(engine, collection, index, keys, options).run()?;
     publish(engine, job, keys)
@@ -513,7 +517,7 @@ fn descriptor(collection: &CollectionState, spec: &IndexSpec, life: IndexLife) -
 }
 
 /// The descriptor of `index`, or of the key index, at this point of its life.
-fn encode_life(collection: &CollectionState, index: &Index, life: IndexLife) -> Vec<u8> {
+pub(crate) fn encode_life(collection: &CollectionState, index: &Index, life: IndexLife) -> Vec<u8> {
     if index.is_key_index {
         return KeyIndexDescriptor { owner: collection.tree, life }.encode();
     }

@@ -470,7 +470,7 @@ impl IndexSet {
         let mut key = Vec::new();
         let mut staged = Vec::with_capacity(changes.len());
         for (index, slots) in self.indexes.iter().zip(&self.slots) {
-            if !index.structure.needs_stage() {
+            if !index.structure.needs_stage() || index.progress.is_abandoned() {
                 continue;
             }
             staged.clear();

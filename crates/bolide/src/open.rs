@@ -8,11 +8,13 @@
 //!   replace another of its name is dropped or takes its place, as its descriptor says.
 //! * A key index that no index uses is dropped.
 //!
-//! # What an open does without
-//! An index whose region is damaged or not to be had is *set aside*: writers maintain it and queries go without it until
-//! it is rebuilt, or until an open finds its region. Everything else opens as ever.
+//! # Indexes with damaged or missing files
+//! Only records are precious. An index of which a file is missing or damaged is *damaged*: queries do not use it, and its
+//! name and the cause are in lists, statistics and checks. An open for writing empties its tree and builds it again, as an
+//! interrupted build; see [`crate::damaged`]. A region in persistent memory is not given up, as it may be mounted later:
+//! its index is set aside until an open finds the region, or until it is rebuilt by hand.
 //!
-//! A read-only open leaves all that as it is and does not show it.
+//! A read-only open changes nothing: it goes without damaged indexes, and does not show unfinished collections.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 
 use bolide_base::limits::{MAX_COLLECTIONS, MAX_INDEXES_PER_COLLECTION};
 use bolide_base::{Error, ErrorKind, Result, TreeId};
-use bolide_index::perseid::Kept;
+use bolide_index::perseid::{Kept, file_in_place};
 use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::{Store, StoreComponents, StoreOptions, TreeInfo};
 use bolide_table::BlockCache;
@@ -32,10 +34,10 @@ use crate::catalog::{
     KeyIndexDescriptor,
 };
 use crate::components::Components;
+use crate::damaged;
 use crate::embedded::Owner;
 use crate::fetching::Fetching;
 use crate::handle::{Engine, Handle};
-use crate::index_build::options::BuildOptions;
 use crate::index_build::{self, Job};
 use crate::index_set::{Index, IndexSet};
 use crate::index_upkeep::install_upkeep;
@@ -66,15 +68,27 @@ pub(crate) fn open(
     let id = Engine::next_id();
     let catalog = Catalog::read(store.trees())?;
     let repairs = Arc::new(Repairs::default());
-    let (schema, unfinished) = build_schema(id, &catalog, &components)?;
+    let (schema, mut unfinished) = build_schema(id, &catalog, &components, read_only)?;
     let dax_dir = options.dax_dir.as_deref();
     for collection in schema.values() {
         for index in collection.indexes_guard().all() {
             install_upkeep(&store, collection.tree, index)?;
             // One that is being built has its entries in its tree still, unless it was all but ready.
-            if index.progress.state() == IndexState::Ready || store.kept_root(index.tree).is_some() {
-                let kept = kept_index::keep(&store, &components, path, dax_dir, collection.tree, index);
-                set_aside_or(kept, &collection.name, index)?;
+            let is_ready = index.progress.state() == IndexState::Ready;
+            let root = store.kept_root(index.tree);
+            if !is_ready && root.is_none() {
+                continue;
+            }
+            let kept = kept_index::keep(&store, &components, path, dax_dir, collection.tree, index);
+            let in_place = root.and_then(|root| file_in_place(&root, path, dax_dir)).is_some();
+            match kept {
+                Err(damage) if damage.is_corruption() && !in_place && !read_only => {
+                    damaged::empty(&store, collection, index, damage)?;
+                    if is_ready {
+                        unfinished.push(Job::resumed(collection, index, (0, 0)));
+                    }
+                }
+                kept => set_aside_or(kept, &collection.name, index)?,
             }
         }
         collection.indexes_guard().install_collectors(&store, collection.tree, &repairs)?;
@@ -176,6 +190,7 @@ fn store_options(path: &Path, options: &Options, read_only: bool, row_cache_byte
     store.view_delay_percent = options.view_delay_percent;
     store.partition_tables = options.partition_tables.clamp(2, 60);
     store.memory_compaction = options.memory_compaction;
+    store.reset_tree = Some(damaged::reset_tree);
     store
 }
 
@@ -299,7 +314,12 @@ impl Catalog {
     }
 }
 
-fn build_schema(id: u64, catalog: &Catalog, components: &Components) -> Result<(Schema, Vec<Job>)> {
+fn build_schema(
+    id: u64,
+    catalog: &Catalog,
+    components: &Components,
+    read_only: bool,
+) -> Result<(Schema, Vec<Job>)> {
     let mut schema = Schema::new();
     let mut unfinished = Vec::new();
     for (&tree, found) in &catalog.collections {
@@ -314,14 +334,14 @@ fn build_schema(id: u64, catalog: &Catalog, components: &Components) -> Result<(
             let index = open_index(index_tree, &owner, descriptor, key_index.as_deref())?;
             indexes.push(Arc::new(components.wrap(index, tree)));
         }
+        damaged::prepare(&indexes, key_index.as_deref(), read_only);
         let set = IndexSet::new(found.records, extractor, indexes.clone())?.with_key_index(key_index);
         let collection = Arc::new(CollectionState::new(id, tree, found.clone(), set));
         for index in indexes {
             let limits = catalog.indexes.get(&index.tree).map_or((0, 0), |found| found.life.limits);
             let may_go_on = index.next.is_some() && index.progress.state() == IndexState::Ready;
             if may_go_on || index.progress.state() == IndexState::Building {
-                let options = BuildOptions::resumed(limits);
-                unfinished.push(Job { collection: collection.clone(), index, options });
+                unfinished.push(Job::resumed(&collection, &index, limits));
             }
         }
         schema.insert(found.name.clone(), collection);

@@ -132,7 +132,12 @@ impl PreparedQuery {
         self.last = Last::Unasked;
         self.value.clear();
         value.encode(&mut self.value)?;
-        if let Some(given) = self.ask_index_alone(&mut each)? {
+        let mut answered = false;
+        let given = self.ask_index_alone(|answer| {
+            answered = true;
+            each(answer)
+        });
+        if let Some(given) = self.collection.without_damaged(given, answered)? {
             let answers = given.answers;
             self.last = Last::Index(given);
             return Ok(answers);

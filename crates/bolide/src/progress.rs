@@ -15,6 +15,9 @@ pub(crate) struct Progress {
     complete_since: AtomicU64,
     /// Set when the index is dropped: a builder stops.
     cancelled: AtomicBool,
+    /// Set once its descriptor durably says that it is damaged: the tree is emptied before the index is used again, so
+    /// writes need not maintain it.
+    is_abandoned: AtomicBool,
     records: AtomicU64,
     bytes: AtomicU64,
     entries: AtomicU64,
@@ -43,6 +46,8 @@ struct Attempt {
     given_up: bool,
     /// The problem is one of its files.
     set_aside: bool,
+    /// The damage because of which it is built again.
+    rebuilt_after: Option<Error>,
 }
 
 impl Progress {
@@ -51,14 +56,19 @@ impl Progress {
         let is_ready = life.state == IndexState::Ready;
         let attempt = Attempt {
             filled: life.filled.clone(),
-            problem: (life.state == IndexState::Failed)
-                .then(|| Error::new(ErrorKind::InvalidInput, life.problem.clone())),
-            given_up: life.state == IndexState::Failed,
+            problem: match life.state {
+                IndexState::Failed => Some(Error::new(ErrorKind::InvalidInput, life.problem.clone())),
+                IndexState::Damaged => Some(Error::new(ErrorKind::Corruption, life.problem.clone())),
+                IndexState::Building | IndexState::Ready => None,
+            },
+            given_up: matches!(life.state, IndexState::Failed | IndexState::Damaged),
+            set_aside: life.state == IndexState::Damaged,
             ..Attempt::default()
         };
         Self {
             complete_since: AtomicU64::new(if is_ready { life.since } else { u64::MAX }),
             cancelled: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
             records: AtomicU64::new(life.done.records),
             bytes: AtomicU64::new(life.done.bytes),
             entries: AtomicU64::new(life.done.entries),
@@ -84,8 +94,14 @@ impl Progress {
 
     pub(crate) fn state(&self) -> IndexState {
         match self.complete_since.load(Ordering::Acquire) {
-            u64::MAX if self.attempt.lock().given_up => IndexState::Failed,
-            u64::MAX => IndexState::Building,
+            u64::MAX => {
+                let attempt = self.attempt.lock();
+                match (attempt.set_aside, attempt.given_up) {
+                    (true, _) => IndexState::Damaged,
+                    (false, true) => IndexState::Failed,
+                    (false, false) => IndexState::Building,
+                }
+            }
             _ => IndexState::Ready,
         }
     }
@@ -98,7 +114,10 @@ impl Progress {
 
     /// Lets queries use the index.
     pub(crate) fn publish(&self, since: SequenceNumber) {
-        self.attempt.lock().problem = None;
+        let mut attempt = self.attempt.lock();
+        attempt.problem = None;
+        attempt.rebuilt_after = None;
+        drop(attempt);
         self.complete_since.store(since, Ordering::Release);
     }
 
@@ -171,6 +190,26 @@ impl Progress {
         self.ended.notify_all();
     }
 
+    /// Starts over as an index that is being built.
+    pub(crate) fn build_again(&self) {
+        self.start_over();
+        let mut attempt = self.attempt.lock();
+        attempt.given_up = false;
+        attempt.set_aside = false;
+        attempt.rebuilt_after = attempt.problem.take();
+        self.complete_since.store(u64::MAX, Ordering::Release);
+    }
+
+    /// Stops its maintenance by writes. Its descriptor must durably say that it is damaged.
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Release);
+    }
+
+    /// Whether writes may leave it out.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Acquire)
+    }
+
     /// Has nobody use the index while the database is open: its files are damaged, or not to be had.
     pub(crate) fn set_aside(&self, problem: Error) {
         let mut attempt = self.attempt.lock();
@@ -184,6 +223,13 @@ impl Progress {
     pub(crate) fn damage(&self) -> Option<Error> {
         let attempt = self.attempt.lock();
         attempt.problem.clone().filter(|_| attempt.set_aside)
+    }
+
+    /// The damage because of which it was set aside or is built again.
+    pub(crate) fn damage_or_cause(&self) -> Option<Error> {
+        let attempt = self.attempt.lock();
+        let damage = attempt.problem.clone().filter(|_| attempt.set_aside);
+        damage.or_else(|| attempt.rebuilt_after.clone())
     }
 
     /// Notes why an attempt on another index that was to replace this one failed.

@@ -31,12 +31,19 @@ impl Engine {
             let taken = self.repairs.take();
             let mut indexes = HashMap::new();
             for collection in schema.values() {
-                for index in collection.indexes().all() {
+                // What waits for a damaged index is dropped: its rebuild has no stale entries.
+                let set = collection.indexes();
+                for index in set.all().iter().filter(|index| index.progress.damage().is_none()) {
                     indexes.insert(index.tree, (index.structure.clone(), collection.tree));
                 }
             }
             if let Err(error) = self.commit_stale(&taken, &indexes) {
                 self.repairs.add(taken);
+                let collections: Vec<_> = schema.values().cloned().collect();
+                drop(schema);
+                let set_aside = |collection| self.set_damaged_aside(collection, &error);
+                // The next attempt goes without the index.
+                collections.iter().for_each(|collection| _ = set_aside(collection));
                 return Err(error);
             }
         }

@@ -25,8 +25,21 @@ use crate::schema::CollectionState;
 use crate::write_batch::{Part, WriteBatch};
 
 impl Engine {
-    /// Commits a batch and returns the sequence number of its last write.
-    pub(crate) fn write(&self, mut batch: WriteBatch, sync: Option<SyncMode>) -> Result<SequenceNumber> {
+    /// Commits a batch and returns the sequence number of its last write. An index whose damage fails the commit is set aside,
+    /// and the batch is committed without it.
+    pub(crate) fn write(&self, batch: WriteBatch, sync: Option<SyncMode>) -> Result<SequenceNumber> {
+        // Only work inside the commit reads indexes.
+        let again = batch.parts.iter().any(|part| part.indexes.needs_stage()).then(|| batch.clone());
+        let committed = self.write_once(batch, sync);
+        let (Err(error), Some(again)) = (&committed, again) else { return committed };
+        let mut set_aside = false;
+        for part in &again.parts {
+            set_aside |= self.set_damaged_aside(&part.collection, error);
+        }
+        if set_aside { self.write(again, sync) } else { committed }
+    }
+
+    fn write_once(&self, mut batch: WriteBatch, sync: Option<SyncMode>) -> Result<SequenceNumber> {
         if !self.builds_in_background && self.repairs.is_due() {
             // Where it fails this write fails too, or can do without.
             let _ = self.commit_repairs();

@@ -114,7 +114,7 @@ fn an_index_in_a_mapped_file_is_found_again_and_dropped() {
     fs::rename(&pmem, &moved).unwrap();
     let db = open(options()).unwrap();
     let index = db.collection("c").unwrap().index("group").unwrap();
-    assert_eq!(index.state(), IndexState::Failed);
+    assert_eq!(index.state(), IndexState::Damaged);
     let problem = index.problem().unwrap().to_string();
     assert!(problem.contains("dax_dir") && problem.contains(".pmem"), "{problem}");
     fill(&db, &mut rng, 70);

@@ -34,6 +34,6 @@ pub use compaction::MergeOperator;
 pub use cursor::{Bounds, VersionsCursor, VisibleCursor};
 pub use drop_listener::{DropCollector, DropListener};
 pub use keeper::TreeKeeper;
-pub use options::{Layout, SortedViews, StoreOptions, SyncMode, TreeOptions};
+pub use options::{Layout, ResetTree, SortedViews, StoreOptions, SyncMode, TreeOptions};
 pub use row_cache::RowCacheStats;
 pub use store::{CommitStage, RangeEstimate, ReadView, Store, StoreComponents, TreeInfo, TreeView};

@@ -10,6 +10,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bolide_base::Error;
 use bolide_base::coding::{self, Decoder};
 use bolide_table::{Compression, TableOptions};
 
@@ -97,6 +98,14 @@ impl From<bool> for SortedViews {
     }
 }
 
+/// Decides at an opening whether a tree is emptied: `descriptor` is what the layer above keeps with it, `missing` the error
+/// for the first of its files that is not in the directory. Returns the descriptor of the emptied tree, or `None` for a
+/// tree that stays as it is: missing files then fail the opening.
+///
+/// Only trees that the layer above can derive from other trees may be emptied. Writes of the log from before the opening are
+/// not replayed into an emptied tree: it holds every later write and none before.
+pub type ResetTree = fn(descriptor: &[u8], missing: Option<&Error>) -> Option<Vec<u8>>;
+
 /// Settings of a store, for the time it is open.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -161,6 +170,8 @@ pub struct StoreOptions {
     pub reserve_bytes: u64,
     /// Bytes of memory for records that were asked for by their key more than once, beside the cache of blocks. Default: 8 MiB.
     pub row_cache_bytes: usize,
+    /// Which trees are emptied at the opening, because their files are missing or damaged. Default: none.
+    pub reset_tree: Option<ResetTree>,
 }
 
 impl StoreOptions {
@@ -189,6 +200,7 @@ impl StoreOptions {
             memory_compaction: true,
             reserve_bytes: 0,
             row_cache_bytes: 8 << 20,
+            reset_tree: None,
         }
     }
 }

@@ -191,8 +191,9 @@ fn row(
     };
     let stale = stale.map_or(Value::Null, |share| ((share * 1000.0).round() / 10.0).into());
     fields.push(("stale_percent".into(), stale));
-    if form != Format::Table || info.problem().is_some() {
-        let problem = info.problem().map_or(Value::Null, |problem| problem.to_string().into());
+    let problem = info.problem().or(info.damage());
+    if form != Format::Table || problem.is_some() {
+        let problem = problem.map_or(Value::Null, |problem| problem.to_string().into());
         fields.push(("problem".into(), problem));
     }
     Ok(fields)

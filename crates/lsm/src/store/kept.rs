@@ -244,6 +244,29 @@ impl Store {
         inner.apply_edit(&mut versions, edit)
     }
 
+    /// Removes the sstables of `tree` and what a keeper held, and gives the tree `descriptor`, in one edit. Memtables stay:
+    /// the tree then holds the writes that recovery replayed and later ones. For the time between an opening with
+    /// [`start_paused`](crate::StoreOptions::start_paused) and [`start`](Self::start); the tree must not have a keeper.
+    ///
+    /// # Errors
+    /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
+    pub fn empty_tree(&self, tree: TreeId, descriptor: &[u8]) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        let tree = inner.tree(tree)?;
+        inner.with_reserved(tree.id, || {
+            let mut edit = VersionEdit::new();
+            for table in tree.state().version.tables() {
+                edit.remove_table(tree.id, table.meta().number);
+            }
+            edit.set_kept_root(tree.id, KeptRoot::default());
+            edit.set_descriptor(tree.id, descriptor.to_vec());
+            inner.install(&tree, edit, &[])?;
+            *tree.descriptor.write() = descriptor.into();
+            Ok(())
+        })
+    }
+
     /// What the file of a keeper is called.
     pub fn kept_file_path(&self, number: u64) -> PathBuf {
         FileName::Region(number).path(&self.inner.options.dir)

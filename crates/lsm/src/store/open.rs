@@ -148,6 +148,7 @@ impl StoreInner {
             mode,
             pool: pool.clone(),
             cache,
+            reset_tree: options.reset_tree,
         })?;
         let table_files = versions.table_files().clone();
         let trees = open_trees(&versions, options.memtable_bytes)?;

@@ -59,7 +59,8 @@ impl StoreInner {
             if state.waiting() > self.options.max_immutable_memtables {
                 price = STOP;
             }
-            let runs = state.version.first_level_runs();
+            // Runs that cannot be merged any more are no reason to wait for merges.
+            let runs = if tree.unreadable.get().is_some() { 0 } else { state.version.first_level_runs() };
             price = price.max(Pressure::price(runs, self.options.slowdown_runs, self.options.stop_runs));
         }
         self.pressure.nanos_per_byte.store(price, Ordering::Release);

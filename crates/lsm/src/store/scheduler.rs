@@ -207,7 +207,7 @@ impl StoreInner {
         if tree.options().layout != Layout::Partitioned || tree.keeper.get().is_some() {
             return Some(false);
         }
-        if work.reserved.contains(&tree.id) {
+        if work.reserved.contains(&tree.id) || tree.unreadable.get().is_some() {
             return Some(false);
         }
         let is_alone = !work.running_compactions.contains_key(&tree.id);
@@ -248,6 +248,7 @@ impl StoreInner {
             !work.reserved.contains(&tree.id)
                 && !work.flushing_partitions.contains(&tree.id)
                 && tree.keeper.get().is_none()
+                && tree.unreadable.get().is_none()
         };
         for tree in trees.values().filter(is_free) {
             let state = tree.state_guard();
@@ -284,6 +285,8 @@ impl StoreInner {
         });
         // With the reserve released the work is tried again at once.
         let (has_worked, has_released) = (result.is_ok(), self.releases_reserve_for(&result));
+        // Derived trees go on without merges. The layer above finds the error and has the tree emptied.
+        let is_set_aside = result.as_ref().err().is_some_and(|error| self.note_unreadable(&job, error));
         let mut work = self.work.lock();
         match &job {
             Job::Flush { tree, .. } => {
@@ -301,6 +304,7 @@ impl StoreInner {
             Ok(()) => work.failure = None,
             Err(_) if has_released => {}
             Err(error) if error.kind() == ErrorKind::Closed => {}
+            Err(_) if is_set_aside => {}
             Err(error) => {
                 work.rests_until_micros = self.runtime.now_micros() + RETRY_AFTER.as_micros() as u64;
                 work.failure = Some(error);

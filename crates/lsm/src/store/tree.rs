@@ -56,6 +56,8 @@ pub(super) struct Tree {
     pub(super) dependents: RwLock<BTreeSet<TreeId>>,
     /// Set when the tree was dropped: background work on it ends.
     pub(super) dropped: AtomicBool,
+    /// The error with which background work of a derived tree met a damaged file: its sstables are not merged any more.
+    pub(super) unreadable: OnceLock<Error>,
     /// Bytes of sstables that flushes and compactions wrote for it since it was made.
     pub(super) written_bytes: AtomicU64,
     /// Set while all full memtables are to be flushed, also those of entries that were kept back: nothing is kept back then.
@@ -97,6 +99,7 @@ impl Tree {
             drop_listener: RwLock::new(None),
             dependents: RwLock::default(),
             dropped: AtomicBool::new(false),
+            unreadable: OnceLock::new(),
             written_bytes: AtomicU64::new(0),
             writes_all: AtomicBool::new(false),
             replayed_retained: AtomicU64::new(0),

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bolide_base::{Error, Result, TreeId};
+use bolide_base::{Error, ErrorKind, Result, TreeId};
 
-use super::Store;
+use super::scheduler::Job;
+use super::tree::Tree;
+use super::{Store, StoreInner};
 use crate::file_name::FileName;
 use crate::version::{KeptView, SortedRun};
 
@@ -88,6 +90,51 @@ impl Store {
             }
         }
         sum
+    }
+}
+
+impl Store {
+    /// The damage behind `error`, if that names an sstable of `tree` and reading the sstable whole confirms it. Also what
+    /// background work of the tree met, whatever `error` is.
+    pub fn damage_of(&self, tree: TreeId, error: &Error) -> Option<Error> {
+        let tree = self.inner.tree(tree).ok()?;
+        tree.unreadable.get().cloned().or_else(|| self.inner.damage_of(&tree, error))
+    }
+
+    /// The damage that background work of `tree` met, if any: its sstables are not merged any more.
+    pub fn unreadable(&self, tree: TreeId) -> Option<Error> {
+        self.inner.tree(tree).ok()?.unreadable.get().cloned()
+    }
+}
+
+impl StoreInner {
+    /// True for a tree that may be emptied if its files are lost.
+    pub(super) fn is_derived(&self, tree: &Tree) -> bool {
+        let lost = Error::new(ErrorKind::Corruption, "");
+        self.options.reset_tree.is_some_and(|reset| reset(&tree.descriptor.read(), Some(&lost)).is_some())
+    }
+
+    /// Notes that a merge of a derived tree failed because of damaged files of the tree; false for other failures.
+    pub(super) fn note_unreadable(&self, job: &Job, error: &Error) -> bool {
+        let (Job::Compact(tree, _) | Job::Flush { tree, .. }) = job else { return false };
+        let is_new = tree.unreadable.get().is_none();
+        if is_new && self.is_derived(tree) && self.damage_of(tree, error).is_some() {
+            return tree.unreadable.set(error.clone()).is_ok();
+        }
+        false
+    }
+
+    /// The damage of an sstable of `tree` that `error` names.
+    pub(super) fn damage_of(&self, tree: &Tree, error: &Error) -> Option<Error> {
+        if !matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Unsupported) {
+            return None;
+        }
+        let state = tree.state();
+        let is_named = |number: u64| error.message().contains(&FileName::Table(number).to_string());
+        let mut named = state.version.tables().filter(|table| is_named(table.meta().number));
+        named.find_map(|table| verify_table(table).err()).filter(|damage| {
+            matches!(damage.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Unsupported)
+        })
     }
 }
 

@@ -126,7 +126,9 @@ impl Catalogue {
                 EditOperation::SetKeptRoot { tree, kept } => {
                     let last = kept.files.last().map_or(0, |&number| number.saturating_add(1));
                     self.next_file_number = self.next_file_number.max(last);
-                    let before = self.tree(*tree)?.kept.replace(Arc::new(kept.clone()));
+                    let holds_nothing = kept.files.is_empty() && kept.root.is_empty();
+                    let root = (!holds_nothing).then(|| Arc::new(kept.clone()));
+                    let before = std::mem::replace(&mut self.tree(*tree)?.kept, root);
                     let goes = |name: &FileName| kept_files(kept).all(|stays| stays != *name);
                     applied.released.extend(before.iter().flat_map(|kept| kept_files(kept)).filter(goes));
                 }
@@ -371,6 +373,22 @@ impl Catalogue {
     pub(super) fn set_kept_root(&mut self, tree: TreeId, root: KeptRoot) {
         if let Some(entry) = self.trees.get_mut(&tree) {
             Arc::make_mut(entry).kept = Some(Arc::new(root));
+        }
+    }
+
+    /// Empties a tree that exists and gives it another descriptor. No log segment that exists now is replayed into it.
+    pub(super) fn empty_tree(&mut self, tree: TreeId, descriptor: &[u8]) {
+        let log_floor = self.next_file_number;
+        if let Some(entry) = self.trees.get_mut(&tree) {
+            let entry = Arc::make_mut(entry);
+            entry.descriptor = descriptor.into();
+            entry.log_floor = log_floor;
+            entry.tables.clear();
+            entry.range_tombstones = Arc::default();
+            entry.kept = None;
+            entry.boundaries = Default::default();
+            entry.retained = None;
+            entry.views.clear();
         }
     }
 

@@ -145,7 +145,7 @@ pub enum EditOperation {
         /// The range and its sequence number.
         tombstone: RangeTombstone,
     },
-    /// What the keeper of the tree holds durably, in place of what it held before.
+    /// What the keeper of the tree holds durably, in place of what it held before. Without files and root: nothing.
     SetKeptRoot {
         /// The tree.
         tree: TreeId,

@@ -34,6 +34,7 @@ use super::wal_segment::{CutTail, WalSegment};
 use crate::file_name::FileName;
 use crate::keeper::KeptRoot;
 use crate::sync_marker::{Marks, SyncMarker};
+use crate::options::ResetTree;
 use crate::wal::LogEnd;
 
 /// How a [`VersionSet`] is opened.
@@ -65,6 +66,8 @@ pub struct VersionSetOptions {
     pub pool: Arc<FilePool>,
     /// The blocks in memory.
     pub cache: Arc<BlockCache>,
+    /// Which trees are emptied.
+    pub reset_tree: Option<ResetTree>,
 }
 
 /// A tree of the catalogue, with its current version.
@@ -124,6 +127,16 @@ impl VersionSet {
     /// Unsupported for newer formats; those of the file system.
     pub fn open(options: VersionSetOptions) -> Result<Self> {
         let VersionSetOptions { vfs, dir, runtime, max_manifest_bytes, mode, pool, cache } = options;
+        let VersionSetOptions {
+            vfs,
+            dir,
+            new_database_id,
+            max_manifest_bytes,
+            mode,
+            pool,
+            cache,
+            reset_tree,
+        } = options;
         let current = CurrentFile::read(&*vfs, &dir)?;
         let names = DirectoryNames::read(&*vfs, &dir)?;
         let database_id = match &current {
@@ -147,8 +160,8 @@ impl VersionSet {
             Some(current) => manifest::read(&*vfs, &dir, current, &marks, &files)?,
             None => Catalogue::new(),
         };
-        names.require_tables(&dir, &catalogue)?;
         catalogue.next_file_number = catalogue.next_file_number.max(names.highest.saturating_add(1));
+        names.reset_trees(&dir, &mut catalogue, reset_tree)?;
         let manifest_number = current.map_or(0, |current| current.manifest.file_number);
         let name = FileName::Manifest(manifest_number).path(&dir).display().to_string();
         let versions = all_versions(&catalogue).map_err(|what| Error::corruption(name, 0, what))?;
@@ -508,16 +521,36 @@ impl DirectoryNames {
         Ok(())
     }
 
-    fn require_tables(&self, dir: &Path, catalogue: &Catalogue) -> Result<()> {
-        if let Some(missing) = catalogue.table_numbers().find(|number| !self.tables.contains(number)) {
-            let path = FileName::Table(missing).path(dir);
-            return Err(Error::corruption(path.display(), 0, "the sstable is missing"));
+    /// Requires the files of all trees but of those that `reset_tree` empties.
+    fn reset_trees(
+        &self,
+        dir: &Path,
+        catalogue: &mut Catalogue,
+        reset_tree: Option<ResetTree>,
+    ) -> Result<()> {
+        let mut emptied = Vec::new();
+        for (&tree, entry) in &catalogue.trees {
+            let missing = self.missing_file(dir, entry);
+            let descriptor = reset_tree.and_then(|reset| reset(&entry.descriptor, missing.as_ref()));
+            match (descriptor, missing) {
+                (Some(descriptor), _) => emptied.push((tree, descriptor)),
+                (None, Some(missing)) => return Err(missing),
+                (None, None) => {}
+            }
         }
-        let is_missing =
-            |name: &FileName| name.number().is_some_and(|number| !self.regions.contains(&number));
-        if let Some(missing) = catalogue.kept_files().find(is_missing) {
-            return Err(Error::corruption(missing.path(dir).display(), 0, "the file of a region is missing"));
-        }
+        emptied.iter().for_each(|(tree, descriptor)| catalogue.empty_tree(*tree, descriptor));
         Ok(())
+    }
+
+    /// The error for the first file of a tree that is not in the directory.
+    fn missing_file(&self, dir: &Path, entry: &TreeEntry) -> Option<Error> {
+        let table = entry.tables.keys().find(|number| !self.tables.contains(number));
+        if let Some(&missing) = table {
+            let path = FileName::Table(missing).path(dir);
+            return Some(Error::corruption(path.display(), 0, "the sstable is missing"));
+        }
+        let files = entry.kept.iter().flat_map(|kept| &kept.files);
+        let missing = FileName::Region(*files.into_iter().find(|number| !self.regions.contains(number))?);
+        Some(Error::corruption(missing.path(dir).display(), 0, "the file of a region is missing"))
     }
 }

@@ -42,6 +42,7 @@ fn open(vfs: &SimVfs, mode: OpenMode) -> Result<VersionSet> {
         max_manifest_bytes: MANIFEST_BYTES,
         mode,
         cache: BlockCache::new(1 << 16),
+        reset_tree: None,
     })
 }
 

@@ -1,0 +1,189 @@
+//! Indexes whose files are damaged or missing.
+//!
+//! Only records are precious: an index can be built again from them. So damage of an index's own files never fails an
+//! open, a read or a write of records.
+//!
+//! # Life of a damaged index
+//! 1. **Detection.** An open finds that a file is missing, or that a region does not load; a query, a commit, a build, a
+//!    check or a compaction meets a damaged sstable of the index's tree.
+//! 2. **Setting aside.** Its state becomes [`IndexState::Damaged`], in memory and, where the database is open for writing, in
+//!    its descriptor. Queries choose another plan. Once the descriptor is durable, commits that would read it leave it out.
+//! 3. **Emptying.** The next opening empties its tree before the log is replayed ([`reset_tree`]): no sstable, no root, and
+//!    no write of the log from before. The tree is that of an index that was just created.
+//! 4. **Build.** An opening for writing builds it as an interrupted build; see [`crate::index_build`]. A rebuild by hand
+//!    makes a new tree instead.
+//!
+//! # Why replay does not make it look complete
+//! The log carries index entries. Those from before the emptying are not replayed into the tree, those after it are what
+//! writers of an index under construction write. Its descriptor says *damaged* or *building* until the build is published.
+//!
+//! # Key index
+//! Indexes with `validation=key-index` depend on a shared tree. If that is damaged they are not used either: they are built
+//! again behind it, in trees that keep their entries, which a build writes again at the same keys and sequence numbers.
+
+use std::sync::Arc;
+
+use bolide_base::{Error, ErrorKind, Result};
+use bolide_lsm::Store;
+
+use crate::catalog::{Descriptor, IndexLife, IndexState};
+use crate::handle::{Collection, Engine};
+use crate::index_build::options::BuildOptions;
+use crate::index_build::{Job, encode_life};
+use crate::index_set::Index;
+use crate::schema::CollectionState;
+
+/// What a user can do about a damaged index.
+const ADVICE: &str = "open the database for writing, or rebuild the index from the records (`bolide index rebuild`, \
+                      `Collection::rebuild_index`)";
+
+/// Decides which trees are emptied: those of indexes with missing files, and of indexes that are known to be damaged. See
+/// [`bolide_lsm::ResetTree`].
+pub(crate) fn reset_tree(descriptor: &[u8], missing: Option<&Error>) -> Option<Vec<u8>> {
+    match Descriptor::decode(0, descriptor).ok()? {
+        Descriptor::Collection(_) => None,
+        Descriptor::Index(mut found) => {
+            found.life = emptied(found.life, &format!("the index {:?}", found.name), missing)?;
+            Some(found.encode())
+        }
+        Descriptor::KeyIndex(mut found) => {
+            found.life = emptied(found.life, "the key index", missing)?;
+            Some(found.encode())
+        }
+    }
+}
+
+/// The life of an index whose tree is emptied; `None` if the tree stays.
+fn emptied(life: IndexLife, name: &str, missing: Option<&Error>) -> Option<IndexLife> {
+    let begins = |state| IndexLife {
+        replaces: life.replaces,
+        limits: life.limits,
+        problem: life.problem.clone(),
+        ..IndexLife::begins(state)
+    };
+    match (life.state, missing) {
+        (IndexState::Damaged, _) => Some(begins(IndexState::Damaged)),
+        (_, None) => None,
+        (IndexState::Ready, Some(missing)) => {
+            let problem = format!("{name} is damaged: {missing}; {ADVICE}");
+            Some(IndexLife { problem, ..begins(IndexState::Damaged) })
+        }
+        (state @ (IndexState::Building | IndexState::Failed), Some(_)) => Some(begins(state)),
+    }
+}
+
+/// Prepares the indexes of a collection that was just opened: those that are damaged, or depend on a key index that is not
+/// complete, are built again; if `read_only`, they are not used.
+pub(crate) fn prepare(indexes: &[Arc<Index>], key_index: Option<&Index>, read_only: bool) {
+    let unfinished_keys = key_index.filter(|keys| keys.progress.state() != IndexState::Ready);
+    for index in indexes {
+        let state = index.progress.state();
+        let lacks_keys = unfinished_keys.is_some() && index.needs_key_index() && state == IndexState::Ready;
+        match (state == IndexState::Damaged, lacks_keys) {
+            (true, _) | (_, true) if !read_only => index.progress.build_again(),
+            (_, true) => index.progress.set_aside(lack_of_keys(index)),
+            _ => {}
+        }
+    }
+    if let Some(keys) = unfinished_keys.filter(|keys| !read_only && keys.progress.damage().is_some()) {
+        keys.progress.build_again();
+    }
+}
+
+fn lack_of_keys(index: &Index) -> Error {
+    let what = format!("the index {:?} depends on the key index, which is damaged or incomplete", index.name);
+    Error::new(ErrorKind::Corruption, format!("{what}: {ADVICE}"))
+}
+
+/// Empties the tree of an index whose region did not load, before the store is started. The caller has it built.
+///
+/// # Errors
+/// Those of [`Store::empty_tree`].
+pub(crate) fn empty(store: &Store, collection: &CollectionState, index: &Index, damage: Error) -> Result<()> {
+    let damage = damage.context(format_args!("the index {:?} is damaged", index.name));
+    store.empty_tree(index.tree, &damaged_descriptor(collection, index, &damage))?;
+    index.progress.set_aside(damage);
+    index.progress.build_again();
+    Ok(())
+}
+
+fn damaged_descriptor(collection: &CollectionState, index: &Index, damage: &Error) -> Vec<u8> {
+    let life = IndexLife {
+        replaces: index.replaces,
+        problem: damage.to_string(),
+        ..IndexLife::begins(IndexState::Damaged)
+    };
+    encode_life(collection, index, life)
+}
+
+impl Job {
+    /// The build of an earlier process, with its limits.
+    pub(crate) fn resumed(collection: &Arc<CollectionState>, index: &Arc<Index>, limits: (u64, u64)) -> Self {
+        let options = BuildOptions::resumed(limits);
+        Self { collection: collection.clone(), index: index.clone(), options }
+    }
+}
+
+impl Collection {
+    /// The answer of an index alone; `None`, for the driver to answer, where the index is damaged and nothing was
+    /// `answered` yet.
+    ///
+    /// # Errors
+    /// The error of the answer.
+    #[inline]
+    pub(crate) fn without_damaged<T>(&self, answer: Result<Option<T>>, answered: bool) -> Result<Option<T>> {
+        match answer {
+            Err(error) if self.handle.engine.set_damaged_aside(&self.state, &error) && !answered => Ok(None),
+            answer => answer,
+        }
+    }
+}
+
+impl Engine {
+    /// Sets the indexes of `collection` aside of which `error` names a damaged file, or of which background work met one.
+    /// True if there was one that was in use. To be called without the schema lock.
+    ///
+    /// Cost: reads the sstable that is named; nothing for other errors.
+    #[cold]
+    pub(crate) fn set_damaged_aside(&self, collection: &CollectionState, error: &Error) -> bool {
+        let is_damage = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound);
+        if !is_damage || collection.check_live().is_err() {
+            return false;
+        }
+        let set = collection.indexes();
+        let own_tree = |index: &&Arc<Index>| !index.is_in_sstables() && index.progress.damage().is_none();
+        let mut any = false;
+        for index in set.all().iter().chain(set.key_index()).filter(own_tree) {
+            let Some(damage) = self.store.damage_of(index.tree, error) else { continue };
+            any |= self.set_aside(collection, index, damage);
+        }
+        if set.key_index().is_some_and(|keys| keys.progress.damage().is_some()) {
+            let depends = |index: &&Arc<Index>| index.needs_key_index() && index.progress.damage().is_none();
+            set.all().iter().filter(depends).for_each(|index| index.progress.set_aside(lack_of_keys(index)));
+        }
+        any
+    }
+
+    /// Sets `index` aside, durably where the database is open for writing. False if it was set aside meanwhile.
+    fn set_aside(&self, collection: &CollectionState, index: &Index, damage: Error) -> bool {
+        let _changing = self.changing.lock();
+        if index.progress.damage().is_some() {
+            return false;
+        }
+        if index.progress.state() == IndexState::Building {
+            // Its builder must not publish it.
+            index.progress.cancel();
+        }
+        let damage = damage.context(format_args!("the index {:?} is damaged", index.name));
+        let damage = Error::new(ErrorKind::Corruption, format!("{damage}; {ADVICE}"));
+        index.progress.set_aside(damage.clone());
+        if !self.read_only {
+            let descriptor = damaged_descriptor(collection, index, &damage);
+            // Where that fails, writes go on to maintain the index, and the next opening finds the damage again.
+            if self.store.set_descriptor(index.tree, &descriptor).is_ok() {
+                index.progress.abandon();
+            }
+        }
+        true
+    }
+}
