@@ -12,6 +12,8 @@
 //! | last record | of a log that was not closed cleanly, the last record is missing, in full |
 //! | older state | of such a log, or of a manifest, the end was cut off: as if it had not been written |
 //!
+//! Where derived files alone are damaged, the database must be available, too; see [`crate::availability`].
+//!
 //! A wrong answer, a panic, or another kind of error fails the run. `last record` is allowed for flipped
 //! bits in the newest log of a killed process alone, where nothing tells a torn write from a flipped bit;
 //! `older state` for cut files, and for a removed newest log of a killed process, alone.
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use bolide::{Compression, ErrorKind, Layout};
 use bolide_storage::{SimRng, SimVfs};
 
+use crate::availability;
 use crate::failure::StepFailure;
 use crate::history::{Change, Durability, Step};
 use crate::kinds::{self, KindChoice};
@@ -82,7 +85,13 @@ pub fn check(seed: u64, options: DamageOptions) -> Outcome<Counts> {
     let mut counts = Counts::default();
     let mut rng = SimRng::new(seed);
     let files = sample.disk.files();
+    let derived = availability::derived_files(&sample.disk)?;
     counts.add_many("files", files.len() as u64);
+    counts.add_many("derived files", derived.len() as u64);
+    for damage in [Damage::Remove, Damage::Cut { length: 0 }, Damage::Flip { offset: 40, bit: 2 }] {
+        sample.stays_available(&derived, &damage)?;
+        counts.add("available without");
+    }
     for path in &files {
         let contents = sample.disk.contents(path).map_err(|error| format!("{error:?}"))?;
         counts.add_many("bytes", contents.len() as u64);
@@ -91,6 +100,14 @@ pub fn check(seed: u64, options: DamageOptions) -> Outcome<Counts> {
                 .outcome(path, &damage)
                 .map_err(|what| format!("{}: {}: {damage:?}: {what}", sample.setup, path.display()))?;
             counts.add(outcome);
+            let is_derived = match &damage {
+                Damage::SwapWith(other) => derived.contains(path) && derived.contains(other),
+                _ => derived.contains(path),
+            };
+            if is_derived {
+                sample.stays_available(std::slice::from_ref(path), &damage)?;
+                counts.add("available without");
+            }
             counts.add(if matches!(damage, Damage::Flip { .. }) { "flips" } else { "other damages" });
         }
     }
@@ -157,6 +174,20 @@ impl Sample {
         // Before the subject goes, which would close it.
         let disk = vfs.clone_disk();
         Ok(Self { setup, seed, disk, closed, states })
+    }
+
+    /// Damages derived files and checks that nothing else is lost.
+    fn stays_available(&self, paths: &[PathBuf], damage: &Damage) -> Outcome {
+        let disk = self.disk.clone_disk();
+        let Some(model) = self.states.last() else { return Ok(()) };
+        for path in paths {
+            damage.apply(&disk, path).map_err(|error| format!("{error:?}"))?;
+        }
+        let check = || availability::check(&disk, self.setup, self.seed, model);
+        let checked = catch_unwind(AssertUnwindSafe(check)).map_err(|panic| words(&*panic));
+        checked
+            .and_then(|checked| checked)
+            .map_err(|what| format!("{}: {paths:?}: {damage:?}: {what}", self.setup))
     }
 
     fn outcome(&self, path: &Path, damage: &Damage) -> Outcome<&'static str> {

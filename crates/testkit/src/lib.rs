@@ -22,6 +22,7 @@
 //! for them: a seed repeats a failure.
 #![forbid(unsafe_code)]
 
+pub mod availability;
 pub mod concurrent;
 pub mod conformance;
 pub mod crash;

@@ -52,6 +52,7 @@ fn damage_is_detected_or_harmless() {
     let counts = passed(run.run(|seed| damage::check(seed, options)));
     assert!(counts.get("flips") >= 500, "{counts}");
     assert!(counts.get("refused") > 0 && counts.get("found by a read") > 0, "{counts}");
+    assert!(counts.get("available without") >= 200, "{counts}");
 }
 
 /// The same three with indexes in regions alone: cuts are killed, failed and damaged among the rest.
