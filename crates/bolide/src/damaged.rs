@@ -146,7 +146,9 @@ impl Engine {
     /// Cost: reads the sstable that is named; nothing for other errors.
     #[cold]
     pub(crate) fn set_damaged_aside(&self, collection: &CollectionState, error: &Error) -> bool {
-        let is_damage = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound);
+        // A damaged header is that of an unknown file.
+        let kinds = [ErrorKind::Corruption, ErrorKind::NotFound, ErrorKind::Unsupported];
+        let is_damage = kinds.contains(&error.kind());
         if !is_damage || collection.check_live().is_err() {
             return false;
         }
