@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bolide_base::{ErrorKind, Result, TreeId};
 use bolide_lsm::{Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
-use bolide_storage::{File, FileLock, MemVfs, SystemRuntime, Vfs};
+use bolide_storage::{File, FileLock, Marker, MemVfs, SystemRuntime, Vfs};
 use bolide_table::BlockCache;
 
 /// Where it panics, once.
@@ -62,6 +62,14 @@ impl Vfs for PanickingVfs {
 
     fn remove(&self, path: &Path) -> Result<()> {
         self.inner.remove(path)
+    }
+
+    fn rewrite(&self, path: &Path, from: u64, to: u64) -> Result<()> {
+        self.inner.rewrite(path, from, to)
+    }
+
+    fn open_marker(&self, path: &Path) -> Result<Arc<dyn Marker>> {
+        self.inner.open_marker(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bolide::{AttributeExtractor, AttributePlan, AttributeValues, Error, ErrorKind, JsonExtractor, Result};
 use bolide_storage::pmem::{Region, RegionOptions};
-use bolide_storage::{File, FileLock, Vfs};
+use bolide_storage::{File, FileLock, Marker, Vfs};
 
 /// How the message of each of these panics begins.
 const MESSAGE: &str = "a planned panic";
@@ -181,6 +181,18 @@ impl<V: Vfs> Vfs for PanickingVfs<V> {
 
     fn remove(&self, path: &Path) -> Result<()> {
         self.switch.call(|| self.inner.remove(path))
+    }
+
+    fn rewrite(&self, path: &Path, from: u64, to: u64) -> Result<()> {
+        self.switch.call(|| self.inner.rewrite(path, from, to))
+    }
+
+    fn open_marker(&self, path: &Path) -> Result<Arc<dyn Marker>> {
+        self.switch.call(|| self.inner.open_marker(path))
+    }
+
+    fn mount_id(&self, path: &Path) -> Option<u64> {
+        self.inner.mount_id(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

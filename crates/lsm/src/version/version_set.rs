@@ -33,8 +33,8 @@ use super::version_set_copy::VersionSetCopy;
 use super::wal_segment::{CutTail, WalSegment};
 use crate::file_name::FileName;
 use crate::keeper::KeptRoot;
-use crate::sync_marker::{Marks, SyncMarker};
 use crate::options::ResetTree;
+use crate::sync_marker::{Marks, SyncMarker};
 use crate::wal::LogEnd;
 
 /// How a [`VersionSet`] is opened.
@@ -126,17 +126,8 @@ impl VersionSet {
     /// NotFound if there is no database and none is to be created; Corruption with file and offset;
     /// Unsupported for newer formats; those of the file system.
     pub fn open(options: VersionSetOptions) -> Result<Self> {
-        let VersionSetOptions { vfs, dir, runtime, max_manifest_bytes, mode, pool, cache } = options;
-        let VersionSetOptions {
-            vfs,
-            dir,
-            new_database_id,
-            max_manifest_bytes,
-            mode,
-            pool,
-            cache,
-            reset_tree,
-        } = options;
+        let VersionSetOptions { vfs, dir, runtime, max_manifest_bytes, mode, pool, cache, reset_tree } =
+            options;
         let current = CurrentFile::read(&*vfs, &dir)?;
         let names = DirectoryNames::read(&*vfs, &dir)?;
         let database_id = match &current {
