@@ -22,6 +22,7 @@ fn open(vfs: &Arc<dyn Vfs>, mode: OpenMode) -> bolide_base::Result<VersionSet> {
         mode,
         pool: FilePool::new(Arc::clone(vfs), dir, 4),
         cache: BlockCache::new(1 << 16),
+        reset_tree: None,
     })
 }
 

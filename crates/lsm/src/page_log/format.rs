@@ -100,11 +100,9 @@ impl SegmentHeader {
         let damaged = |offset, what| Error::corruption(name, offset, what);
         let cut_short = || damaged(0, "the file header is cut short");
         let covered = bytes.get(..HEADER_BYTES - 8).ok_or_else(cut_short)?;
+        // The manifest names the file, so other bytes are damage and no foreign file.
         if !bytes.starts_with(&MAGIC) {
-            if bytes.starts_with(b"Bolid") {
-                return Err(damaged(0, "the first bytes are not those of a page segment"));
-            }
-            return Err(Error::unsupported(name, "not a Bolide page segment"));
+            return Err(damaged(0, "the first bytes are not those of a page segment"));
         }
         let mut decoder = Decoder::new(bytes.get(8..).unwrap_or_default());
         let mut number = || decoder.u64().ok_or_else(cut_short);

@@ -166,7 +166,12 @@ impl StoreInner {
                 .inspect_err(|_| self.discard_segment(number))
         })?;
         edit.start_wal(number, identity.tag);
-        self.apply_edit(&mut versions, edit).inspect_err(|_| self.discard_segment(number))?;
+        self.apply_edit(&mut versions, edit).inspect_err(|error| {
+            // After any other failure the edit may be durable, and then it names the segment.
+            if error.kind() == ErrorKind::NoSpace {
+                self.discard_segment(number);
+            }
+        })?;
         log.start_segment(writer);
         self.current_log.store(number, Ordering::Release);
         Ok(())

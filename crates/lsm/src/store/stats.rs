@@ -219,6 +219,9 @@ impl Store {
             let log = inner.log.lock();
             (log.len(), inner.snapshots.published())
         };
+        // A guard in the expression below would be held to its end.
+        let old_log_segments = inner.old_logs.lock().len();
+        let cut_tails = inner.cut_tails();
         StoreStats {
             trees: inner.trees.load().keys().filter_map(|&tree| inner.tree_stats(tree).ok()).collect(),
             writes: inner.write_counters(),
@@ -226,9 +229,9 @@ impl Store {
             oldest_view: inner.snapshots.oldest(),
             views: inner.snapshots.count(),
             log_segment_bytes: log_bytes,
-            old_log_segments: inner.old_logs.lock().len(),
+            old_log_segments,
             damaged_views: inner.table_files.view_failures.count(),
-            cut_tails: inner.cut_tails(),
+            cut_tails,
             rows: inner.rows.stats(),
         }
     }

@@ -199,7 +199,7 @@ fn pages_that_contradict_each_other_are_refused() {
         pages.get_mut(&0).unwrap()[at..at + 8].copy_from_slice(&value.to_le_bytes());
     };
     assert_eq!(refused(&|pages| set(pages, 0, 1)), ErrorKind::Corruption);
-    assert_eq!(refused(&|pages| set(pages, 8, 2)), ErrorKind::Unsupported);
+    assert_eq!(refused(&|pages| set(pages, 8, 3)), ErrorKind::Unsupported);
     assert_eq!(refused(&|pages| set(pages, 16, 2)), ErrorKind::Corruption);
     for mark in [0, 4096, 5000, 1 << 30, u64::MAX, u64::MAX - 255] {
         assert_eq!(refused(&|pages| set(pages, 24, mark)), ErrorKind::Corruption, "{mark}");
