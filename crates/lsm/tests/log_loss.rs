@@ -82,6 +82,8 @@ fn newest_log(vfs: &SimVfs) -> u64 {
     logs.max().unwrap()
 }
 
+type Damage<'a> = &'a dyn Fn(&SimVfs);
+
 #[test]
 fn the_newest_log_cannot_vanish_unnamed() {
     for closed in [false, true] {
@@ -91,7 +93,7 @@ fn the_newest_log_cannot_vanish_unnamed() {
         }
         let number = newest_log(&vfs);
         let path = FileName::Wal(number).path(dir());
-        let damages: [(&str, &dyn Fn(&SimVfs)); 4] = [
+        let damages: [(&str, Damage<'_>); 4] = [
             ("removed", &|vfs| vfs.remove(&path).unwrap()),
             ("cut to its header", &|vfs| vfs.damage(&path, |bytes| bytes.truncate(64)).unwrap()),
             ("zeroed", &|vfs| vfs.damage(&path, |bytes| bytes.fill(0)).unwrap()),
