@@ -70,7 +70,7 @@ impl AttributeExtractor for JsonExtractor {
         Ok(())
     }
 
-    /// A record of at most [`MAX_PLAIN_BYTES`] cannot hold a value or an array over a limit.
+    /// A record of at most `MAX_PLAIN_BYTES` bytes cannot hold a value or an array over a limit.
     fn accepts(&self, record: &[u8]) -> Result<bool> {
         if record.len() > MAX_PLAIN_BYTES {
             return Ok(false);
