@@ -1,4 +1,4 @@
-//! The marker: through where the newest logs were synced, so that damage below is told from a torn tail.
+//! The marker: the synced length of the newest logs. Damage below that length is not mistaken for a torn tail.
 //!
 //! After each sync of the log or the manifest, the file `SYNCED` takes the length that is durable. The marker itself is
 //! never synced: it costs one small write. It survives the end of the process; after a power cut it may be missing, older,

@@ -455,7 +455,7 @@ impl VersionEdit {
         self.push(EditOperation::WalFloor(number));
     }
 
-    /// Says that WAL segment `number` with this tag is there, durably.
+    /// Names WAL segment `number` with this tag. The file must be durable.
     pub fn start_wal(&mut self, number: u64, tag: u64) {
         self.push(EditOperation::StartWal { number, tag });
     }
@@ -465,7 +465,7 @@ impl VersionEdit {
         self.push(EditOperation::NoteCutTail(tail));
     }
 
-    /// Says that the file with the cut tail of WAL segment `number` is gone.
+    /// Removes the note of the cut tail of WAL segment `number`.
     pub fn forget_cut_tail(&mut self, number: u64) {
         self.push(EditOperation::ForgetCutTail(number));
     }

@@ -46,7 +46,7 @@ impl VersionSetCopy {
         self.catalogue.forget_view(number);
     }
 
-    /// Lets it go without the tails that recoveries cut off: the files that hold them are not copied.
+    /// Removes the notes of cut tails: the files that hold them are not copied.
     pub fn forget_cut_tails(&mut self) {
         self.catalogue.cut_tails.clear();
     }
