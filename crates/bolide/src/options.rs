@@ -227,10 +227,10 @@ impl Options {
     }
 
     /// Bytes of the disk that are reserved in a file beside the data and released when the disk is full, so that deletes, flushes and
-    /// compactions still work. Writes of records are refused then (`NoSpace`) until the space is there again. 1 MiB is enough as a rule. Default: 0, none.
+    /// compactions still work. Writes of records are refused then (`NoSpace`) until the space is there again. 0: no reserve. Default: 1 MiB.
     ///
     /// ```
-    /// assert_eq!(bolide::Options::default().reserve_bytes(1 << 20).reserve_bytes, 1 << 20);
+    /// assert_eq!(bolide::Options::default().reserve_bytes, 1 << 20);
     /// ```
     #[must_use]
     pub fn reserve_bytes(mut self, bytes: u64) -> Self {

@@ -52,7 +52,7 @@ fn an_index_that_a_full_disk_keeps_goes_on_as_before() {
         let db = open(&vfs).unwrap();
         let one = db.create_collection("one", tiny_collection().index(spec.parse().unwrap())).unwrap();
         (0..20).for_each(|number| put(&one, number).unwrap());
-        vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at: 1, sticky: false }));
+        vfs.set_fault(Some(FaultPlan { fault: Fault::NoSpace, at: 1, sticky: true }));
         let error = one.drop_index("a").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{spec}: {error}");
         vfs.set_fault(None);

@@ -134,7 +134,7 @@ pub(crate) enum SyncName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BadRows {
-    /// Stop at the first one; what came before it stays in a collection that existed
+    /// Stop at the first one; the rows before it stay in the database
     Stop,
     /// Say so, count it, go on
     Skip,

@@ -43,6 +43,7 @@ use crate::attribute;
 use crate::attribute_plan::{AttributePlan, AttributeValues, NodeId, ROOT, Slot};
 use crate::extractor::AttributeExtractor;
 use crate::json_names::{Names, ObjectNames};
+use crate::json_scan::is_plain_object;
 use crate::space::Rect;
 
 /// Takes attributes from JSON objects; see the [module](self) for what a path finds.
@@ -107,6 +108,9 @@ fn read_record(
 ) -> Result<()> {
     let text = std::str::from_utf8(record)
         .map_err(|error| refuse(format_args!("invalid UTF-8 at byte {}", error.valid_up_to())))?;
+    if node.is_none() && is_plain_object(text) {
+        return Ok(());
+    }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     // Its limit is one level lower than the engine's, which `Pass` watches.
     deserializer.disable_recursion_limit();

@@ -6,6 +6,7 @@
 //! cost is O(n log n) for any input.
 
 use serde::de;
+use smallvec::SmallVec;
 
 /// Up to this many names an object compares each new name with those before it.
 const MAX_COMPARED: usize = 32;
@@ -18,7 +19,7 @@ pub(crate) struct Names<'t> {
     text: &'t str,
     /// Names whose escapes were resolved, one after the other.
     escaped: String,
-    open: Vec<Name>,
+    open: SmallVec<[Name; MAX_COMPARED]>,
 }
 
 /// A name of an object that is open.
@@ -41,7 +42,7 @@ struct Name {
 impl<'t> Names<'t> {
     /// For the record `text`.
     pub(crate) fn new(text: &'t str) -> Self {
-        Self { text, escaped: String::new(), open: Vec::new() }
+        Self { text, escaped: String::new(), open: SmallVec::new() }
     }
 
     /// An object begins.
@@ -60,14 +61,11 @@ impl<'t> Names<'t> {
         if count < MAX_COMPARED {
             let bit = filter_bit(name.as_bytes());
             if object.seen & bit != 0
-                && self.open.iter().skip(object.start).any(|&known| self.name(known) == name)
+                && self.open.iter().skip(object.start).any(|&known| self.is(known, name))
             {
                 return Err(repeated(name));
             }
             object.seen |= bit;
-        }
-        if self.open.is_empty() {
-            self.open.reserve(MAX_COMPARED);
         }
         let place = self.place(name)?;
         self.open.push(place);
@@ -90,7 +88,7 @@ impl<'t> Names<'t> {
 
     #[cold]
     fn compare_sorted<E: de::Error>(&mut self, start: usize) -> Result<(), E> {
-        let mut names = self.open.split_off(start);
+        let mut names: Vec<Name> = self.open.drain(start..).collect();
         names.sort_unstable_by(|left, right| self.name(*left).cmp(self.name(*right)));
         let twice = names.windows(2).find(|pair| self.name(pair[0]) == self.name(pair[1]));
         twice.map_or(Ok(()), |pair| Err(repeated(self.name(pair[0]))))
@@ -109,6 +107,11 @@ impl<'t> Names<'t> {
             (Ok(start), Ok(len)) => Ok(Name { start, len }),
             _ => Err(E::custom("it is over 4 GiB long")),
         }
+    }
+
+    #[inline]
+    fn is(&self, known: Name, name: &str) -> bool {
+        known.len as usize == name.len() && self.name(known) == name
     }
 
     #[inline]

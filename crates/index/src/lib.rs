@@ -27,6 +27,7 @@ pub mod fetch;
 pub mod in_table;
 pub mod json;
 mod json_names;
+mod json_scan;
 pub mod lookup;
 pub mod newest_keys;
 pub mod next;

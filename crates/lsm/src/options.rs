@@ -166,7 +166,7 @@ pub struct StoreOptions {
     /// four segments of the log. So records that are written again and again are rarely written to sstables. Default: true.
     pub memory_compaction: bool,
     /// Bytes of the disk that are reserved in the file `RESERVE` and released when the disk is full, so that deletes, flushes and compactions
-    /// still work; writes of records are refused until the space is there again. 1 MiB is enough as a rule. Default: 0, none.
+    /// still work; writes of records are refused until the space is there again. 0: none. Default: 1 MiB.
     pub reserve_bytes: u64,
     /// Bytes of memory for records that were asked for by their key more than once, beside the cache of blocks. Default: 8 MiB.
     pub row_cache_bytes: usize,
@@ -198,7 +198,7 @@ impl StoreOptions {
             partition_tables: 10,
             partition_memtables: 2,
             memory_compaction: true,
-            reserve_bytes: 0,
+            reserve_bytes: 1 << 20,
             row_cache_bytes: 8 << 20,
             reset_tree: None,
         }

@@ -1,22 +1,21 @@
 //! Damaged files: every bit flipped, every length cut to, sectors zeroed, files swapped or missing.
 //!
 //! A small database with every kind of file is built once, closed cleanly or left as a killed process
-//! leaves it. Each damage is done to a copy of its disk, and the copy is opened, read in full, and checked
-//! deeply. The outcome must be one of:
+//! leaves it, in one of the sync modes. Each damage is done to a copy of its disk, and the copy is opened, read in full,
+//! and checked deeply. The outcome must be one of:
 //!
 //! | outcome | meaning |
 //! |---|---|
 //! | refused | the open reports damage or an unknown format |
 //! | found by a read, found by a check | the open succeeds; reading or the deep check reports damage |
 //! | harmless | everything is there and sound |
-//! | last record | of a log that was not closed cleanly, the last record is missing, in full |
-//! | older state | of such a log, or of a manifest, the end was cut off: as if it had not been written |
+//! | unsynced end reported | writes after the last sync are missing, and the database reports the bytes that it cut off |
+//! | unsynced end lost | the same without a report: the file was shortened, or ends in zeros, as if nothing had been written |
 //!
 //! Where derived files alone are damaged, the database must be available, too; see [`crate::availability`].
 //!
-//! A wrong answer, a panic, or another kind of error fails the run. `last record` is allowed for flipped
-//! bits in the newest log of a killed process alone, where nothing tells a torn write from a flipped bit;
-//! `older state` for cut files, and for a removed newest log of a killed process, alone.
+//! A wrong answer, a panic, another kind of error, or a state older than the last acknowledged sync fails the run. After a
+//! clean close nothing may be missing. Only bytes of a WAL segment that was not synced may be lost at all.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -32,7 +31,7 @@ use crate::kinds::{self, KindChoice};
 use crate::model::Model;
 use crate::record::record;
 use crate::seeds::{Counts, Outcome, words};
-use crate::setup::Setup;
+use crate::setup::{DATABASE, Setup};
 use crate::subject::Subject;
 use crate::verify::{match_state, observe, verify};
 
@@ -73,13 +72,14 @@ struct Sample {
     setup: Setup,
     seed: u64,
     disk: SimVfs,
-    closed: bool,
     /// The states of the run, the last one being that of the database.
     states: Vec<Model>,
+    /// The place of the first state that holds everything that was acknowledged as durable.
+    durable: usize,
 }
 
-/// Damages the database of `seed` in every way. The seed decides records, compression and layout, and
-/// whether the database was closed (even seeds) or its process killed (odd seeds).
+/// Damages the database of `seed` in every way. The seed decides records, compression and layout, whether the database was
+/// closed (even seeds) or its process killed (odd seeds), and the sync mode of the last writes.
 pub fn check(seed: u64, options: DamageOptions) -> Outcome<Counts> {
     let sample = Sample::build(seed, options)?;
     let mut counts = Counts::default();
@@ -163,17 +163,22 @@ impl Sample {
         let mut subject = Subject::open(Arc::new(vfs.clone()), setup, seed, Model::default())
             .map_err(|error| format!("create: {error:?}"))?;
         let mut states = vec![subject.model.clone()];
-        for step in steps(options, &mut rng) {
+        let mut durable = 0;
+        let mode = [Durability::Always, Durability::None, Durability::Batch][(seed / 2 % 3) as usize];
+        for step in steps(options, mode, &mut rng) {
             subject.step(&step).map_err(|failure| format!("{step}: {failure}"))?;
             states.push(subject.model.clone());
+            if step.makes_durable() {
+                durable = states.len() - 1;
+            }
         }
-        let closed = seed.is_multiple_of(2);
-        if closed {
+        if seed.is_multiple_of(2) {
             subject.close();
+            durable = states.len() - 1;
         }
         // Before the subject goes, which would close it.
         let disk = vfs.clone_disk();
-        Ok(Self { setup, seed, disk, closed, states })
+        Ok(Self { setup, seed, disk, states, durable })
     }
 
     /// Damages derived files and checks that nothing else is lost.
@@ -196,7 +201,7 @@ impl Sample {
         let probed = catch_unwind(AssertUnwindSafe(|| self.probe(&disk)));
         match probed.map_err(|panic| words(&*panic))?? {
             Verdict::Named(outcome) => Ok(outcome),
-            Verdict::State(place) => self.judge_loss(path, damage, place),
+            Verdict::State { place, is_reported } => self.judge_loss(path, damage, place, is_reported),
         }
     }
 
@@ -211,9 +216,10 @@ impl Sample {
         }
         let candidates: Vec<&Model> = self.states.iter().collect();
         let place = match_state(&db, &candidates).map_err(|failure| failure.to_string())?;
+        let is_reported = reports_cut_tail(&db, disk)?;
         match verify(&db, candidates[place], &mut SimRng::new(self.seed)) {
             Ok(()) if place + 1 == candidates.len() => Ok(Verdict::Named("harmless")),
-            Ok(()) => Ok(Verdict::State(place)),
+            Ok(()) => Ok(Verdict::State { place, is_reported }),
             Err(StepFailure::Refused(error)) => {
                 expect_damage(&error).map(|()| Verdict::Named("found by a check"))
             }
@@ -224,27 +230,51 @@ impl Sample {
         }
     }
 
-    /// An earlier state was found, sound in itself: is that excusable?
-    fn judge_loss(&self, path: &Path, damage: &Damage, place: usize) -> Outcome<&'static str> {
-        let last = self.states.len() - 1;
+    /// An earlier state was found, sound in itself. Only unsynced writes may be missing, and only from a log.
+    fn judge_loss(
+        &self,
+        path: &Path,
+        damage: &Damage,
+        place: usize,
+        is_reported: bool,
+    ) -> Outcome<&'static str> {
         let is_log = path.extension().is_some_and(|extension| extension == "wal");
-        let is_manifest = path.to_string_lossy().contains("MANIFEST");
         let shortens = matches!(damage, Damage::Cut { .. } | Damage::Zero { .. });
-        // Nothing names the newest log of a killed process before its first successor does.
-        let removes_log = is_log && !self.closed && matches!(damage, Damage::Remove);
-        match damage {
-            _ if removes_log => Ok("older state"),
-            Damage::Flip { .. } if is_log && !self.closed && place + 1 == last => Ok("last record"),
-            _ if shortens && ((is_log && !self.closed) || is_manifest) => Ok("older state"),
-            _ => Err(format!("state {place} of {last} is served without an error")),
+        let (last, durable) = (self.states.len() - 1, self.durable);
+        if place < durable || !is_log {
+            return Err(format!("state {place} of {last} is served without an error, {durable} was durable"));
+        }
+        match is_reported {
+            true => Ok("unsynced end reported"),
+            false if shortens => Ok("unsynced end lost"),
+            false => Err(format!("state {place} of {last} is served, and no cut tail is reported")),
         }
     }
+}
+
+/// Whether the database reports a cut tail. The bytes of each that it reports must be on the disk.
+fn reports_cut_tail(db: &bolide::Db, disk: &SimVfs) -> Outcome<bool> {
+    let tails = db.stats().cut_tails;
+    for tail in &tails {
+        let names = [format!("{:06}.wal", tail.segment), format!("{:06}.tail", tail.segment)];
+        let is_kept = names.iter().any(|name| {
+            let contents = disk.contents(&Path::new(DATABASE).join(name));
+            contents.is_ok_and(|bytes| bytes.len() as u64 >= tail.end && tail.start < tail.end)
+        });
+        if !is_kept {
+            return Err(format!("the bytes of {tail:?} are not on the disk"));
+        }
+    }
+    Ok(!tails.is_empty())
 }
 
 enum Verdict {
     Named(&'static str),
     /// The state at this place is there in full, and it is not the last one.
-    State(usize),
+    State {
+        place: usize,
+        is_reported: bool,
+    },
 }
 
 impl Damage {
@@ -279,8 +309,9 @@ fn expect_damage(error: &bolide::Error) -> Outcome {
     }
 }
 
-/// A history that leaves tables, indexes, range tombstones, several versions, and a log with a tail.
-fn steps(options: DamageOptions, rng: &mut SimRng) -> Vec<Step> {
+/// A history that leaves tables, indexes, range tombstones, several versions, and a log with a tail. Of the writes that the
+/// log alone holds, one is synced, and the others are acknowledged in `mode`.
+fn steps(options: DamageOptions, mode: Durability, rng: &mut SimRng) -> Vec<Step> {
     let records = options.records;
     let put = |collection: &'static str, number: usize, rng: &mut SimRng| Change::Put {
         collection,
@@ -302,11 +333,14 @@ fn steps(options: DamageOptions, rng: &mut SimRng) -> Vec<Step> {
     let (start, end) = (b"k0001".to_vec(), b"k0003".to_vec());
     steps.push(write(vec![Change::DeleteRange { collection: "posts", start, end }]));
     steps.push(Step::Flush);
-    // What the log holds alone: it must be told from what the tables hold.
+    // The log alone holds these.
+    let unsynced = |change: Change| Step::Write { changes: vec![change], durability: mode };
     for number in 0..3 {
-        steps.push(write(vec![put("posts", number, rng)]));
+        steps.push(unsynced(put("posts", number, rng)));
     }
     steps.push(write(vec![Change::Delete { collection: "posts", key: b"k0004".to_vec() }]));
-    steps.push(write(vec![put("notes", 1, rng)]));
+    for number in 1..5 {
+        steps.push(unsynced(put("notes", number, rng)));
+    }
     steps
 }

@@ -48,8 +48,10 @@ fn a_panic_loses_nothing_and_nothing_waits_for_it() {
 #[test]
 fn damage_is_detected_or_harmless() {
     let options = DamageOptions { records: 8, stride: 23, every_bit: false, ..DamageOptions::default() };
-    let run = SeedRun::of_test("flips --records 8 --stride 23 --bits one", 0..4);
+    // Closed, and killed in each sync mode.
+    let run = SeedRun::of_test("flips --records 8 --stride 23 --bits one", 0..6);
     let counts = passed(run.run(|seed| damage::check(seed, options)));
+    assert!(counts.get("unsynced end reported") > 0, "{counts}");
     assert!(counts.get("flips") >= 500, "{counts}");
     assert!(counts.get("refused") > 0 && counts.get("found by a read") > 0, "{counts}");
     assert!(counts.get("available without") >= 200, "{counts}");

@@ -94,7 +94,6 @@ fn load_posts(out: &mut impl Write, db: &Db, dir: &Path) -> Result<Collection, F
         sync: SyncMode::Batch,
         bad_rows: BadRows::Stop,
         acknowledge: false,
-        is_new: false,
     };
     let tally = load(db, &posts, Source::of_bytes("posts.ndjson.zst", POSTS)?, &load_options)?;
     let rows_a_second = figures::grouped(figures::per_second(tally.rows, tally.duration));

@@ -27,18 +27,17 @@ pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
         if !is_new {
             prepare(collection, specs, arguments.layout)?;
         }
-        load(db, collection, source, &load_options(arguments, is_new))
+        load(db, collection, source, &load_options(arguments))
     })?;
     print_summary(&tally)
 }
 
-fn load_options(arguments: &Import, is_new: bool) -> LoadOptions {
+fn load_options(arguments: &Import) -> LoadOptions {
     LoadOptions {
         shape: RowShape::new(arguments.key.clone(), arguments.op_field.clone()),
         sync: sync_of(arguments.sync),
         bad_rows: arguments.bad_rows,
         acknowledge: arguments.acknowledge,
-        is_new,
     }
 }
 

@@ -38,8 +38,6 @@ pub(super) struct LoadOptions {
     pub(super) bad_rows: BadRows,
     /// Whether to say after each batch how many rows are in the database.
     pub(super) acknowledge: bool,
-    /// Whether the collection was made for the load, and goes where it fails.
-    pub(super) is_new: bool,
 }
 
 /// What was loaded.
@@ -83,10 +81,9 @@ pub(super) fn load(
     written?;
     read.map_err(|failure| match failure {
         Failure::Operation { message, advice, .. } => {
-            let rest = if options.is_new {
-                "nothing is kept, since the collection is new".to_owned()
-            } else {
-                format!("the {rows} rows before it are in the database")
+            let rest = match rows {
+                0 => "no row was loaded".to_owned(),
+                _ => format!("the {rows} rows before it are in the database"),
             };
             Failure::operation(format!("{message}; {rest}"), advice)
         }

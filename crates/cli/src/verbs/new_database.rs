@@ -1,4 +1,4 @@
-//! A database that a verb makes where there is none, and that goes again where the verb fails.
+//! A database that a verb makes where there is none, and that goes again where the verb fails before it stored a record.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,8 +13,8 @@ use crate::failure::Failure;
 use crate::output::tell;
 
 /// Runs `work` on the collection `name` of the database at `path`; makes both where they are missing, the collection with
-/// `options`. `work` is told whether the collection is new. Where it fails, what was made is removed: the collection, and the
-/// files of the database.
+/// `options`. `work` receives whether the collection is new. Where it fails and no record was stored, what was made is removed:
+/// the collection, and the files of the database. Records that were stored stay: they were acknowledged.
 ///
 /// # Errors
 /// Those of the store, and of `work`.
@@ -31,12 +31,15 @@ pub(super) fn with_collection<T>(
         // Another process may have made it meanwhile.
         is_new &= db.collections().is_empty();
         let outcome = match database::collection_or_create(&db, name, options) {
-            Ok((collection, is_new)) => {
-                let outcome = work(&db, &collection, is_new);
+            Ok((collection, is_collection_new)) => {
+                let outcome = work(&db, &collection, is_collection_new);
+                let is_unused =
+                    is_collection_new && collection.iter().is_ok_and(|mut all| all.next().is_none());
                 drop(collection);
-                if outcome.is_err() && is_new {
+                if outcome.is_err() && is_unused {
                     drop_collection(&db, name);
                 }
+                is_new &= is_unused;
                 outcome
             }
             Err(failure) => Err(failure),

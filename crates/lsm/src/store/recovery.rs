@@ -7,7 +7,8 @@
 //!    its own: replaying a flushed write into a memtable would put an old version above newer ones.)
 //!    Entries that a flush kept back are inserted where the manifest names their record, whatever the floor; see
 //!    `retained`. What it names must be there.
-//! 3. If the replayed memtables grow over their limit, they are flushed where a segment ends.
+//! 3. If the replayed memtables grow over their limit, they are flushed where a segment ends. On a full disk they stay in
+//!    memory, which then holds as much as the log does: an open must not need space, since only an open can free some.
 //! 4. What was cut off as torn stays cut: the last segment is made durable through its end, and one manifest edit
 //!    stores that end, notes what was cut off, and names the next segment.
 //!
@@ -73,7 +74,10 @@ impl StoreInner {
                 self.versions.lock().retained(tree.id).is_none_or(|retained| retained.segment < number);
             if is_whole && tree.state_guard().active.first_log().is_some() {
                 tree.replace_state(|state| state.rotated(self.options.memtable_bytes));
-                self.flush_tree(&tree)?;
+                match self.flush_tree(&tree) {
+                    Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                    flushed => flushed?,
+                }
             }
         }
         Ok(())
