@@ -4,7 +4,8 @@
 #   scripts/power-cuts.sh [CUTS]         default: 27 cuts, each file system, failure and sync mode once
 #
 # Environment: BOLIDE, the program (default: built in release mode); SEED, for the moments; FROM, the first cut, to resume a
-# run with its seed; ROWS, how many; RECORD=0 appends no row to docs/proofs/runs.csv.
+# run with its seed; ROWS, how many; MAX_DELAY, the latest moment in ms (default 1550); RECORD=0 appends no row to
+# docs/proofs/runs.csv.
 #
 #   ext4, XFS   shutdown without a flush of the journal (FS_IOC_SHUTDOWN, as a power cut); a full disk; SIGKILL on a full disk
 #   btrfs       a full disk; a full disk beside a snapshot of the database; SIGKILL on a full disk
@@ -25,6 +26,7 @@ cuts=${1:-27}
 seed=${SEED:-$RANDOM}
 from=${FROM:-1}
 total=${ROWS:-200000}
+max_delay=${MAX_DELAY:-1550}
 image_bytes=320M
 
 skip() {
@@ -152,7 +154,7 @@ for ((cut = from; cut <= cuts; cut++)); do
     esac
     failure=${failures[position % 3]}
     mode=${modes[position / 3 % 3]}
-    delay=$((RANDOM % 1500 + 50))
+    delay=$((RANDOM % (max_delay - 50) + 50))
     space=$((RANDOM % 12000 + 64))
     make_file_system "$kind" || fail "cannot mount $kind"
     top="$work/$kind"

@@ -34,6 +34,7 @@ pub mod flawed;
 pub mod forks;
 pub mod history;
 pub mod kinds;
+pub mod kinds_soak;
 pub mod metamorphic;
 pub mod model;
 pub mod panicking;

@@ -14,6 +14,7 @@ use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
 use bolide_testkit::forks::{self, ForkOptions};
 use bolide_testkit::kinds::{self, KindChoice};
+use bolide_testkit::kinds_soak::{self, KindsSoakOptions};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::panics::{self, PanicOptions};
 use bolide_testkit::pauses::{self, PauseOptions};
@@ -36,6 +37,7 @@ pauses       puts while an index is built         --directory PATH (/tmp)  --rec
              a second  --seconds N (5, without a build)
 soak         uniform writes into partitions        --directory PATH (/tmp)  --records N (400000)  --rate N (10000)
              a second  --seconds N (60)  --memtable-kib N (4096)
+kinds-soak   updates with every kind of index     --directory PATH (/tmp)  --records N (2000)  --seconds N (60)
 steps        prints the steps of a crash history  --steps N (60)
 
 crashes, faults, panics, flips, forks and steps know --kind NAME: indexes of this kind alone, with all its options.
@@ -58,7 +60,7 @@ fn main() -> ExitCode {
     let seconds = started.elapsed().as_secs_f64();
     let Range { start, end } = options.seeds;
     match result {
-        Ok(counts) if ["conformance", "pauses", "soak"].contains(&check.as_str()) => {
+        Ok(counts) if ["conformance", "pauses", "soak", "kinds-soak"].contains(&check.as_str()) => {
             println!("{check}: held in {seconds:.1} s: {counts}");
             ExitCode::SUCCESS
         }
@@ -184,6 +186,16 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
                 seed: options.seeds.start,
             };
             Some(soak::check(&options.directory(), soak))
+        }
+        "kinds-soak" => {
+            options.knows(&["directory", "records", "seconds"])?;
+            let defaults = KindsSoakOptions::default();
+            let soak = KindsSoakOptions {
+                records: options.number("records", defaults.records)?,
+                seconds: options.number("seconds", defaults.seconds)?,
+                seed: options.seeds.start,
+            };
+            Some(kinds_soak::check(&options.directory(), soak))
         }
         "steps" => {
             options.knows(&["steps", "kind"])?;

@@ -285,7 +285,7 @@ fn log_bytes(place: &Path) -> u64 {
 }
 
 /// Memory of this process in RAM that is no file's; 0 where the system does not tell.
-fn anonymous_bytes() -> u64 {
+pub(crate) fn anonymous_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

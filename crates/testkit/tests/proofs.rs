@@ -6,6 +6,7 @@ use bolide_testkit::damage::{self, DamageOptions};
 use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
 use bolide_testkit::kinds::KindChoice;
+use bolide_testkit::kinds_soak::{self, KindsSoakOptions};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::panics::{self, PanicOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun};
@@ -108,4 +109,11 @@ fn uniform_writes_into_partitions_stay_bounded() {
     };
     let counts = passed(soak::check(&std::env::temp_dir(), options));
     assert!(counts.get("puts") > 20_000 && counts.get("flushes") > 10, "{counts}");
+}
+
+#[test]
+fn every_kind_stays_right_and_bounded_on_a_real_disk() {
+    let options = KindsSoakOptions { records: 300, seconds: 4, seed: 0 };
+    let counts = passed(kinds_soak::check(&std::env::temp_dir(), options));
+    assert!(counts.get("queries") > 200 && counts.get("openings") == 4, "{counts}");
 }

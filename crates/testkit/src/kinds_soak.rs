@@ -1,0 +1,245 @@
+//! Indexes of every kind under updates for a long time, on a real disk with background threads: answers stay right, and
+//! memory and disk space stay bounded.
+//!
+//! Each kind has two collections, in layouts by turns, with an index on a string and one on a number. Records are put, replaced and
+//! deleted at random; every answer of the indexes is compared with what was written. At the end of each quarter the database
+//! is closed, opened again and checked deeply. The number of records stays the same, so the memory and the disk space of
+//! the last quarter may be only a little above those of the second.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bolide::{Collection, CollectionOptions, Db, ErrorKind, Layout, Options, Query, SyncMode};
+use bolide_storage::SimRng;
+
+use crate::kinds;
+use crate::seeds::{Counts, Outcome};
+use crate::soak::anonymous_bytes;
+
+/// How long, and from which seed.
+#[derive(Debug, Clone, Copy)]
+pub struct KindsSoakOptions {
+    /// Records of each collection.
+    pub records: u64,
+    /// Seconds of writing.
+    pub seconds: u64,
+    /// Chooses records and questions.
+    pub seed: u64,
+}
+
+impl Default for KindsSoakOptions {
+    fn default() -> Self {
+        Self { records: 2_000, seconds: 60, seed: 0 }
+    }
+}
+
+/// Different values of the string; the number has as many.
+const VALUES: u64 = 100;
+/// Writes between two queries of a collection.
+const WRITES: u64 = 50;
+/// Growth from the second to the last quarter that is allowed: a half, and this many bytes for caches and files in progress.
+const SLACK_BYTES: u64 = 64 << 20;
+
+/// What one quarter of the time took at most.
+#[derive(Debug, Clone, Copy, Default)]
+struct Peaks {
+    memory: u64,
+    disk: u64,
+}
+
+/// Runs for as long as `options` say, in a new directory within `directory`; prints the peaks of each quarter.
+///
+/// # Errors
+/// The wrong answer, the bound that does not hold, or the error of the database, in words.
+pub fn check(directory: &Path, options: KindsSoakOptions) -> Outcome<Counts> {
+    let place = directory.join(format!("kinds-soak-{}-{}", std::process::id(), options.seed));
+    let outcome = run(&place, options).map_err(|error| format!("seed {}: {error}", options.seed));
+    if outcome.is_ok() {
+        let _ = std::fs::remove_dir_all(&place);
+    }
+    outcome
+}
+
+fn run(place: &Path, options: KindsSoakOptions) -> Outcome<Counts> {
+    let mut soak = Soak::start(place, options)?;
+    let mut quarters = Vec::new();
+    println!("| quarter | memory of the process | disk space |\n|---|---|---|");
+    for quarter in 1..=4 {
+        let peaks = soak.write_for(Duration::from_millis(options.seconds * 250))?;
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        println!("| {quarter} | {} | {} |", mib(peaks.memory), mib(peaks.disk));
+        quarters.push(peaks);
+        soak.reopen()?;
+    }
+    if let [_, second, _, last] = quarters[..] {
+        for (what, then, now) in
+            [("memory", second.memory, last.memory), ("disk space", second.disk, last.disk)]
+        {
+            if now > then + then / 2 + SLACK_BYTES {
+                return Err(format!(
+                    "{what} grew from {then} to {now} bytes between the second and the last quarter"
+                ));
+            }
+        }
+    }
+    Ok(soak.counts)
+}
+
+/// A record: its value, and how often its key was written.
+type Row = Option<(u64, u64)>;
+
+struct Soak {
+    db: Option<Db>,
+    place: PathBuf,
+    options: KindsSoakOptions,
+    rng: SimRng,
+    /// The collections by name, with the records that each should have.
+    tables: Vec<(String, Vec<Row>)>,
+    counts: Counts,
+}
+
+impl Soak {
+    fn start(place: &Path, options: KindsSoakOptions) -> Outcome<Self> {
+        let db = open(place)?;
+        let mut tables = Vec::new();
+        for (number, kind) in kinds::available().iter().enumerate() {
+            for half in 0..2 {
+                let name = format!("c{number}_{half}");
+                let layout = Layout::ALL[(number + 2 * half) % Layout::ALL.len()];
+                let spec = |name: &str| format!("{name}={name}:{kind}").parse();
+                let collection = CollectionOptions::json()
+                    .layout(layout)
+                    .index(spec("s").map_err(in_words)?)
+                    .index(spec("n").map_err(in_words)?);
+                match db.create_collection(&name, collection) {
+                    // The directory is not on persistent memory.
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                    created => {
+                        created.map_err(in_words)?;
+                        tables.push((name, vec![None; options.records as usize]));
+                    }
+                }
+            }
+        }
+        let mut counts = Counts::default();
+        counts.add_many("collections", tables.len() as u64);
+        let rng = SimRng::new(options.seed);
+        Ok(Self { db: Some(db), place: place.to_owned(), options, rng, tables, counts })
+    }
+
+    fn db(&self) -> Outcome<&Db> {
+        self.db.as_ref().ok_or_else(|| "the database is closed".to_owned())
+    }
+
+    /// Writes and asks for `time`; what there was at most.
+    fn write_for(&mut self, time: Duration) -> Outcome<Peaks> {
+        let started = Instant::now();
+        let mut peaks = Peaks::default();
+        while started.elapsed() < time {
+            let at = self.rng.below(self.tables.len() as u64) as usize;
+            let collection = self.db()?.collection(&self.tables[at].0).map_err(in_words)?;
+            for _ in 0..WRITES {
+                self.write(&collection, at)?;
+            }
+            self.ask(&collection, at)?;
+            peaks.memory = peaks.memory.max(anonymous_bytes());
+            peaks.disk = peaks.disk.max(self.db()?.stats().disk_bytes());
+        }
+        Ok(peaks)
+    }
+
+    fn write(&mut self, collection: &Collection, at: usize) -> Outcome {
+        let record = self.rng.below(self.options.records);
+        let value = self.rng.below(VALUES);
+        let deletes = self.rng.one_in(8);
+        let Some(row) = self.tables[at].1.get_mut(record as usize) else { return Ok(()) };
+        if deletes {
+            *row = None;
+            collection.delete(&key(record)).map_err(in_words)?;
+            self.counts.add("deletes");
+        } else {
+            let version = row.map_or(0, |(_, version)| version) + 1;
+            *row = Some((value, version));
+            collection.put(&key(record), text(value, version).as_bytes()).map_err(in_words)?;
+            self.counts.add("puts");
+        }
+        Ok(())
+    }
+
+    /// Compares the answers of both indexes for one value, and the record of one key.
+    fn ask(&mut self, collection: &Collection, at: usize) -> Outcome {
+        let value = self.rng.below(VALUES);
+        let rows = &self.tables[at].1;
+        let numbers = 0..self.options.records;
+        let wanted: Vec<_> = numbers
+            .filter_map(|number| {
+                let (found, version) = (*rows.get(number as usize)?)?;
+                (found == value).then(|| (key(number).to_vec(), text(value, version)))
+            })
+            .collect();
+        let queries =
+            [("s", Query::new().eq("s", format!("v{value}"))), ("n", Query::new().eq("n", value as i64))];
+        for (index, query) in queries {
+            self.counts.add("queries");
+            let answers = collection.find(&query.using_index(index)).map_err(in_words)?;
+            let text =
+                |record: Option<Vec<u8>>| String::from_utf8_lossy(&record.unwrap_or_default()).into_owned();
+            let mut found: Vec<_> =
+                answers.into_iter().map(|answer| (answer.key, text(answer.record))).collect();
+            found.sort_unstable();
+            if found != wanted {
+                let name = &self.tables[at].0;
+                return Err(format!("{name}, index {index}, value {value}: {found:?} instead of {wanted:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the database, opens it again, and checks it deeply.
+    fn reopen(&mut self) -> Outcome {
+        if let Some(db) = self.db.take() {
+            db.close().map_err(in_words)?;
+        }
+        let db = open(&self.place)?;
+        let report = db.check(true).map_err(in_words)?;
+        if !report.is_sound() {
+            return Err(format!("check: {:?}", report.problems()));
+        }
+        for (name, rows) in &self.tables {
+            let collection = db.collection(name).map_err(in_words)?;
+            for (number, row) in (0..).zip(rows) {
+                let found = collection.get(&key(number)).map_err(in_words)?;
+                let wanted = row.map(|(value, version)| text(value, version));
+                if found.as_deref() != wanted.as_ref().map(String::as_bytes) {
+                    return Err(format!("{name}: record {number} is {found:?} instead of {wanted:?}"));
+                }
+            }
+        }
+        self.counts.add("openings");
+        self.db = Some(db);
+        Ok(())
+    }
+}
+
+fn open(place: &Path) -> Outcome<Db> {
+    let options = Options::default()
+        .sync(SyncMode::None)
+        .memtable_bytes(1 << 20)
+        .cache_bytes(16 << 20)
+        .background_threads(2);
+    Db::open(place, options).map_err(in_words)
+}
+
+fn in_words(error: bolide::Error) -> String {
+    format!("{error:?}")
+}
+
+fn key(record: u64) -> [u8; 8] {
+    record.to_be_bytes()
+}
+
+fn text(value: u64, version: u64) -> String {
+    format!(
+        r#"{{"s":"v{value}","n":{value},"version":{version},"pad":"some bytes beside the indexed ones"}}"#
+    )
+}
