@@ -22,18 +22,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bolide::{Compression, ErrorKind, Layout};
+use bolide::{ErrorKind, Layout};
 use bolide_storage::{SimRng, SimVfs};
 
 use crate::availability;
 use crate::failure::StepFailure;
-use crate::history::{Change, Durability, Step};
-use crate::kinds::{self, KindChoice};
+use crate::kinds::KindChoice;
 use crate::model::Model;
-use crate::record::record;
+use crate::sample::{Sample, SampleOptions};
 use crate::seeds::{Counts, Outcome, words};
-use crate::setup::Setup;
-use crate::subject::Subject;
 use crate::verify::{match_state, observe, verify};
 
 /// How many records the database has, and what is done to it.
@@ -57,9 +54,15 @@ impl Default for DamageOptions {
     }
 }
 
+impl DamageOptions {
+    fn sample(&self) -> SampleOptions {
+        SampleOptions { records: self.records, kinds: self.kinds, layout: self.layout }
+    }
+}
+
 /// One damage to one file.
 #[derive(Debug, Clone)]
-enum Damage {
+pub(crate) enum Damage {
     Flip { offset: usize, bit: u8 },
     Cut { length: usize },
     Zero { offset: usize, bytes: usize },
@@ -68,20 +71,10 @@ enum Damage {
     SwapWith(PathBuf),
 }
 
-/// A database to damage.
-struct Sample {
-    setup: Setup,
-    seed: u64,
-    disk: SimVfs,
-    closed: bool,
-    /// The states of the run, the last one being that of the database.
-    states: Vec<Model>,
-}
-
 /// Damages the database of `seed` in every way. The seed decides records, compression and layout, and
 /// whether the database was closed (even seeds) or its process killed (odd seeds).
 pub fn check(seed: u64, options: DamageOptions) -> Outcome<Counts> {
-    let sample = Sample::build(seed, options)?;
+    let sample = Sample::build(seed, options.sample())?;
     let mut counts = Counts::default();
     let mut rng = SimRng::new(seed);
     let files = sample.disk.files();
@@ -141,41 +134,6 @@ fn damages(
 }
 
 impl Sample {
-    fn build(seed: u64, options: DamageOptions) -> Outcome<Self> {
-        let mut rng = SimRng::new(seed);
-        let setup = Setup {
-            layout: options.layout.unwrap_or(Layout::ALL[(seed / 2 % 4) as usize]),
-            compression: [Compression::Lz4, Compression::None, Compression::Zstd(1)][(seed % 3) as usize],
-            block_bytes: 256,
-            bloom_bits_per_key: 10,
-            target_file_bytes: 1 << 20,
-            memtable_bytes: 1 << 20,
-            manifest_bytes: 1 << 20,
-            cache_bytes: 0,
-            max_open_files: 64,
-            threads: 0,
-            build_batch_records: 0,
-            fetch_threads: 1,
-            fetch_by_sequence: true,
-            sorted_views: true,
-        };
-        let vfs = SimVfs::new(seed);
-        let mut subject = Subject::open(Arc::new(vfs.clone()), setup, seed, Model::default())
-            .map_err(|error| format!("create: {error:?}"))?;
-        let mut states = vec![subject.model.clone()];
-        for step in steps(options, &mut rng) {
-            subject.step(&step).map_err(|failure| format!("{step}: {failure}"))?;
-            states.push(subject.model.clone());
-        }
-        let closed = seed.is_multiple_of(2);
-        if closed {
-            subject.close();
-        }
-        // Before the subject goes, which would close it.
-        let disk = vfs.clone_disk();
-        Ok(Self { setup, seed, disk, closed, states })
-    }
-
     /// Damages derived files and checks that nothing else is lost.
     fn stays_available(&self, paths: &[PathBuf], damage: &Damage) -> Outcome {
         let disk = self.disk.clone_disk();
@@ -248,7 +206,7 @@ enum Verdict {
 }
 
 impl Damage {
-    fn apply(&self, disk: &SimVfs, path: &Path) -> bolide::Result<()> {
+    pub(crate) fn apply(&self, disk: &SimVfs, path: &Path) -> bolide::Result<()> {
         use bolide_storage::Vfs as _;
         match self {
             Self::Flip { offset, bit } => disk.damage(path, |bytes| bytes[*offset] ^= 1 << bit),
@@ -277,36 +235,4 @@ fn expect_damage(error: &bolide::Error) -> Outcome {
         ErrorKind::Corruption | ErrorKind::Unsupported => Ok(()),
         _ => Err(format!("damage is reported as {error:?}")),
     }
-}
-
-/// A history that leaves tables, indexes, range tombstones, several versions, and a log with a tail.
-fn steps(options: DamageOptions, rng: &mut SimRng) -> Vec<Step> {
-    let records = options.records;
-    let put = |collection: &'static str, number: usize, rng: &mut SimRng| Change::Put {
-        collection,
-        key: format!("k{number:04}").into_bytes(),
-        record: record(rng),
-    };
-    let specs = kinds::random_specs(rng, options.kinds, 3);
-    let write = |changes: Vec<Change>| Step::Write { changes, durability: Durability::Always };
-    let mut steps = vec![
-        Step::ToggleCollection("posts", specs[..2].to_vec()),
-        Step::ToggleCollection("notes", specs[2..3].to_vec()),
-    ];
-    for number in 0..records {
-        steps.push(write(vec![put("posts", number, rng), put("notes", number / 2, rng)]));
-        if number == records / 2 {
-            steps.push(Step::Flush);
-        }
-    }
-    let (start, end) = (b"k0001".to_vec(), b"k0003".to_vec());
-    steps.push(write(vec![Change::DeleteRange { collection: "posts", start, end }]));
-    steps.push(Step::Flush);
-    // What the log holds alone: it must be told from what the tables hold.
-    for number in 0..3 {
-        steps.push(write(vec![put("posts", number, rng)]));
-    }
-    steps.push(write(vec![Change::Delete { collection: "posts", key: b"k0004".to_vec() }]));
-    steps.push(write(vec![put("notes", 1, rng)]));
-    steps
 }
