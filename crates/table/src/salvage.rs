@@ -41,7 +41,6 @@ pub struct SkippedBlock {
     pub error: String,
 }
 
-
 /// An sstable that may be damaged, open for reading what is left of it.
 #[derive(Debug)]
 pub struct TableSalvage {
@@ -64,14 +63,17 @@ impl TableSalvage {
     pub fn open(source: FileSource, expected: Option<(FileIdentity, u64)>) -> Result<Self> {
         let length = source.len()?;
         let file_bytes = expected.map_or(length, |(_, file_bytes)| file_bytes.min(length));
-        let (identity, footer) = read_end(&source, file_bytes, expected.as_ref().map(|(identity, _)| identity))?;
+        let (identity, footer) =
+            read_end(&source, file_bytes, expected.as_ref().map(|(identity, _)| identity))?;
         let read = |handle, limit| read_block(&source, &identity, footer.file_bytes, handle, limit, None);
         let properties = read(footer.properties, MAX_PROPERTIES_BYTES).and_then(|payload| {
             TableProperties::decode(payload.as_slice(), footer.file_bytes)
                 .map_err(|malformed| source.corruption(footer.properties.offset, malformed.0))
         });
         let index = match footer.index {
-            Some((handle, levels)) => Some((read_index(&source, &identity, &footer, handle, levels.highest())?, levels)),
+            Some((handle, levels)) => {
+                Some((read_index(&source, &identity, &footer, handle, levels.highest())?, levels))
+            }
             None => None,
         };
         Ok(Self { source, identity, footer, properties, index })
@@ -138,7 +140,11 @@ impl TableSalvage {
 
     /// No entry of this partition has a key above the result.
     fn partition_end(&self, partition: usize) -> Option<Vec<u8>> {
-        if partition + 1 >= self.partitions() { self.largest_key() } else { self.partition_separator(partition + 1) }
+        if partition + 1 >= self.partitions() {
+            self.largest_key()
+        } else {
+            self.partition_separator(partition + 1)
+        }
     }
 }
 
@@ -224,8 +230,7 @@ impl SalvageCursor {
         match &self.entry {
             Some(current) if self.started => {
                 self.key < self.next_key
-                    || (self.key == self.next_key
-                        && entry.trailer.sequence() < current.trailer.sequence())
+                    || (self.key == self.next_key && entry.trailer.sequence() < current.trailer.sequence())
             }
             _ => true,
         }
@@ -235,7 +240,8 @@ impl SalvageCursor {
         self.block = None;
         let child = self.child.saturating_sub(1);
         if let Some(handle) = self.leaf.as_ref().and_then(|leaf| leaf.handle(child)) {
-            let error = self.table.source.corruption(handle.offset, "the entries of a block are out of order");
+            let error =
+                self.table.source.corruption(handle.offset, "the entries of a block are out of order");
             self.skip_child(child, handle, &error);
         }
     }

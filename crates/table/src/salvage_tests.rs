@@ -108,7 +108,10 @@ fn every_flip_loses_what_is_reported_and_nothing_else() {
                 nothing += 1;
             } else {
                 in_part += 1;
-                assert!(skipped.iter().all(|block| block.first.is_some() && block.last.is_some()), "byte {at}");
+                assert!(
+                    skipped.iter().all(|block| block.first.is_some() && block.last.is_some()),
+                    "byte {at}"
+                );
             }
         }
         assert!(whole > 128 && in_part > 2000 && nothing > 48, "{whole} {in_part} {nothing}");

@@ -118,7 +118,8 @@ pub fn check(seed: u64, options: RepairProof) -> Outcome<Counts> {
 fn build(seed: u64, options: RepairProof) -> Outcome<Built> {
     let mut rng = SimRng::new(seed);
     let (setup, mut steps) = if seed.is_multiple_of(3) {
-        let of_sample = SampleOptions { records: options.steps, kinds: options.kinds, layout: options.layout };
+        let of_sample =
+            SampleOptions { records: options.steps, kinds: options.kinds, layout: options.layout };
         let compression = [Compression::None, Compression::Lz4][(seed % 2) as usize];
         (crate::sample::setup(seed, options.layout, compression), steps(of_sample, &mut rng))
     } else {
@@ -148,7 +149,9 @@ fn build(seed: u64, options: RepairProof) -> Outcome<Built> {
 /// The files of the database in the directory `dir`, with their bytes.
 fn files_in(disk: &SimVfs, dir: &str) -> Outcome<BTreeMap<PathBuf, Vec<u8>>> {
     let paths = disk.files().into_iter().filter(|path| path.starts_with(dir));
-    paths.map(|path| Ok((path.clone(), disk.contents(&path).map_err(|error| format!("{error:?}"))?))).collect()
+    paths
+        .map(|path| Ok((path.clone(), disk.contents(&path).map_err(|error| format!("{error:?}"))?)))
+        .collect()
 }
 
 impl Built {
@@ -283,7 +286,8 @@ impl Built {
         report: &RepairReport,
         counts: &mut Counts,
     ) -> Outcome {
-        let of_schema = report.losses.iter().any(|loss| matches!(loss.kind, LossKind::Manifest | LossKind::Name));
+        let of_schema =
+            report.losses.iter().any(|loss| matches!(loss.kind, LossKind::Manifest | LossKind::Name));
         let Some(found) = found.collections.get(name) else {
             return if of_schema { Ok(()) } else { Err(format!("{name} is missing without a report")) };
         };
@@ -316,7 +320,8 @@ impl Built {
         let file = self.sample.disk.open(path).map_err(|error| format!("{error:?}"))?;
         let identity: FileIdentity =
             read_identity(&FileSource::direct("", file)).map_err(|error| format!("{error:?}"))?;
-        disk.damage(path, |bytes| fuzzing::forge_checksums(bytes, &identity)).map_err(|error| format!("{error:?}"))
+        disk.damage(path, |bytes| fuzzing::forge_checksums(bytes, &identity))
+            .map_err(|error| format!("{error:?}"))
     }
 }
 

@@ -137,7 +137,8 @@ fn check_places(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<()
         let what = format!("{} is open for writing: close it before it is repaired", from.display());
         return Err(Error::new(ErrorKind::Locked, what));
     }
-    for (place, cause) in [(to, "choose a new directory"), (work, "an earlier repair was cut off: remove it")] {
+    for (place, cause) in [(to, "choose a new directory"), (work, "an earlier repair was cut off: remove it")]
+    {
         if vfs.exists(place)? && !vfs.list(place).is_ok_and(|names| names.is_empty()) {
             let what = format!("{} exists and is not empty: {cause}", place.display());
             return Err(Error::new(ErrorKind::Conflict, what));
@@ -157,7 +158,12 @@ fn remove_work(vfs: &dyn Vfs, work: &Path) {
 }
 
 /// Writes the new database to the directory `work` and closes it.
-fn write(mut salvage: Salvage, work: &Path, options: RepairOptions, components: Components) -> Result<RepairReport> {
+fn write(
+    mut salvage: Salvage,
+    work: &Path,
+    options: RepairOptions,
+    components: Components,
+) -> Result<RepairReport> {
     let intact = salvage.is_intact();
     let skipped = without_records(&salvage.trees(), intact);
     salvage.read_logs(&|tree| !skipped.contains(&tree))?;
@@ -185,7 +191,12 @@ fn write(mut salvage: Salvage, work: &Path, options: RepairOptions, components: 
 }
 
 /// Writes the records of a collection.
-fn copy(db: &Db, planned: &PlannedCollection, salvage: &mut Salvage, report: &mut RepairReport) -> Result<()> {
+fn copy(
+    db: &Db,
+    planned: &PlannedCollection,
+    salvage: &mut Salvage,
+    report: &mut RepairReport,
+) -> Result<()> {
     let collection = db.create_collection(&planned.name, planned.options.clone())?;
     let (tree, store) = (collection.state.tree, &db.handle.engine.store);
     let validates = planned.options.records == RecordKind::Json;
@@ -201,7 +212,12 @@ fn copy(db: &Db, planned: &PlannedCollection, salvage: &mut Salvage, report: &mu
         batch.put_at(tree, key, record, sequence)
     })?;
     store.commit(batch, None, SyncMode::None)?;
-    report.collections.push(RepairedCollection { name: planned.name.clone(), records, malformed });
+    report.collections.push(RepairedCollection {
+        name: planned.name.clone(),
+        keys: planned.options.keys,
+        records,
+        malformed,
+    });
     Ok(())
 }
 
@@ -210,11 +226,13 @@ fn build_indexes(db: &Db, planned: &PlannedCollection, report: &mut RepairReport
     let collection = db.collection(&planned.name)?;
     for (name, spec) in &planned.indexes {
         match spec.clone().and_then(|spec| collection.create_index(spec)) {
-            Ok(()) => report
-                .rebuilt
-                .push(RebuiltIndex { collection: planned.name.clone(), index: name.clone() }),
+            Ok(()) => {
+                report.rebuilt.push(RebuiltIndex { collection: planned.name.clone(), index: name.clone() })
+            }
             // The new database cannot be written any more.
-            Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Poisoned) => {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Poisoned) =>
+            {
                 return Err(error);
             }
             Err(error) => report.losses.push(lost_index(planned.tree, &planned.name, name, &error)),

@@ -33,7 +33,11 @@ pub(super) struct Plan {
 
 /// The trees that hold no records: indexes, and collections that were not created whole or are being dropped.
 pub(super) fn without_records(trees: &[SalvagedTree], intact: bool) -> BTreeSet<TreeId> {
-    let holds_records = |tree: &SalvagedTree| match tree.descriptor.as_deref().map(|bytes| Descriptor::decode(tree.id, bytes)) {
+    let holds_records = |tree: &SalvagedTree| match tree
+        .descriptor
+        .as_deref()
+        .map(|bytes| Descriptor::decode(tree.id, bytes))
+    {
         Some(Ok(Descriptor::Collection(found))) => is_used(&found, intact),
         Some(Ok(Descriptor::Index(_) | Descriptor::KeyIndex(_))) => false,
         Some(Err(_)) | None => true,
@@ -89,7 +93,7 @@ impl Plan {
         let settings = tree.options.as_deref().map(TreeOptions::decode);
         if !matches!(settings, Some(Some(_))) {
             let what = "its settings are lost or of a newer version; the collection has the default ones";
-            self.losses.push(Loss { collection: Some(name.clone()), ..of_tree(LossKind::Name, tree.id, what.to_owned()) });
+            self.losses.push(of_collection(LossKind::Name, tree.id, &name, what.to_owned()));
         }
         let options = collection_options(found.records, found.keys, settings.flatten().unwrap_or_default());
         self.collections.push(PlannedCollection { tree: tree.id, name, options, indexes: Vec::new() });
@@ -97,7 +101,8 @@ impl Plan {
 
     fn add_unknown(&mut self, tree: &SalvagedTree, cause: &str, taken: &mut BTreeSet<String>) {
         let name = self.free_name(tree.id, format!("recovered-{}", tree.id), taken);
-        let what = format!("{cause}: the entries are in the collection {name:?}, with keys and records of bytes");
+        let what =
+            format!("{cause}: the entries are in the collection {name:?}, with keys and records of bytes");
         self.losses.push(of_tree(LossKind::Name, tree.id, what));
         let settings = tree.options.as_deref().and_then(TreeOptions::decode).unwrap_or_default();
         let options = collection_options(RecordKind::Bytes, KeyFormat::Bytes, settings);
@@ -113,8 +118,10 @@ impl Plan {
         while !taken.insert(other.clone()) {
             other.push('-');
         }
-        let what = format!("there are two collections {name:?}: one of them is {other:?}, and may have been dropped");
-        self.losses.push(Loss { collection: Some(other.clone()), ..of_tree(LossKind::Name, tree, what) });
+        let what = format!(
+            "there are two collections {name:?}: one of them is {other:?}, and may have been dropped"
+        );
+        self.losses.push(of_collection(LossKind::Name, tree, &other, what));
         other
     }
 }
@@ -122,6 +129,12 @@ impl Plan {
 fn of_tree(kind: LossKind, tree: TreeId, what: String) -> Loss {
     let mut loss = Loss::new(kind, "", what);
     loss.tree = Some(tree);
+    loss
+}
+
+fn of_collection(kind: LossKind, tree: TreeId, collection: &str, what: String) -> Loss {
+    let mut loss = of_tree(kind, tree, what);
+    loss.collection = Some(collection.to_owned());
     loss
 }
 
@@ -151,9 +164,8 @@ fn collection_options(records: RecordKind, keys: KeyFormat, tree: TreeOptions) -
 
 /// The loss of an index that cannot be built.
 pub(super) fn lost_index(tree: TreeId, collection: &str, name: &str, error: &Error) -> Loss {
-    let mut loss = of_tree(LossKind::Index, tree, format!("the index {name:?} cannot be built: {}", error.message()));
-    loss.collection = Some(collection.to_owned());
-    loss
+    let what = format!("the index {name:?} cannot be built: {}", error.message());
+    of_collection(LossKind::Index, tree, collection, what)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::fmt;
 
 use bolide_lsm::salvage::Loss;
 
+use crate::key::KeyFormat;
+
 /// What [`repair`](crate::repair()) did.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -24,6 +26,8 @@ pub struct RepairReport {
 pub struct RepairedCollection {
     /// Its name.
     pub name: String,
+    /// How people read its keys.
+    pub keys: KeyFormat,
     /// Records written.
     pub records: u64,
     /// Of these, records that are not valid JSON objects in a collection of JSON: an older version stored them without
@@ -55,7 +59,7 @@ impl RepairReport {
 impl fmt::Display for RepairReport {
     /// One fact a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for RepairedCollection { name, records, malformed } in &self.collections {
+        for RepairedCollection { name, records, malformed, .. } in &self.collections {
             write!(f, "collection {name:?}: {records} records")?;
             match malformed {
                 0 => writeln!(f)?,

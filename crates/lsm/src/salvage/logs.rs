@@ -100,7 +100,9 @@ impl<'a> LogSalvage<'a> {
         });
         match is_unused {
             Ok(true) => {}
-            Ok(false) => self.lose(number, None, "the segment holds bytes, but the manifest does not name it"),
+            Ok(false) => {
+                self.lose(number, None, "the segment holds bytes, but the manifest does not name it")
+            }
             Err(error) => self.lose(number, None, error.message()),
         }
     }
@@ -123,7 +125,8 @@ impl<'a> LogSalvage<'a> {
             Ok(opened) => opened,
             Err(error) => {
                 let missing = error.kind() == ErrorKind::NotFound;
-                let cause = if missing { "the segment is missing; the manifest names it" } else { error.message() };
+                let cause =
+                    if missing { "the segment is missing; the manifest names it" } else { error.message() };
                 self.lose(number, None, cause);
                 return Ok(());
             }
@@ -150,7 +153,9 @@ impl<'a> LogSalvage<'a> {
                 Ok(None) => match reader.stop() {
                     Some(Stop::Invalid(what)) => what.to_owned(),
                     _ if start < durable => {
-                        let what = format!("the segment ends at byte {start}, but was durable through byte {durable}");
+                        let what = format!(
+                            "the segment ends at byte {start}, but was durable through byte {durable}"
+                        );
                         self.lose(number, Some(start..durable), &what);
                         return Ok(());
                     }

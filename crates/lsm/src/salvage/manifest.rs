@@ -65,7 +65,9 @@ fn read_newest(
 ) -> SalvagedManifest {
     let durable = Durable { at_least: 0, is_end: false };
     for &number in numbers.iter().rev() {
-        let Some(identity) = presumed_identity(vfs, &FileName::Manifest(number).path(dir), number) else { continue };
+        let Some(identity) = presumed_identity(vfs, &FileName::Manifest(number).path(dir), number) else {
+            continue;
+        };
         let mut found = Vec::new();
         let mut manifest = read_one(vfs, dir, identity, durable, marks, &mut found);
         if manifest.state.trees.is_empty() && manifest.state.segments.is_empty() && !manifest.intact {
@@ -115,7 +117,8 @@ fn read_one(
         losses.push(loss);
     };
     let header = LogHeader { role: LogRole::Manifest, identity, boot: Boot::default() };
-    let opened = vfs.open(&name.path(dir)).and_then(|file| LogReader::open_as(file, name.to_string(), header));
+    let opened =
+        vfs.open(&name.path(dir)).and_then(|file| LogReader::open_as(file, name.to_string(), header));
     let mut reader = match opened {
         Ok(reader) => reader,
         Err(error) => {
@@ -152,7 +155,9 @@ fn read_one(
                 Some(Stop::Invalid(what)) => what.to_owned(),
                 _ if position < durable_len => {
                     manifest.intact = false;
-                    let what = format!("the manifest ends at byte {position}, but was durable through byte {durable_len}");
+                    let what = format!(
+                        "the manifest ends at byte {position}, but was durable through byte {durable_len}"
+                    );
                     lose(Some(position..durable_len), &what);
                     break;
                 }

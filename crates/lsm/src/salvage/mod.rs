@@ -148,7 +148,9 @@ impl Files {
                 Some(FileName::Manifest(number)) => files.manifests.push(number),
                 Some(FileName::Wal(number)) => drop(files.segments.insert(number)),
                 Some(FileName::Table(number)) => drop(files.tables.insert(number)),
-                Some(FileName::Lock | FileName::Reserve | FileName::Marker | FileName::Temp(_)) | None => continue,
+                Some(FileName::Lock | FileName::Reserve | FileName::Marker | FileName::Temp(_)) | None => {
+                    continue;
+                }
                 Some(FileName::Current | FileName::Tail(_) | FileName::Region(_) | FileName::View(_)) => {}
             }
             files.any = true;
@@ -206,11 +208,13 @@ impl Salvage {
         let unknown: Vec<u64> = on_disk.difference(&self.manifest.state.mentioned).copied().collect();
         for number in unknown {
             if let Err(error) = self.adopt_table(number) {
-                let what = format!("{}: the manifest does not name it, and its tree is not known", error.message());
+                let what =
+                    format!("{}: the manifest does not name it, and its tree is not known", error.message());
                 self.losses.push(Loss::new(LossKind::Table, FileName::Table(number).to_string(), what));
             }
         }
-        let lacks_descriptor = |(_, tree): &(&TreeId, &TreeState)| tree.descriptor.is_none() || tree.options.is_none();
+        let lacks_descriptor =
+            |(_, tree): &(&TreeId, &TreeState)| tree.descriptor.is_none() || tree.options.is_none();
         let incomplete: Vec<(TreeId, Vec<TableMeta>)> = (self.manifest.state.trees.iter())
             .filter(lacks_descriptor)
             .map(|(&id, tree)| (id, tree.tables.values().rev().cloned().collect()))

@@ -101,7 +101,8 @@ pub(super) fn visit_newest(
                 Some(EntryKind::Put) if !is_hidden() => visit(key, trailer.sequence(), cursor.value())?,
                 Some(EntryKind::Put | EntryKind::Delete) => {}
                 Some(EntryKind::Merge) | None => {
-                    let mut loss = Loss::new(LossKind::Entry, "", "an entry is an operand, which no record is");
+                    let mut loss =
+                        Loss::new(LossKind::Entry, "", "an entry is an operand, which no record is");
                     loss.tree = Some(tree);
                     loss.keys = Some(LostKeys { first: Some(key.to_vec()), last: Some(key.to_vec()) });
                     losses.push(loss);

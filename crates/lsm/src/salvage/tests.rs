@@ -137,10 +137,13 @@ fn damaged_log_records_are_skipped_with_their_numbers() {
         assert!(losses.iter().all(|loss| loss.kind == LossKind::Log), "byte {at}: {losses:?}");
         for (key, record) in &records {
             let (sequence, _) = record;
-            let is_lost = losses.iter().any(|loss| {
-                loss.sequences.as_ref().is_none_or(|sequences| sequences.contains(sequence))
-            });
-            assert!(is_lost || found.get(key) == Some(record), "byte {at}: {key:?} of {sequence}: {losses:?}");
+            let is_lost = losses
+                .iter()
+                .any(|loss| loss.sequences.as_ref().is_none_or(|sequences| sequences.contains(sequence)));
+            assert!(
+                is_lost || found.get(key) == Some(record),
+                "byte {at}: {key:?} of {sequence}: {losses:?}"
+            );
         }
         assert!(!losses.is_empty() || found == records, "byte {at}");
     }
