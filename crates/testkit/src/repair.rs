@@ -344,7 +344,9 @@ fn covers(loss: &Loss, name: &str, key: &[u8]) -> bool {
 }
 
 fn random_damage(length: usize, rng: &mut SimRng) -> Damage {
-    let length = length.max(1);
+    if length == 0 {
+        return Damage::Remove;
+    }
     let offset = rng.below(length as u64) as usize;
     match rng.below(8) {
         0..=3 => Damage::Flip { offset, bit: rng.below(8) as u8 },
