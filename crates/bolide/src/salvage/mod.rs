@@ -13,6 +13,8 @@
 
 mod plan;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

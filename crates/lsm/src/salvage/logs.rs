@@ -229,14 +229,14 @@ impl<'a> LogSalvage<'a> {
             return false;
         }
         match state.trees.get(&placed.tree) {
-            Some(_) if !self.manifest.intact => true,
-            Some(tree) if placed.retained => tree.retained.is_some_and(|log| {
+            Some(tree) if self.manifest.intact && placed.retained => tree.retained.is_some_and(|log| {
                 log.segment == place.segment && log.start <= place.start && place.end <= log.end
             }),
-            Some(tree) => place.segment >= tree.log_floor,
+            Some(tree) if self.manifest.intact => place.segment >= tree.log_floor,
             // Numbers of trees are never reused: this one was dropped.
             None if self.manifest.intact => false,
-            None => {
+            Some(tree) if tree.descriptor.is_some() => true,
+            Some(_) | None => {
                 // What is derived from a record is an entry of an index.
                 let is_record = !placed.derived;
                 if is_record {

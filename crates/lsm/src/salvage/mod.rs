@@ -256,7 +256,11 @@ impl Salvage {
 
     /// The trees that are known. After [`read_logs`](Self::read_logs) those are among them that only the log names.
     pub fn trees(&self) -> Vec<SalvagedTree> {
-        let known = self.manifest.state.trees.iter().map(|(&id, tree)| SalvagedTree {
+        // A tree of which edits name nothing but its number, and the log no record, has nothing to salvage.
+        let is_known = |(id, tree): &(&TreeId, &TreeState)| {
+            tree.descriptor.is_some() || !tree.tables.is_empty() || self.found.unknown.contains(id)
+        };
+        let known = self.manifest.state.trees.iter().filter(is_known).map(|(&id, tree)| SalvagedTree {
             id,
             options: tree.options.clone(),
             descriptor: tree.descriptor.clone(),
