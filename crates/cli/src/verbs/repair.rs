@@ -115,6 +115,8 @@ fn loss_object(report: &RepairReport, loss: &Loss) -> Fields {
         Some(key) if typed => PrimaryKey::decode(key).to_json(),
         Some(key) => KeyFormat::Bytes.show(key).into(),
     };
+    let last_sequence = loss.sequences.as_ref().map(|sequences| *sequences.end());
+    let last_sequence = last_sequence.filter(|&last| last < bolide::MAX_SEQUENCE);
     let number = |number: Option<u64>| number.map_or(Value::Null, Value::from);
     vec![
         ("lost".into(), loss.kind.name().into()),
@@ -125,7 +127,7 @@ fn loss_object(report: &RepairReport, loss: &Loss) -> Fields {
         ("first_key".into(), key(loss.keys.as_ref().and_then(|keys| keys.first.as_ref()))),
         ("last_key".into(), key(loss.keys.as_ref().and_then(|keys| keys.last.as_ref()))),
         ("first_sequence".into(), number(loss.sequences.as_ref().map(|sequences| *sequences.start()))),
-        ("last_sequence".into(), number(loss.sequences.as_ref().map(|sequences| *sequences.end()))),
+        ("last_sequence".into(), number(last_sequence)),
         ("entries".into(), number(loss.entries)),
         ("cause".into(), loss.what.as_str().into()),
     ]

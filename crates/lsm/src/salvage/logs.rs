@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-use bolide_base::{ErrorKind, FileIdentity, Result, SequenceNumber, Trailer, TreeId};
+use bolide_base::{ErrorKind, FileIdentity, MAX_SEQUENCE, Result, SequenceNumber, Trailer, TreeId};
 use bolide_storage::Vfs;
 
 use super::loss::{Loss, LossKind};
@@ -88,6 +88,8 @@ impl<'a> LogSalvage<'a> {
             let segment = state.segments.get(&number).copied();
             self.read_segment(number, segment, Some(number) == last)?;
         }
+        // Behind the last record that can be read, all that is known is where the lost numbers begin.
+        self.complete_losses(MAX_SEQUENCE + 1);
         Ok(())
     }
 
@@ -254,7 +256,14 @@ impl<'a> LogSalvage<'a> {
     }
 
     fn lose(&mut self, number: u64, bytes: Option<Range<u64>>, cause: &str) {
-        self.open_losses.push(self.losses.len());
+        // Entries that were kept back have numbers of their own, which those around them do not tell.
+        let is_hit = |log: &RetainedLog| {
+            let overlaps = |bytes: &Range<u64>| log.start < bytes.end && bytes.start < log.end;
+            log.segment == number && bytes.as_ref().is_none_or(overlaps)
+        };
+        if !self.manifest.state.trees.values().filter_map(|tree| tree.retained.as_ref()).any(is_hit) {
+            self.open_losses.push(self.losses.len());
+        }
         let mut loss = Loss::new(LossKind::Log, FileName::Wal(number).to_string(), cause);
         loss.bytes = bytes;
         self.losses.push(loss);

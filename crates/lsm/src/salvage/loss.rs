@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
-use bolide_base::{SequenceNumber, TreeId};
+use bolide_base::{MAX_SEQUENCE, SequenceNumber, TreeId};
 
 /// Keys are shown up to this length, in bytes.
 const SHOWN_KEY_BYTES: usize = 48;
@@ -103,7 +103,8 @@ pub struct Loss {
     pub collection: Option<String>,
     /// The keys that may be affected; `None`: any.
     pub keys: Option<LostKeys>,
-    /// The sequence numbers of the lost entries lie in this range, as far as it is known.
+    /// The sequence numbers of the lost entries lie in this range, as far as it is known. It ends with [`MAX_SEQUENCE`] if only its
+    /// start is known.
     pub sequences: Option<RangeInclusive<SequenceNumber>>,
     /// At most so many entries are lost, as far as it is known.
     pub entries: Option<u64>,
@@ -151,8 +152,14 @@ impl fmt::Display for Loss {
         if let Some(keys) = &self.keys {
             write!(f, ", keys {keys}")?;
         }
-        if let Some(sequences) = &self.sequences {
-            write!(f, ", sequence numbers {} to {}", sequences.start(), sequences.end())?;
+        match &self.sequences {
+            Some(sequences) if *sequences.end() == MAX_SEQUENCE => {
+                write!(f, ", sequence numbers from {} on", sequences.start())?;
+            }
+            Some(sequences) => {
+                write!(f, ", sequence numbers {} to {}", sequences.start(), sequences.end())?;
+            }
+            None => {}
         }
         if let Some(entries) = self.entries {
             write!(f, ", up to {entries} entries")?;
@@ -182,6 +189,8 @@ mod tests {
         assert!(loss.may_affect(2, b"b") && !loss.may_affect(3, b"b") && !loss.may_affect(2, b"a"));
         loss.collection = Some("posts".to_owned());
         assert!(loss.to_string().contains("collection \"posts\""));
+        loss.sequences = Some(3..=MAX_SEQUENCE);
+        assert!(loss.to_string().contains("sequence numbers from 3 on"), "{loss}");
         let long = LostKeys { first: Some(vec![b'x'; 500]), last: Some(Vec::new()) };
         assert!(long.to_string().contains("(500 bytes) to \"\""), "{long}");
     }

@@ -50,6 +50,7 @@ use bolide_table::{FilePool, FileSource, TableOwner, TableSalvage};
 use self::logs::{FoundInLogs, LogSalvage};
 pub use self::loss::{Loss, LossKind, LostKeys};
 use self::manifest::SalvagedManifest;
+pub use self::records::VisitRecord;
 use self::spill::Spill;
 use self::state::TreeState;
 use self::tables::{Losses, chains};
@@ -294,11 +295,7 @@ impl Salvage {
     ///
     /// # Errors
     /// Those of `visit` and of the scratch files; `LimitExceeded` for too many range tombstones.
-    pub fn visit_newest(
-        &mut self,
-        tree: TreeId,
-        visit: &mut dyn FnMut(&[u8], SequenceNumber, &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    pub fn visit_newest(&mut self, tree: TreeId, visit: &mut VisitRecord<'_>) -> Result<()> {
         let state = self.manifest.state.trees.get(&tree);
         let noted = state.into_iter().flat_map(|tree| tree.tombstones.iter().cloned());
         let logged = self.found.tombstones.get(&tree).into_iter().flatten().cloned();

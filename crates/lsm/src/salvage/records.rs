@@ -75,6 +75,9 @@ impl InternalCursor for SalvageSource {
     }
 }
 
+/// Takes a record: its key, the sequence number of its newest version, its value.
+pub type VisitRecord<'a> = dyn FnMut(&[u8], SequenceNumber, &[u8]) -> Result<()> + 'a;
+
 /// Hands the newest version of each key that is not deleted to `visit`, in the order of keys, and returns entries that no
 /// record can be made of.
 pub(super) fn visit_newest(
@@ -82,7 +85,7 @@ pub(super) fn visit_newest(
     tables: Vec<TableChain>,
     spill: &Spill,
     tombstones: &RangeTombstones,
-    visit: &mut dyn FnMut(&[u8], SequenceNumber, &[u8]) -> Result<()>,
+    visit: &mut VisitRecord<'_>,
 ) -> Result<Vec<Loss>> {
     let mut losses = Vec::new();
     let (memory, scratch) = spill.cursors(tree)?;
