@@ -18,7 +18,7 @@ fn file_of(bytes: &[u8]) -> FileSource {
 
 type Entries = BTreeMap<(Vec<u8>, u64), Vec<u8>>;
 
-/// A table with several blocks, versions and, if asked for, several partitions.
+/// A table with several blocks and versions, and with several index partitions or none.
 fn table(partitions: bool) -> (Vec<u8>, Entries) {
     let vfs = MemVfs::new();
     let file = vfs.create(Path::new("000009.sst")).unwrap();

@@ -1,7 +1,7 @@
 //! Repairs: one to three files of a database are damaged, and the database is repaired into a new one.
 //!
 //! Two of three seeds build their database by a random history, the others are [samples](crate::sample). Every write is synced.
-//! Files are flipped, cut, zeroed or removed: any files, sstables of records alone, derived files alone, or none. Then:
+//! Files get a flipped bit, are truncated, zeroed in part or removed: any files, sstables of records alone, derived files alone, or none. Then:
 //!
 //! 1. The damaged directory is byte for byte what it was before the repair.
 //! 2. If nothing or only derived files are damaged, the new database equals the model, and no loss is reported.
@@ -128,7 +128,7 @@ fn build(seed: u64, options: RepairProof) -> Outcome<Built> {
         let setup = Setup::random(&mut rng).with_layout(options.layout);
         (setup, crash::steps(seed, 2 * options.steps, options.kinds))
     };
-    // Of writes that are not synced a cut log need not show a trace.
+    // A truncated log need not show a trace of writes that were not synced.
     for step in &mut steps {
         if let Step::Write { durability, .. } = step {
             *durability = Durability::Always;
@@ -256,7 +256,7 @@ impl Built {
         }
         for name in found.collections.keys().filter(|name| !model.collections.contains_key(*name)) {
             if !report.losses.iter().any(|loss| matches!(loss.kind, LossKind::Manifest | LossKind::Name)) {
-                return Err(format!("there is a collection {name:?}, without a loss that says so"));
+                return Err(format!("there is a collection {name:?}, without a loss that explains it"));
             }
         }
         Ok(())

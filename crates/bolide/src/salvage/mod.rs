@@ -8,7 +8,7 @@
 //! 3. the indexes are built from the records;
 //! 4. the new database is closed.
 //!
-//! It is written to a directory of another name, `NEW.incomplete`, and renamed at the end: a repair that was cut off leaves no
+//! It is written to a directory of another name, `NEW.incomplete`, and renamed at the end: a repair that was interrupted leaves no
 //! database that looks whole.
 
 mod plan;
@@ -139,7 +139,8 @@ fn check_places(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<()
         let what = format!("{} is open for writing: close it before it is repaired", from.display());
         return Err(Error::new(ErrorKind::Locked, what));
     }
-    for (place, cause) in [(to, "choose a new directory"), (work, "an earlier repair was cut off: remove it")]
+    for (place, cause) in
+        [(to, "choose a new directory"), (work, "an earlier repair was interrupted: remove it")]
     {
         if vfs.exists(place)? && !vfs.list(place).is_ok_and(|names| names.is_empty()) {
             let what = format!("{} exists and is not empty: {cause}", place.display());

@@ -46,7 +46,7 @@ pub struct RebuiltIndex {
 }
 
 impl RepairReport {
-    /// Whether nothing is lost, as far as the repair can tell.
+    /// Whether nothing is lost, as far as the files show.
     ///
     /// ```
     /// assert!(bolide::RepairReport::default().is_complete());

@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &Repair) -> Result<(), Failure> {
         tell!("note: {note}");
     }
     for loss in &report.losses {
-        tell!("lost: {loss}");
+        tell!("lost: {}", with_readable_keys(&report, loss));
     }
     tell!("note: the new database is {}; {} is unchanged", to.display(), from.display());
     if report.is_complete() {
@@ -35,10 +35,10 @@ pub(super) fn run(arguments: &Repair) -> Result<(), Failure> {
     }
     Err(Failure::operation(
         format!(
-            "{} has {} damaged places, of which {} lacks what is named above",
+            "{} is damaged: {} may lack what the {} lines above name",
             from.display(),
-            report.losses.len(),
-            to.display()
+            to.display(),
+            report.losses.len()
         ),
         format!(
             "compare the records of the named keys with a backup; `bolide check {} --deep` checks what is there",
@@ -104,12 +104,28 @@ fn objects(report: &RepairReport) -> Vec<Fields> {
     objects
 }
 
+/// Whether the keys of the collection that a loss is of are typed.
+fn has_typed_keys(report: &RepairReport, loss: &Loss) -> bool {
+    let is_its = |name: &str| Some(name) == loss.collection.as_deref();
+    report.collections.iter().any(|found| is_its(&found.name) && found.keys == KeyFormat::Typed)
+}
+
+/// The loss with its keys as they are typed on the command line.
+fn with_readable_keys(report: &RepairReport, loss: &Loss) -> Loss {
+    let mut loss = loss.clone();
+    if has_typed_keys(report, &loss)
+        && let Some(keys) = &mut loss.keys
+    {
+        for key in [&mut keys.first, &mut keys.last].into_iter().flatten() {
+            *key = KeyFormat::Typed.show(key).into_bytes();
+        }
+    }
+    loss
+}
+
 fn loss_object(report: &RepairReport, loss: &Loss) -> Fields {
     let collection = loss.collection.as_deref();
-    let typed = report
-        .collections
-        .iter()
-        .any(|found| Some(found.name.as_str()) == collection && found.keys == KeyFormat::Typed);
+    let typed = has_typed_keys(report, loss);
     let key = |key: Option<&Vec<u8>>| match key {
         None => Value::Null,
         Some(key) if typed => PrimaryKey::decode(key).to_json(),

@@ -93,7 +93,7 @@ impl<'a> LogSalvage<'a> {
         Ok(())
     }
 
-    /// A segment that an intact manifest does not name: its creation was cut off, so it must hold nothing.
+    /// A segment that an intact manifest does not name: its creation was interrupted, so it must hold nothing.
     fn note_unnamed(&mut self, number: u64) {
         let path = FileName::Wal(number).path(self.dir);
         let is_unused = self.vfs.open(&path).and_then(|file| {
@@ -256,7 +256,7 @@ impl<'a> LogSalvage<'a> {
     }
 
     fn lose(&mut self, number: u64, bytes: Option<Range<u64>>, cause: &str) {
-        // Entries that were kept back have numbers of their own, which those around them do not tell.
+        // Entries that were kept back have numbers of their own, which do not follow from those around them.
         let is_hit = |log: &RetainedLog| {
             let overlaps = |bytes: &Range<u64>| log.start < bytes.end && bytes.start < log.end;
             log.segment == number && bytes.as_ref().is_none_or(overlaps)
