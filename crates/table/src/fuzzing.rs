@@ -22,6 +22,7 @@ use crate::internal_cursor::InternalCursor;
 use crate::meta_collector::{MetaCollector, decode_meta_index};
 use crate::options::{Compression, TableOptions};
 use crate::properties::TableProperties;
+use crate::salvage::TableSalvage;
 use crate::stored_block::{BlockHandle, PADDING, Payload};
 use crate::table_builder::TableBuilder;
 use crate::table_reader::TableReader;
@@ -158,6 +159,13 @@ fn exercise(bytes: &[u8]) -> Result<()> {
     let path = Path::new("000009.sst");
     vfs.create(path)?.append(bytes)?;
     let source = FileSource::direct("000009.sst", vfs.open(path)?);
+    if let Ok(table) = TableSalvage::open(source.clone(), None) {
+        let mut cursor = Arc::new(table).cursor();
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            cursor.next()?;
+        }
+    }
     let table = Arc::new(TableReader::open(source, IDENTITY, BlockCache::new(1 << 20))?);
     drop(table.verify());
     drop(table.describe(TableDetail::Entries, &mut std::io::sink()));

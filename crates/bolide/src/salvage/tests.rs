@@ -110,6 +110,31 @@ fn an_index_that_cannot_be_built_is_a_loss_and_the_records_stay() {
 }
 
 #[test]
+fn a_full_disk_leaves_nothing_of_the_new_database() {
+    use bolide_storage::{SimRuntime, SimVfs};
+
+    let disk = SimVfs::new(1);
+    let components = Components::system()
+        .vfs(std::sync::Arc::new(disk.clone()))
+        .runtime(std::sync::Arc::new(SimRuntime::new(1)));
+    let options = || Options::default().background_threads(0).cache_bytes(0);
+    let db = Db::open_with("db", options(), components.clone()).unwrap();
+    let collection = db.create_collection("c", CollectionOptions::bytes()).unwrap();
+    for number in 0..200_u32 {
+        collection.put(&number.to_be_bytes(), &number.to_be_bytes().repeat(300)).unwrap();
+    }
+    drop((collection, db));
+    let files = disk.files();
+    disk.set_capacity(Some(disk.used_bytes() + 100_000));
+    let run = || repair("db", "new", RepairOptions::default().options(options()), components.clone());
+    let error = run().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
+    assert_eq!(disk.files(), files);
+    disk.set_capacity(None);
+    assert!(run().unwrap().is_complete());
+}
+
+#[test]
 fn places_that_would_be_overwritten_are_refused() {
     let components = Components::in_memory();
     let db = open("db", &components);

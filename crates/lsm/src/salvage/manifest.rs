@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use bolide_base::{ErrorKind, FileIdentity, Result};
+use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 use bolide_storage::Vfs;
 
 use super::loss::{Loss, LossKind};
@@ -29,6 +29,8 @@ pub(super) struct SalvagedManifest {
     pub(super) intact: bool,
     /// True if the marker belongs to this manifest.
     pub(super) marked: bool,
+    /// `CURRENT` may be of another format version.
+    pub(super) unsupported: Option<Error>,
 }
 
 /// Reads the manifest of the database in `dir`, in which the manifests `numbers` lie, ascending.
@@ -48,7 +50,9 @@ pub(super) fn read(
         }
         Err(error) => {
             let cause = if error.kind() == ErrorKind::NotFound { "it is missing" } else { error.message() };
-            read_newest(vfs, dir, numbers, cause, marks, losses, notes)
+            let mut manifest = read_newest(vfs, dir, numbers, cause, marks, losses, notes);
+            manifest.unsupported = (error.kind() == ErrorKind::Unsupported).then_some(error);
+            manifest
         }
     }
 }

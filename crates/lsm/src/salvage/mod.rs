@@ -4,8 +4,8 @@
 //! file. Every part that cannot be read becomes a [`Loss`].
 //!
 //! # Sources
-//! 1. `CURRENT` and the manifest: which sstables, range tombstones and log segments count. See [`manifest`].
-//! 2. The log: see [`logs`].
+//! 1. `CURRENT` and the manifest: which sstables, range tombstones and log segments count. See `manifest`.
+//! 2. The log; see `logs`.
 //! 3. The sstables. If the manifest is not intact, those count too that it neither adds nor removes; the tree that they
 //!    belong to is in their properties.
 //!
@@ -165,7 +165,8 @@ impl Salvage {
     /// Reads the manifest of the database in `dir`. Scratch files will be created in the directory `scratch`, if any.
     ///
     /// # Errors
-    /// `NotFound` if the directory holds no file of a database; those of listing it.
+    /// `NotFound` if the directory holds no file of a database; `Unsupported` if its files are of another format version; those of
+    /// listing it.
     pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, scratch: &Path) -> Result<Self> {
         let files = Files::read(&*vfs, dir)?;
         if !files.any {
@@ -192,7 +193,11 @@ impl Salvage {
         if !salvage.manifest.intact {
             salvage.adopt(&files.tables);
         }
-        Ok(salvage)
+        match &salvage.manifest.unsupported {
+            // Not damage: a database of another version.
+            Some(error) if salvage.manifest.state.trees.is_empty() => Err(error.clone()),
+            _ => Ok(salvage),
+        }
     }
 
     /// A planted mistake, for tests of the proof: range tombstones hide nothing.

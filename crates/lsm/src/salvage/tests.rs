@@ -175,10 +175,16 @@ fn a_lost_sstable_and_a_lost_segment_are_reported() {
 }
 
 #[test]
-fn an_empty_directory_is_no_database() {
+fn directories_without_a_database_of_this_version_are_refused() {
     let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
     vfs.create_dir_all(Path::new(DIR)).unwrap();
     vfs.create(&Path::new(DIR).join("notes.txt")).unwrap();
-    let error = Salvage::open(vfs, Path::new(DIR), Path::new("scratch")).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let open = || Salvage::open(vfs.clone(), Path::new(DIR), Path::new("scratch")).map(drop);
+    assert_eq!(open().unwrap_err().kind(), ErrorKind::NotFound);
+    // Of another version: nothing of it can be read.
+    let current = vfs.create(&FileName::Current.path(Path::new(DIR))).unwrap();
+    current
+        .append(b"bolide-current 1 MANIFEST-000003 00000000000000b0 4711 open 0123456789abcdef\n")
+        .unwrap();
+    assert_eq!(open().unwrap_err().kind(), ErrorKind::Unsupported);
 }
