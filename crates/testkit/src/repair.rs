@@ -7,7 +7,7 @@
 //! 2. If nothing or only derived files are damaged, the new database equals the model, and no loss is reported.
 //! 3. Each record of the new database is a version that was written under its key in its collection.
 //! 4. Each difference from the model is covered by a reported loss. If only sstables of records are damaged, the losses name
-//!    collection and keys, and all other keys are exact.
+//!    collection and keys, and all other keys are exact. If only the manifest is damaged, no record is missing.
 //! 5. The new database passes the deep check, and each index answers as a scan.
 //!
 //! A planted mistake makes the check fail; see [`PlantedRepair`].
@@ -254,6 +254,15 @@ impl Built {
         for (name, wanted) in &model.collections {
             self.check_covered(name, wanted, &found, report, counts)?;
         }
+        let is_intact = |(path, _): &(PathBuf, Damage)| {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            name == "CURRENT" || name.starts_with("MANIFEST") || self.derived.contains(path)
+        };
+        let has_names = report.losses.iter().all(|loss| loss.kind != LossKind::Name);
+        if damages.iter().all(is_intact) && has_names {
+            counts.add("manifests alone");
+            check_nothing_missing(model, &found)?;
+        }
         for name in found.collections.keys().filter(|name| !model.collections.contains_key(*name)) {
             if !report.losses.iter().any(|loss| matches!(loss.kind, LossKind::Manifest | LossKind::Name)) {
                 return Err(format!("there is a collection {name:?}, without a loss that explains it"));
@@ -329,6 +338,21 @@ impl Built {
         disk.damage(path, |bytes| fuzzing::forge_checksums(bytes, &identity))
             .map_err(|error| format!("{error:?}"))
     }
+}
+
+/// Without edits of the manifest records may be there again, but none is missing or older than it was.
+fn check_nothing_missing(model: &Model, found: &Model) -> Outcome {
+    for (name, wanted) in &model.collections {
+        let Some(found) = found.collections.get(name) else { continue };
+        for (key, row) in &*wanted.rows {
+            let is = found.rows.get(key).map(|row| row.record.as_slice());
+            if is != Some(row.record.as_slice()) {
+                let (key, is, want) = (key.escape_ascii(), shown(is), shown(Some(&row.record)));
+                return Err(format!("{name}: only the manifest is damaged, but {key} is {is}, want {want}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether a loss names what it may affect: keys of a collection.

@@ -59,7 +59,8 @@ impl Plan {
         let mut plan = Self::default();
         let mut indexes: BTreeMap<(TreeId, String), IndexDescriptor> = BTreeMap::new();
         let mut taken = BTreeSet::new();
-        for tree in trees {
+        // Of two collections of one name the older one was dropped.
+        for tree in trees.iter().rev() {
             match tree.descriptor.as_deref().map(|bytes| Descriptor::decode(tree.id, bytes)) {
                 Some(Ok(Descriptor::Collection(found))) if is_used(&found, intact) => {
                     plan.add(tree, found, &mut taken);
@@ -70,6 +71,7 @@ impl Plan {
                 None => plan.add_unknown(tree, "its descriptor is lost", &mut taken),
             }
         }
+        plan.collections.reverse();
         for ((owner, name), found) in indexes {
             let collection = plan.collections.iter_mut().find(|collection| collection.tree == owner);
             match collection {
@@ -138,12 +140,13 @@ fn of_collection(kind: LossKind, tree: TreeId, collection: &str, what: String) -
     loss
 }
 
-/// Of several indexes of one name, the newest that is ready; else the newest.
+/// Of several indexes of one name, which come newest first, the newest that is ready; else the newest.
 fn choose(indexes: &mut BTreeMap<(TreeId, String), IndexDescriptor>, found: IndexDescriptor) {
     let place = (found.owner, found.name.clone());
     let is_ready = |index: &IndexDescriptor| index.life.state == IndexState::Ready;
     match indexes.get(&place) {
         Some(other) if is_ready(other) && !is_ready(&found) => {}
+        Some(other) if is_ready(other) == is_ready(&found) => {}
         _ => drop(indexes.insert(place, found)),
     }
 }
@@ -205,7 +208,7 @@ mod tests {
         assert_eq!(without_records(&trees, true), BTreeSet::from([2, 4, 5, 6]));
         let plan = Plan::of(&trees, true);
         let names: Vec<&str> = plan.collections.iter().map(|found| found.name.as_str()).collect();
-        assert_eq!(names, ["posts", "recovered-3", "recovered-7", "recovered-8"]);
+        assert_eq!(names, ["recovered-1", "posts", "recovered-7", "recovered-8"]);
         let [(name, spec)] = &plan.collections[0].indexes[..] else { panic!("{plan:?}") };
         assert_eq!((name.as_str(), spec.as_ref().unwrap().name()), ("ix", "ix"));
         assert!(spec.as_ref().unwrap().to_string().contains("composite"), "the ready one is chosen");
