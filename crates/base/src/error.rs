@@ -26,7 +26,8 @@ pub enum ErrorKind {
     Conflict,
     /// Another process, or another handle in this process, has the database open.
     Locked,
-    /// Bytes on disk are damaged: restore from a copy, or run `bolide check` to see how much is hit.
+    /// Bytes on disk are damaged: restore from a copy, run `bolide check` to see how much is hit, or copy what is left with
+    /// `bolide repair`.
     Corruption,
     /// The file was written by a newer version of Bolide, or is not a Bolide file: use a version that
     /// knows it.
@@ -56,7 +57,9 @@ impl ErrorKind {
             Self::NotFound => "check the name",
             Self::Conflict => "choose another name, or wait for the other operation",
             Self::Locked => "close the other opener first",
-            Self::Corruption => "restore the file from a copy; `bolide check` shows the extent",
+            Self::Corruption => {
+                "restore the file from a copy; `bolide check` shows the extent, and `bolide repair` copies what is left to a new database"
+            }
             Self::Unsupported => "use a version of Bolide that knows this format",
             Self::NoSpace => "free space on the disk and try again",
             Self::Io => "see the operating system's message",

@@ -58,6 +58,7 @@
 //! | to | see |
 //! |---|---|
 //! | open, create, drop, copy, check | [`Db`] |
+//! | copy what is left of a damaged database | [`repair()`] |
 //! | read and write records, make indexes | [`Collection`], [`WriteBatch`], [`Snapshot`] |
 //! | walk in key order | [`Iter`], [`Cursor`], [`IterOptions`] |
 //! | ask by attributes | [`Query`], [`Collection::find`], [`FindOptions`], [`PreparedQuery`] |
@@ -110,6 +111,7 @@ mod prepared;
 mod progress;
 mod repair;
 mod repairs;
+mod salvage;
 mod schema;
 mod snapshot;
 mod stale;
@@ -127,6 +129,8 @@ pub use bolide_index::{
     JsonExtractor, Maintenance, NextCosts, NextFigures, Order, Point, Predicate, Projection, Query, Rect,
     Slot, Value, ValueRange,
 };
+/// What a repair reports as lost.
+pub use bolide_lsm::salvage::{Loss, LossKind, LostKeys};
 pub use bolide_lsm::store::{LevelStats, StoreVerification, WriteCounters};
 pub use bolide_lsm::version::{CutTail, WriterEnd};
 pub use bolide_lsm::{Layout, RowCacheStats, SortedViews, SyncMode};
@@ -154,6 +158,7 @@ pub use key_range::KeyRange;
 pub use options::{IterOptions, Options, WriteOptions};
 pub use prepared::PreparedQuery;
 pub use progress::BuildProgress;
+pub use salvage::{RebuiltIndex, RepairOptions, RepairReport, RepairedCollection, repair};
 pub use snapshot::Snapshot;
 pub use stats::{CollectionStats, DbStats, IndexStats, TreeFigures};
 pub use write_batch::WriteBatch;

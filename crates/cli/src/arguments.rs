@@ -38,6 +38,7 @@ pub(crate) enum Verb {
     Index(Index),
     Stats(Stats),
     Check(Check),
+    Repair(Repair),
     Compact(Compact),
     Layout(ChangeLayout),
     Dump(Dump),
@@ -365,6 +366,27 @@ pub(crate) struct Check {
     pub(crate) output: Output,
 }
 
+/// Write what is left of a damaged database into a new one
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  bolide repair ./db
+  bolide repair ./db --to ./new --format ndjson
+
+Copies every record whose checksums hold, under its sequence number, and builds the indexes from the
+records. Nothing in DB is changed; it must not be open for writing. Each loss is named with its file,
+bytes, keys and sequence numbers as far as they are known: as an object on standard output and as a
+line on standard error. Exit status 1 where anything is lost; the new database is there all the same.")]
+pub(crate) struct Repair {
+    /// Directory of the damaged database
+    pub(crate) db: PathBuf,
+    /// Directory of the new database; must be new or empty [default: DB-repaired]
+    #[arg(long, value_name = "NEW")]
+    pub(crate) to: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
 /// Merge all sorted runs and drop what is obsolete
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -457,6 +479,7 @@ mod tests {
             "bolide index list db",
             "bolide stats db",
             "bolide check db --deep --dax-dir /mnt/pmem",
+            "bolide repair db --to new --format ndjson",
             "bolide compact db",
             "bolide layout db c partitioned",
             "bolide dump file",

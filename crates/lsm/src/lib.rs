@@ -21,6 +21,7 @@ pub mod range_tombstones;
 pub mod record_log;
 pub mod remix;
 mod row_cache;
+pub mod salvage;
 pub mod store;
 pub mod sync_marker;
 mod tree_list;

@@ -75,6 +75,9 @@ impl TableReader {
         writeln!(out, "tag              {:016x}", identity.tag)?;
         writeln!(out, "file number      {}", identity.file_number)?;
         writeln!(out, "file bytes       {}", p.file_bytes)?;
+        if let Some(owner) = &p.owner {
+            writeln!(out, "tree             {}", owner.tree)?;
+        }
         writeln!(
             out,
             "entries          {} ({} tombstones, {} merges) of {} keys",

@@ -189,7 +189,17 @@ fn check_version(source: &FileSource, version: u32, zero: u32, features: u64) ->
 pub(crate) fn read_footer(source: &FileSource, expected: &FileIdentity) -> Result<Footer> {
     let identity = read_identity(source)?;
     check_identity(source, 24, &identity, expected)?;
-    let file_bytes = source.len()?;
+    let (_, footer) = read_end(source, source.len()?, Some(expected))?;
+    Ok(footer)
+}
+
+/// The footer of a file of `file_bytes` bytes, without a look at its header. Without `expected` the identity that the footer
+/// holds is taken.
+pub(crate) fn read_end(
+    source: &FileSource,
+    file_bytes: u64,
+    expected: Option<&FileIdentity>,
+) -> Result<(FileIdentity, Footer)> {
     if file_bytes < (HEADER_BYTES + FOOTER_BYTES) as u64 {
         return Err(source.corruption(file_bytes, "the file is cut off: it has no footer"));
     }
@@ -201,13 +211,16 @@ pub(crate) fn read_footer(source: &FileSource, expected: &FileIdentity) -> Resul
     }
     let (covered, _) = footer.split_at(FOOTER_BYTES - 16);
     let fields = Fields(&footer);
+    let claimed = FileIdentity { file_number: fields.u64(104), tag: fields.u64(96) };
+    let expected = expected.unwrap_or(&claimed);
     if expected.checksum(at, covered) != fields.u64(FOOTER_BYTES - 16) {
         return Err(source.corruption(at, "the checksum of the footer does not match"));
     }
     check_version(source, fields.u32(80), fields.u32(84), fields.u64(88))?;
-    let claimed = FileIdentity { file_number: fields.u64(104), tag: fields.u64(96) };
     check_identity(source, at + 96, &claimed, expected)?;
-    footer_of(&fields, at, file_bytes).map_err(|(offset, what)| source.corruption(offset, what))
+    let footer =
+        footer_of(&fields, at, file_bytes).map_err(|(offset, what)| source.corruption(offset, what))?;
+    Ok((*expected, footer))
 }
 
 fn check_identity(

@@ -22,6 +22,7 @@ use crate::internal_cursor::InternalCursor;
 use crate::meta_collector::{MetaCollector, decode_meta_index};
 use crate::options::{Compression, TableOptions};
 use crate::properties::TableProperties;
+use crate::salvage::TableSalvage;
 use crate::stored_block::{BlockHandle, PADDING, Payload};
 use crate::table_builder::TableBuilder;
 use crate::table_reader::TableReader;
@@ -83,6 +84,14 @@ pub fn small_parts(bytes: &[u8]) {
 pub fn table(bytes: &[u8]) {
     let bytes = repair(bytes);
     drop(exercise(&bytes));
+}
+
+/// Makes the checksums of all blocks that can be found in `bytes` right, so that damage passes for data. For tests that plant a
+/// reader that serves damaged blocks. `identity` is that of the file, which is not compressed.
+pub fn forge_checksums(bytes: &mut [u8], identity: &FileIdentity) {
+    if let Some(footer) = parse_footer(bytes) {
+        repair_blocks(bytes, &footer, identity);
+    }
 }
 
 /// As [`table`], for a good table with edits: the first byte of `recipe` chooses how it was written, each
@@ -150,6 +159,13 @@ fn exercise(bytes: &[u8]) -> Result<()> {
     let path = Path::new("000009.sst");
     vfs.create(path)?.append(bytes)?;
     let source = FileSource::direct("000009.sst", vfs.open(path)?);
+    if let Ok(table) = TableSalvage::open(source.clone(), None) {
+        let mut cursor = Arc::new(table).cursor();
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            cursor.next()?;
+        }
+    }
     let table = Arc::new(TableReader::open(source, IDENTITY, BlockCache::new(1 << 20))?);
     drop(table.verify());
     drop(table.describe(TableDetail::Entries, &mut std::io::sink()));
@@ -185,34 +201,34 @@ fn repair(bytes: &[u8]) -> Vec<u8> {
     }
     rewrite_footer(&mut bytes, &IDENTITY);
     if let Some(footer) = parse_footer(&bytes) {
-        repair_blocks(&mut bytes, &footer);
+        repair_blocks(&mut bytes, &footer, &IDENTITY);
         rewrite_footer(&mut bytes, &IDENTITY);
     }
     bytes
 }
 
-fn repair_blocks(bytes: &mut [u8], footer: &Footer) {
-    repair_block(bytes, footer.properties);
-    repair_block(bytes, footer.meta_index);
-    footer.filter.into_iter().for_each(|handle| repair_block(bytes, handle));
+fn repair_blocks(bytes: &mut [u8], footer: &Footer, identity: &FileIdentity) {
+    repair_block(bytes, footer.properties, identity);
+    repair_block(bytes, footer.meta_index, identity);
+    footer.filter.into_iter().for_each(|handle| repair_block(bytes, handle, identity));
     for (_, handle) in decode_meta_index(stored(bytes, footer.meta_index), 0, u64::MAX).unwrap_or_default() {
-        repair_block(bytes, handle);
+        repair_block(bytes, handle, identity);
     }
     let Some((handle, levels)) = footer.index else {
         return;
     };
-    repair_block(bytes, handle);
+    repair_block(bytes, handle, identity);
     let Ok(top) = IndexBlock::decode(stored(bytes, handle), levels.highest(), u64::MAX) else {
         return;
     };
     for child in (0..top.len()).filter_map(|child| top.handle(child)) {
-        repair_block(bytes, child);
+        repair_block(bytes, child, identity);
         if levels == IndexLevelCount::Two
             && let Ok(leaf) = IndexBlock::decode(stored(bytes, child), IndexLevel::Leaf, u64::MAX)
         {
             (0..leaf.len())
                 .filter_map(|block| leaf.handle(block))
-                .for_each(|block| repair_block(bytes, block));
+                .for_each(|block| repair_block(bytes, block, identity));
         }
     }
 }
@@ -223,7 +239,7 @@ fn stored(bytes: &[u8], handle: BlockHandle) -> &[u8] {
     bytes.get(start..).and_then(|rest| rest.get(..handle.bytes as usize)).unwrap_or_default()
 }
 
-fn repair_block(bytes: &mut [u8], handle: BlockHandle) {
+fn repair_block(bytes: &mut [u8], handle: BlockHandle, identity: &FileIdentity) {
     let Ok(start) = usize::try_from(handle.offset) else {
         return;
     };
@@ -232,5 +248,5 @@ fn repair_block(bytes: &mut [u8], handle: BlockHandle) {
         return;
     };
     let (covered, checksum) = block.split_at_mut(covered);
-    checksum.copy_from_slice(&IDENTITY.checksum(handle.offset, covered).to_le_bytes());
+    checksum.copy_from_slice(&identity.checksum(handle.offset, covered).to_le_bytes());
 }

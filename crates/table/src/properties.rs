@@ -12,6 +12,7 @@ use bolide_base::{EntryKind, MAX_SEQUENCE, SequenceNumber, Trailer};
 
 use crate::block::Malformed;
 use crate::options::Compression;
+use crate::owner::{TableOwner, bounded};
 
 /// Counts, sizes and ranges of an sstable. Stored in the file, but for
 /// [`file_bytes`](Self::file_bytes).
@@ -56,6 +57,8 @@ pub struct TableProperties {
     pub compression: Compression,
     /// The bits per key that its filter was made for; 0 for none.
     pub bloom_bits_per_key: u32,
+    /// The tree that the table was written for; `None` where the writer did not store it.
+    pub owner: Option<TableOwner>,
 }
 
 /// Tag of the smallest key; the largest key has the next one.
@@ -65,6 +68,10 @@ const LARGEST_KEY: u64 = 2;
 const FIRST_NUMBER: u64 = 3;
 /// How many numbers there are.
 const NUMBERS: usize = 15;
+/// Tags of the owner: its tree, its options, its descriptor.
+const OWNER_TREE: u64 = 18;
+const OWNER_OPTIONS: u64 = 19;
+const OWNER_DESCRIPTOR: u64 = 20;
 
 impl TableProperties {
     /// Counts one entry. Entries come in tree order; `new_key` says that its key is not that of the
@@ -119,6 +126,18 @@ impl TableProperties {
             put_varint(&mut bytes, number);
             put_bytes(&mut out, &bytes);
         }
+        if let Some(owner) = &self.owner {
+            put_varint(&mut out, OWNER_TREE);
+            let mut bytes = Vec::with_capacity(5);
+            put_varint(&mut bytes, owner.tree.into());
+            put_bytes(&mut out, &bytes);
+            for (tag, field) in [(OWNER_OPTIONS, &owner.options), (OWNER_DESCRIPTOR, &owner.descriptor)] {
+                if let Some(field) = field {
+                    put_varint(&mut out, tag);
+                    put_bytes(&mut out, field);
+                }
+            }
+        }
         out
     }
 
@@ -137,11 +156,26 @@ impl TableProperties {
                 (SMALLEST_KEY, _) => properties.smallest_key = bytes.to_vec(),
                 (LARGEST_KEY, _) => properties.largest_key = bytes.to_vec(),
                 (_, Some(slot)) => *slot = Decoder::new(bytes).varint().ok_or(DAMAGED)?,
-                (_, None) => {}
+                (_, None) => properties.decode_owner(tag, bytes).ok_or(DAMAGED)?,
             }
         }
         properties.set_numbers(numbers).ok_or(DAMAGED)?;
         Ok(properties)
+    }
+
+    /// Reads a field of the owner. Fields without a tree before them, and other tags, are skipped.
+    fn decode_owner(&mut self, tag: u64, bytes: &[u8]) -> Option<()> {
+        if tag == OWNER_TREE {
+            let tree = u32::try_from(Decoder::new(bytes).varint()?).ok()?;
+            self.owner = Some(TableOwner { tree, options: None, descriptor: None });
+        } else if let Some(owner) = &mut self.owner {
+            match tag {
+                OWNER_OPTIONS => owner.options = bounded(bytes),
+                OWNER_DESCRIPTOR => owner.descriptor = bounded(bytes),
+                _ => {}
+            }
+        }
+        Some(())
     }
 
     fn set_numbers(&mut self, numbers: [u64; NUMBERS]) -> Option<()> {
@@ -206,6 +240,7 @@ mod tests {
         properties.count(b"a", Trailer::new(9, EntryKind::Put), b"value", true);
         properties.count(b"a", Trailer::new(4, EntryKind::Delete), b"", false);
         properties.largest_key = b"a".to_vec();
+        properties.owner = Some(TableOwner::new(7, b"options", b"descriptor"));
         properties
     }
 
@@ -214,6 +249,24 @@ mod tests {
         let properties = sample();
         assert_eq!((properties.smallest_sequence, properties.largest_sequence), (4, 9));
         assert_eq!(TableProperties::decode(&properties.encode(), 12_345), Ok(properties));
+    }
+
+    #[test]
+    fn an_owner_round_trips_without_its_long_fields() {
+        let long = vec![1; crate::MAX_OWNER_BYTES + 1];
+        for owner in [
+            None,
+            Some(TableOwner::new(u32::MAX, b"", b"")),
+            Some(TableOwner::new(1, &long, b"descriptor")),
+            Some(TableOwner::new(1, b"options", &long)),
+        ] {
+            let properties = TableProperties { owner, ..sample() };
+            assert_eq!(TableProperties::decode(&properties.encode(), 12_345), Ok(properties));
+        }
+        let mut bytes = TableProperties { owner: None, ..sample() }.encode();
+        put_varint(&mut bytes, OWNER_TREE);
+        put_bytes(&mut bytes, &[0xff, 0xff, 0xff, 0xff, 0x1f]);
+        assert!(TableProperties::decode(&bytes, 1).is_err(), "a tree over 32 bits");
     }
 
     #[test]

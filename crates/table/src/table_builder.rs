@@ -28,6 +28,7 @@ use crate::index_block::{IndexBlockBuilder, IndexLevel, Separator};
 use crate::key_counts::KeyCountCollector;
 use crate::meta_collector::{MetaCollector, MetaIndex, encode_meta_index};
 use crate::options::{Compression, MAX_META_BLOCK_BYTES, TableOptions};
+use crate::owner::TableOwner;
 use crate::properties::TableProperties;
 use crate::stored_block::{BlockFramer, BlockHandle};
 
@@ -108,6 +109,13 @@ impl TableBuilder {
             properties,
             attachment: Vec::new(),
         })
+    }
+
+    /// Stores in the file which tree it is written for.
+    #[must_use]
+    pub fn owner(mut self, owner: TableOwner) -> Self {
+        self.properties.owner = Some(owner);
+        self
     }
 
     /// Adds an entry. Entries come in tree order: user keys ascend, and the sequence numbers of one key

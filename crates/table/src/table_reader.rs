@@ -16,13 +16,14 @@ use crate::footer::{Footer, IndexLevelCount, read_footer};
 use crate::index_block::{IndexBlock, IndexLevel};
 use crate::meta_collector::{MetaIndex, decode_meta_index};
 use crate::options::{MAX_BLOCK_BYTES, MAX_META_BLOCK_BYTES};
+use crate::owner::MAX_OWNER_BYTES;
 use crate::properties::TableProperties;
 use crate::read_counters::ReadCounters;
 use crate::stored_block::{BlockHandle, FRAME_BYTES, Payload, read_block};
 use crate::value_ref::ValueRef;
 
-/// Largest properties: two keys and some numbers.
-const MAX_PROPERTIES_BYTES: usize = 2 * MAX_TREE_KEY_BYTES + 4096;
+/// Largest properties: two keys, the owner's two fields and some numbers.
+pub(crate) const MAX_PROPERTIES_BYTES: usize = 2 * MAX_TREE_KEY_BYTES + 2 * MAX_OWNER_BYTES + 4096;
 
 /// An open sstable.
 ///

@@ -219,6 +219,7 @@ impl<'a> Walk<'a> {
             meta_bytes: stored.meta_bytes,
             compression: stored.compression,
             bloom_bits_per_key: stored.bloom_bits_per_key,
+            owner: stored.owner.clone(),
             ..self.counted.clone()
         };
         if self.at != footer.data_end {

@@ -21,18 +21,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bolide::{Compression, ErrorKind, Layout};
-use bolide_storage::{SimRng, SimVfs};
+use bolide::{ErrorKind, Layout};
+use bolide_storage::{SimRng, SimVfs, Vfs};
 
 use crate::availability;
 use crate::failure::StepFailure;
-use crate::history::{Change, Durability, Step};
-use crate::kinds::{self, KindChoice};
+use crate::history::Durability;
+use crate::kinds::KindChoice;
 use crate::model::Model;
-use crate::record::record;
+use crate::sample::{Sample, SampleOptions};
 use crate::seeds::{Counts, Outcome, words};
-use crate::setup::{DATABASE, Setup};
-use crate::subject::Subject;
+use crate::setup::DATABASE;
 use crate::verify::{match_state, observe, verify};
 
 /// How many records the database has, and what is done to it.
@@ -48,17 +47,38 @@ pub struct DamageOptions {
     pub kinds: KindChoice,
     /// The layout of its collections; `None` for one by the seed.
     pub layout: Option<Layout>,
+    /// A planted mistake: nothing holds through where the logs were synced.
+    pub without_marker: bool,
 }
 
 impl Default for DamageOptions {
     fn default() -> Self {
-        Self { records: 12, stride: 1, every_bit: true, kinds: KindChoice::default(), layout: None }
+        Self {
+            records: 12,
+            stride: 1,
+            every_bit: true,
+            kinds: KindChoice::default(),
+            layout: None,
+            without_marker: false,
+        }
+    }
+}
+
+impl DamageOptions {
+    fn sample(&self, seed: u64) -> SampleOptions {
+        let modes = [Durability::Always, Durability::None, Durability::Batch];
+        SampleOptions {
+            records: self.records,
+            kinds: self.kinds,
+            layout: self.layout,
+            mode: modes[(seed / 2 % 3) as usize],
+        }
     }
 }
 
 /// One damage to one file.
 #[derive(Debug, Clone)]
-enum Damage {
+pub(crate) enum Damage {
     Flip { offset: usize, bit: u8 },
     Cut { length: usize },
     Zero { offset: usize, bytes: usize },
@@ -67,21 +87,13 @@ enum Damage {
     SwapWith(PathBuf),
 }
 
-/// A database to damage.
-struct Sample {
-    setup: Setup,
-    seed: u64,
-    disk: SimVfs,
-    /// The states of the run, the last one being that of the database.
-    states: Vec<Model>,
-    /// The place of the first state that holds everything that was acknowledged as durable.
-    durable: usize,
-}
-
 /// Damages the database of `seed` in every way. The seed decides records, compression and layout, whether the database was
 /// closed (even seeds) or its process killed (odd seeds), and the sync mode of the last writes.
 pub fn check(seed: u64, options: DamageOptions) -> Outcome<Counts> {
-    let sample = Sample::build(seed, options)?;
+    let sample = Sample::build(seed, options.sample(seed))?;
+    if options.without_marker {
+        sample.disk.remove(&Path::new(DATABASE).join("SYNCED")).map_err(|error| format!("{error:?}"))?;
+    }
     let mut counts = Counts::default();
     let mut rng = SimRng::new(seed);
     let files = sample.disk.files();
@@ -141,46 +153,6 @@ fn damages(
 }
 
 impl Sample {
-    fn build(seed: u64, options: DamageOptions) -> Outcome<Self> {
-        let mut rng = SimRng::new(seed);
-        let setup = Setup {
-            layout: options.layout.unwrap_or(Layout::ALL[(seed / 2 % 4) as usize]),
-            compression: [Compression::Lz4, Compression::None, Compression::Zstd(1)][(seed % 3) as usize],
-            block_bytes: 256,
-            bloom_bits_per_key: 10,
-            target_file_bytes: 1 << 20,
-            memtable_bytes: 1 << 20,
-            manifest_bytes: 1 << 20,
-            cache_bytes: 0,
-            max_open_files: 64,
-            threads: 0,
-            build_batch_records: 0,
-            fetch_threads: 1,
-            fetch_by_sequence: true,
-            sorted_views: true,
-        };
-        let vfs = SimVfs::new(seed);
-        let mut subject = Subject::open(Arc::new(vfs.clone()), setup, seed, Model::default())
-            .map_err(|error| format!("create: {error:?}"))?;
-        let mut states = vec![subject.model.clone()];
-        let mut durable = 0;
-        let mode = [Durability::Always, Durability::None, Durability::Batch][(seed / 2 % 3) as usize];
-        for step in steps(options, mode, &mut rng) {
-            subject.step(&step).map_err(|failure| format!("{step}: {failure}"))?;
-            states.push(subject.model.clone());
-            if step.makes_durable() {
-                durable = states.len() - 1;
-            }
-        }
-        if seed.is_multiple_of(2) {
-            subject.close();
-            durable = states.len() - 1;
-        }
-        // Before the subject goes, which would close it.
-        let disk = vfs.clone_disk();
-        Ok(Self { setup, seed, disk, states, durable })
-    }
-
     /// Damages derived files and checks that nothing else is lost.
     fn stays_available(&self, paths: &[PathBuf], damage: &Damage) -> Outcome {
         let disk = self.disk.clone_disk();
@@ -278,8 +250,7 @@ enum Verdict {
 }
 
 impl Damage {
-    fn apply(&self, disk: &SimVfs, path: &Path) -> bolide::Result<()> {
-        use bolide_storage::Vfs as _;
+    pub(crate) fn apply(&self, disk: &SimVfs, path: &Path) -> bolide::Result<()> {
         match self {
             Self::Flip { offset, bit } => disk.damage(path, |bytes| bytes[*offset] ^= 1 << bit),
             Self::Cut { length } => disk.damage(path, |bytes| bytes.truncate(*length)),
@@ -307,40 +278,4 @@ fn expect_damage(error: &bolide::Error) -> Outcome {
         ErrorKind::Corruption | ErrorKind::Unsupported => Ok(()),
         _ => Err(format!("damage is reported as {error:?}")),
     }
-}
-
-/// A history that leaves tables, indexes, range tombstones, several versions, and a log with a tail. Of the writes that the
-/// log alone holds, one is synced, and the others are acknowledged in `mode`.
-fn steps(options: DamageOptions, mode: Durability, rng: &mut SimRng) -> Vec<Step> {
-    let records = options.records;
-    let put = |collection: &'static str, number: usize, rng: &mut SimRng| Change::Put {
-        collection,
-        key: format!("k{number:04}").into_bytes(),
-        record: record(rng),
-    };
-    let specs = kinds::random_specs(rng, options.kinds, 3);
-    let write = |changes: Vec<Change>| Step::Write { changes, durability: Durability::Always };
-    let mut steps = vec![
-        Step::ToggleCollection("posts", specs[..2].to_vec()),
-        Step::ToggleCollection("notes", specs[2..3].to_vec()),
-    ];
-    for number in 0..records {
-        steps.push(write(vec![put("posts", number, rng), put("notes", number / 2, rng)]));
-        if number == records / 2 {
-            steps.push(Step::Flush);
-        }
-    }
-    let (start, end) = (b"k0001".to_vec(), b"k0003".to_vec());
-    steps.push(write(vec![Change::DeleteRange { collection: "posts", start, end }]));
-    steps.push(Step::Flush);
-    // The log alone holds these.
-    let unsynced = |change: Change| Step::Write { changes: vec![change], durability: mode };
-    for number in 0..3 {
-        steps.push(unsynced(put("posts", number, rng)));
-    }
-    steps.push(write(vec![Change::Delete { collection: "posts", key: b"k0004".to_vec() }]));
-    for number in 1..5 {
-        steps.push(unsynced(put("notes", number, rng)));
-    }
-    steps
 }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use bolide::{Compression, ErrorKind, Layout};
+use bolide::{Compression, ErrorKind};
 use bolide_storage::{SimRng, SimVfs};
 
 use crate::failure::StepFailure;
@@ -17,6 +17,7 @@ use crate::history::{Change, Durability, Step};
 use crate::kinds::{self, KindChoice};
 use crate::model::Model;
 use crate::record::record;
+use crate::sample;
 use crate::seeds::{Counts, Outcome, words};
 use crate::setup::Setup;
 use crate::subject::Subject;
@@ -99,22 +100,8 @@ pub fn check(seed: u64, options: ForkOptions) -> Outcome<Counts> {
 }
 
 fn setup(seed: u64) -> Setup {
-    Setup {
-        layout: Layout::ALL[(seed / 2 % 4) as usize],
-        compression: [Compression::None, Compression::Lz4, Compression::Zstd(1)][(seed % 3) as usize],
-        block_bytes: 256,
-        bloom_bits_per_key: 10,
-        target_file_bytes: 1 << 20,
-        memtable_bytes: 1 << 20,
-        manifest_bytes: 1 << 20,
-        cache_bytes: 0,
-        max_open_files: 64,
-        threads: 0,
-        build_batch_records: 0,
-        fetch_threads: 1,
-        fetch_by_sequence: true,
-        sorted_views: true,
-    }
+    let compression = [Compression::None, Compression::Lz4, Compression::Zstd(1)][(seed % 3) as usize];
+    sample::setup(seed, None, compression)
 }
 
 /// Puts under keys that begin with `letter`, in several sstables and in the log.

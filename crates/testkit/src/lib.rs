@@ -10,6 +10,7 @@
 //! | [`panics`] | lets every call of an extractor or of the file system panic |
 //! | [`damage`] | flips every bit of every file, cuts, zeroes, swaps, removes |
 //! | [`forks`] | puts files of a copy that went on by itself in the place of its own |
+//! | [`repair`] | damages one to three files, and repairs the database |
 //! | [`metamorphic`] | changes settings that must not change an answer |
 //! | [`every_kind`] | puts every kind of index in the place of every other |
 //! | [`concurrent`] | runs many threads at once; not repeatable by its seed |
@@ -43,7 +44,9 @@ pub mod pauses;
 pub mod planted;
 pub mod question;
 pub mod record;
+pub mod repair;
 pub mod rows;
+pub mod sample;
 pub mod seeds;
 pub mod setup;
 pub mod soak;

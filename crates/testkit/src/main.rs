@@ -18,6 +18,7 @@ use bolide_testkit::kinds_soak::{self, KindsSoakOptions};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::panics::{self, PanicOptions};
 use bolide_testkit::pauses::{self, PauseOptions};
+use bolide_testkit::repair::{self, RepairProof};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
 use bolide_testkit::soak::{self, SoakOptions};
 
@@ -29,6 +30,7 @@ faults       an error at every I/O call          --steps N (30)   --stride N (1)
 panics       a panic at every call                --steps N (60)   --stride N (7)
 flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
 forks        files of a copy that went on by itself  --records N (10)
+repair       files damaged, the database repaired  --damages N (24; of each database)  --steps N (40)
 metamorphic  one history under many settings     --steps N (250)  --setups N|all (12)
 kinds        one history with every kind of index --steps N (150)
 threads      many threads on one database         --writers N (3)  --readers N (3)  --batches N (400)  --cuts N (4)
@@ -40,8 +42,8 @@ soak         uniform writes into partitions        --directory PATH (/tmp)  --re
 kinds-soak   updates with every kind of index     --directory PATH (/tmp)  --records N (2000)  --seconds N (60)
 steps        prints the steps of a crash history  --steps N (60)
 
-crashes, faults, panics, flips, forks and steps know --kind NAME: indexes of this kind alone, with all its options.
-crashes, faults, panics, flips, metamorphic, kinds and conformance know --layout NAME: all collections in this layout.
+crashes, faults, panics, flips, forks, repair and steps know --kind NAME: indexes of this kind alone, with all its options.
+crashes, faults, panics, flips, repair, metamorphic, kinds and conformance know --layout NAME: all collections in this layout.
 The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
 fn main() -> ExitCode {
@@ -127,6 +129,7 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
                 },
                 kinds: options.kinds()?,
                 layout: options.layout()?,
+                ..defaults
             };
             Some(run.run(|seed| damage::check(seed, damage)))
         }
@@ -135,6 +138,18 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
             let records = options.number("records", ForkOptions::default().records as u64)? as usize;
             let forks = ForkOptions { records, kinds: options.kinds()?, same_tags: false };
             Some(run.run(|seed| forks::check(seed, forks)))
+        }
+        "repair" => {
+            options.knows(&["damages", "steps", "kind", "layout"])?;
+            let defaults = RepairProof::default();
+            let proof = RepairProof {
+                damages: options.number("damages", defaults.damages)?,
+                steps: options.number("steps", defaults.steps as u64)? as usize,
+                kinds: options.kinds()?,
+                layout: options.layout()?,
+                planted: None,
+            };
+            Some(run.run(|seed| repair::check(seed, proof)))
         }
         "metamorphic" => {
             options.knows(&["steps", "setups", "layout"])?;

@@ -58,6 +58,20 @@ fn damage_is_detected_or_harmless() {
     assert!(counts.get("available without") >= 200, "{counts}");
 }
 
+/// Without the marker the end of the log may be cut off below the last sync, and nothing shows it.
+#[test]
+fn a_loss_that_nothing_explains_is_found() {
+    let options = DamageOptions {
+        records: 8,
+        stride: 5,
+        every_bit: false,
+        without_marker: true,
+        ..DamageOptions::default()
+    };
+    let failure = damage::check(1, options).unwrap_err();
+    assert!(failure.contains("is served without an error") && failure.contains(".wal"), "{failure}");
+}
+
 /// The same three with indexes in regions alone: cuts are killed, failed and damaged among the rest.
 #[test]
 fn indexes_in_regions_survive_as_well() {
@@ -70,7 +84,7 @@ fn indexes_in_regions_survive_as_well() {
     let run = SeedRun::of_test("faults --steps 20 --stride 17 --kind ps-tree", 0..2);
     let counts = passed(run.run(|seed| fault::check(seed, faults)));
     assert!(counts.get("failed steps") >= 20, "{counts}");
-    let flips = DamageOptions { records: 8, stride: 97, every_bit: false, kinds, layout: None };
+    let flips = DamageOptions { records: 8, stride: 97, every_bit: false, kinds, ..DamageOptions::default() };
     let run = SeedRun::of_test("flips --records 8 --stride 97 --bits one --kind ps-tree", 0..2);
     let counts = passed(run.run(|seed| damage::check(seed, flips)));
     assert!(counts.get("flips") >= 500 && counts.get("refused") > 0, "{counts}");

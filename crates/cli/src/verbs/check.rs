@@ -89,10 +89,13 @@ fn advice(views: usize, others: usize) -> &'static str {
         (_, 0) => {
             "no answer depends on a sorted view; `bolide check DB --mend` builds those that are damaged again"
         }
-        (0, _) => "restore damaged files from a copy; an index that differs can be dropped and added again",
+        (0, _) => {
+            "restore damaged files from a copy, or copy what is left to a new database with `bolide repair`; an index that \
+              differs can be dropped and added again"
+        }
         _ => {
-            "restore damaged files from a copy; an index that differs can be dropped and added again; \
-              no answer depends on a sorted view, and `bolide check DB --mend` builds those that are damaged again"
+            "restore damaged files from a copy, or copy what is left to a new database with `bolide repair`; an index that \
+              differs can be dropped and added again; no answer depends on a sorted view, and `bolide check DB --mend` builds those that are damaged again"
         }
     }
 }

@@ -26,7 +26,8 @@ pub(crate) fn set_dax_dir(dir: Option<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn options() -> Options {
+/// The settings that databases are opened with.
+pub(super) fn options() -> Options {
     match DAX_DIR.get() {
         Some(dir) => Options::default().dax_dir(dir),
         None => Options::default(),

@@ -13,6 +13,7 @@ mod layout;
 mod load;
 mod new_database;
 mod records;
+mod repair;
 mod scan;
 mod stats;
 
@@ -88,6 +89,7 @@ fn run_verb(verb: &Verb) -> Result<(), Failure> {
         Verb::Index(arguments) => index::run(&arguments.verb),
         Verb::Stats(arguments) => stats::run(arguments),
         Verb::Check(arguments) => check::run(arguments),
+        Verb::Repair(arguments) => repair::run(arguments),
         Verb::Compact(arguments) => compact::run(arguments),
         Verb::Layout(arguments) => layout::run(arguments),
         Verb::Dump(arguments) => dump::run(arguments),

@@ -6,4 +6,5 @@ mod demo;
 mod find;
 mod import;
 mod program;
+mod repair;
 mod verbs;

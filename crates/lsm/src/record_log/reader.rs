@@ -1,5 +1,7 @@
 //! Reading a record log, and telling how it ends.
 
+mod resync;
+
 use std::sync::Arc;
 
 use bolide_base::{Error, FileIdentity, Result};
@@ -83,7 +85,11 @@ impl LogReader {
         let mut bytes = vec![0; HEADER_BYTES.min(usize::try_from(limit).unwrap_or(HEADER_BYTES))];
         file.read_exact_at(0, &mut bytes)?;
         let header = LogHeader::decode(&bytes, &name, role, expected)?;
-        Ok(Self {
+        Ok(Self::with_header(file, name, header, limit))
+    }
+
+    fn with_header(file: Arc<dyn File>, name: String, header: LogHeader, limit: u64) -> Self {
+        Self {
             file,
             name,
             header,
@@ -94,7 +100,7 @@ impl LogReader {
             unpacked: Vec::new(),
             predecessor: Predecessor::default(),
             stop: None,
-        })
+        }
     }
 
     /// Says that the records end at `end` bytes, and that all of them are durable: a whole record must

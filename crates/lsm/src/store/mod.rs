@@ -286,6 +286,20 @@ impl Store {
         ReadView::latest(self.inner.clone())
     }
 
+    /// Has the next write take a sequence number above `through`: for a store that takes over entries under the numbers that they
+    /// have ([`StoreBatch::put_at`]). Nothing changes if larger numbers were taken already.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a number without a successor; `ReadOnly`, `Poisoned`.
+    pub fn reserve_sequences(&self, through: SequenceNumber) -> Result<()> {
+        self.inner.check_writable()?;
+        commit::check_sequences(through, 1)?;
+        let mut log = self.inner.log.lock();
+        log.applied = log.applied.max(through);
+        self.inner.snapshots.publish(log.applied);
+        Ok(())
+    }
+
     /// The newest sequence number that readers may see.
     pub fn published_sequence(&self) -> SequenceNumber {
         self.inner.snapshots.published()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bolide_base::{FileIdentity, Result, Trailer};
-use bolide_table::{TableBuilder, TableOptions};
+use bolide_table::{TableBuilder, TableOptions, TableOwner};
 
 use super::StoreInner;
 use super::tree::Tree;
@@ -19,6 +19,8 @@ use crate::version::TableMeta;
 pub(super) struct TableOutput<'a> {
     store: &'a StoreInner,
     options: TableOptions,
+    /// Stored in each file, to identify it without a manifest.
+    owner: TableOwner,
     /// Size from which on the next key starts a new file.
     target_bytes: u64,
     /// Keys that start a new file besides, descending.
@@ -61,6 +63,7 @@ impl<'a> TableOutput<'a> {
         Self {
             store,
             options: table_options(store, tree),
+            owner: TableOwner::new(tree.id, &tree.options().encode(), &tree.descriptor.read()),
             target_bytes,
             cuts: Vec::new(),
             filtered_through,
@@ -97,7 +100,8 @@ impl<'a> TableOutput<'a> {
         self.started.push(number);
         let identity = self.store.new_identity(number);
         let collectors = self.collectors.as_ref().map_or_else(Vec::new, |factory| factory.collectors());
-        self.current = Some((identity, TableBuilder::new(file, identity, &self.options, collectors)?));
+        let builder = TableBuilder::new(file, identity, &self.options, collectors)?;
+        self.current = Some((identity, builder.owner(self.owner.clone())));
         Ok(())
     }
 

@@ -38,15 +38,15 @@ const MAX_BYTES: u64 = 256;
 
 /// What `CURRENT` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CurrentFile {
+pub(crate) struct CurrentFile {
     /// The manifest in force.
-    pub(super) manifest: FileIdentity,
+    pub(crate) manifest: FileIdentity,
     /// The random number that was drawn when the database was created.
     pub(super) database_id: u64,
     /// The length of the manifest that is durable, in bytes.
-    pub(super) len: u64,
+    pub(crate) len: u64,
     /// Whether the database was closed cleanly.
-    pub(super) closed: bool,
+    pub(crate) closed: bool,
 }
 
 impl CurrentFile {
@@ -105,7 +105,7 @@ impl CurrentFile {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub(super) fn read_file(vfs: &dyn Vfs, path: &Path) -> Result<Self> {
+    pub(crate) fn read_file(vfs: &dyn Vfs, path: &Path) -> Result<Self> {
         let file = vfs.open(path)?;
         let name = path.display().to_string();
         let len = file.len()?;

@@ -36,6 +36,7 @@ mod wal_segment;
 
 pub use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 pub use boundaries::{Boundaries, boundaries_between};
+pub(crate) use current_file::CurrentFile;
 pub use describe::{describe_current, describe_manifest, owner_of_table};
 pub use kept_view::KeptView;
 pub use partitions::Partition;

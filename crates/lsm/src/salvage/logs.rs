@@ -1,0 +1,276 @@
+//! The write-ahead log, as far as it can be read.
+//!
+//! With an intact manifest the segments that it names are read, with the rules of recovery: each up to its end, from the log
+//! floor of each tree on, and of entries that were kept back those that the manifest names. Without, all segments of the
+//! directory are read, and all that they hold counts.
+//!
+//! Behind a damaged record reading goes on with the next full one. Sequence numbers are assigned without gaps, so those on
+//! both sides give the range that is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::Path;
+
+use bolide_base::{ErrorKind, FileIdentity, MAX_SEQUENCE, Result, SequenceNumber, Trailer, TreeId};
+use bolide_storage::Vfs;
+
+use super::loss::{Loss, LossKind};
+use super::manifest::{SalvagedManifest, presumed_identity};
+use super::spill::Spill;
+use crate::batch::{BatchReader, Operation, PlacedOperation};
+use crate::file_name::FileName;
+use crate::range_tombstones::RangeTombstone;
+use crate::record_log::format::HEADER_BYTES;
+use crate::record_log::{Boot, LogHeader, LogReader, LogRole, Stop, only_zeros_from};
+use crate::sync_marker::Marks;
+use crate::version::{RetainedLog, WalSegment};
+
+/// Reads the segments of a log.
+pub(super) struct LogSalvage<'a> {
+    pub(super) vfs: &'a dyn Vfs,
+    pub(super) dir: &'a Path,
+    pub(super) manifest: &'a SalvagedManifest,
+    pub(super) marks: &'a Marks,
+    /// The trees whose entries are needed.
+    pub(super) wanted: &'a dyn Fn(TreeId) -> bool,
+    pub(super) spill: &'a mut Spill,
+    pub(super) found: &'a mut FoundInLogs,
+    pub(super) losses: &'a mut Vec<Loss>,
+    /// The sequence number that the next record must begin with; `None` before the first.
+    expected: Option<SequenceNumber>,
+    /// Losses since the last record, by their places in the list.
+    open_losses: Vec<usize>,
+}
+
+/// What the log holds beside the entries.
+#[derive(Debug, Default)]
+pub(super) struct FoundInLogs {
+    pub(super) tombstones: BTreeMap<TreeId, Vec<RangeTombstone>>,
+    /// Trees of records that no readable manifest names.
+    pub(super) unknown: BTreeSet<TreeId>,
+    pub(super) last_sequence: SequenceNumber,
+}
+
+impl<'a> LogSalvage<'a> {
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the salvage that it works for")]
+    pub(super) fn new(
+        vfs: &'a dyn Vfs,
+        dir: &'a Path,
+        manifest: &'a SalvagedManifest,
+        marks: &'a Marks,
+        wanted: &'a dyn Fn(TreeId) -> bool,
+        spill: &'a mut Spill,
+        found: &'a mut FoundInLogs,
+        losses: &'a mut Vec<Loss>,
+    ) -> Self {
+        let (expected, open_losses) = (None, Vec::new());
+        Self { vfs, dir, manifest, marks, wanted, spill, found, losses, expected, open_losses }
+    }
+
+    /// Reads all segments that count; `on_disk` are those of the directory.
+    ///
+    /// # Errors
+    /// Those of writing scratch files.
+    pub(super) fn read(&mut self, on_disk: &BTreeSet<u64>) -> Result<()> {
+        let state = &self.manifest.state;
+        let named = state.segments.range(state.wal_floor..).map(|(&number, _)| number);
+        let numbers: BTreeSet<u64> = if self.manifest.intact {
+            let named: BTreeSet<u64> = named.collect();
+            let unnamed: Vec<u64> =
+                on_disk.range(state.wal_floor..).copied().filter(|number| !named.contains(number)).collect();
+            unnamed.into_iter().for_each(|number| self.note_unnamed(number));
+            named
+        } else {
+            named.chain(on_disk.iter().copied()).collect()
+        };
+        let last = numbers.last().copied();
+        for number in numbers {
+            let segment = state.segments.get(&number).copied();
+            self.read_segment(number, segment, Some(number) == last)?;
+        }
+        // Behind the last record that can be read, all that is known is where the lost numbers begin.
+        self.complete_losses(MAX_SEQUENCE + 1);
+        Ok(())
+    }
+
+    /// A segment that an intact manifest does not name: its creation was interrupted, so it must hold nothing.
+    fn note_unnamed(&mut self, number: u64) {
+        let path = FileName::Wal(number).path(self.dir);
+        let is_unused = self.vfs.open(&path).and_then(|file| {
+            let end = file.len()?;
+            only_zeros_from(&*file, HEADER_BYTES as u64, end)
+        });
+        match is_unused {
+            Ok(true) => {}
+            Ok(false) => {
+                self.lose(number, None, "the segment holds bytes, but the manifest does not name it")
+            }
+            Err(error) => self.lose(number, None, error.message()),
+        }
+    }
+
+    fn read_segment(&mut self, number: u64, segment: Option<WalSegment>, is_last: bool) -> Result<()> {
+        let path = FileName::Wal(number).path(self.dir);
+        let identity = match segment {
+            Some(segment) => Some(FileIdentity { file_number: number, tag: segment.tag }),
+            None => presumed_identity(self.vfs, &path, number),
+        };
+        let Some(identity) = identity else {
+            self.lose(number, None, "the header of the segment cannot be read");
+            return Ok(());
+        };
+        let header = LogHeader { role: LogRole::Wal, identity, boot: Boot::default() };
+        let name = FileName::Wal(number).to_string();
+        let opened =
+            self.vfs.open(&path).and_then(|file| Ok((file.clone(), LogReader::open_as(file, name, header)?)));
+        let (file, mut reader) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let missing = error.kind() == ErrorKind::NotFound;
+                let cause =
+                    if missing { "the segment is missing; the manifest names it" } else { error.message() };
+                self.lose(number, None, cause);
+                return Ok(());
+            }
+        };
+        let end = segment.and_then(|segment| segment.end);
+        if let Some(end) = end {
+            reader.end_at(end);
+        }
+        let durable = end.unwrap_or_else(|| self.marks.synced_through(LogRole::Wal, identity));
+        if end.is_none() && is_last && self.manifest.intact && !self.manifest.marked {
+            self.note_unknown_end(number);
+        }
+        loop {
+            let start = reader.position();
+            let cause = match reader.next_record() {
+                Ok(Some(record)) => {
+                    let place = RetainedLog { segment: number, start: record.offset, end: record.end };
+                    match is_batch(record.payload) {
+                        true => self.apply(place, record.payload)?,
+                        false => self.lose(number, Some(start..place.end), "the record is not a write batch"),
+                    }
+                    continue;
+                }
+                Ok(None) => match reader.stop() {
+                    Some(Stop::Invalid(what)) => what.to_owned(),
+                    _ if start < durable => {
+                        let what = format!(
+                            "the segment ends at byte {start}, but was durable through byte {durable}"
+                        );
+                        self.lose(number, Some(start..durable), &what);
+                        return Ok(());
+                    }
+                    _ => return Ok(()),
+                },
+                Err(error) => error.message().to_owned(),
+            };
+            match reader.resynchronize() {
+                Ok(Some(next)) => self.lose(number, Some(start..next), &cause),
+                Ok(None) => {
+                    let limit = reader.limit();
+                    // Space that was reserved and not used.
+                    let unused = start >= durable && only_zeros_from(&*file, start, limit).unwrap_or(false);
+                    if !unused {
+                        let what = match start < durable {
+                            true => format!("{cause}, although the log was durable through byte {durable}"),
+                            false => format!("{cause}; nothing proves that these bytes were ever durable"),
+                        };
+                        self.lose(number, Some(start..limit.max(durable)), &what);
+                    }
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.lose(number, Some(start..reader.limit().max(durable)), error.message());
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Takes over a record that is a whole batch.
+    fn apply(&mut self, place: RetainedLog, payload: &[u8]) -> Result<()> {
+        let mut operations = BatchReader::new(payload)?;
+        self.complete_losses(operations.next_sequence());
+        for placed in &mut operations {
+            let placed = placed?;
+            self.found.last_sequence = self.found.last_sequence.max(placed.sequence);
+            if !self.counts(place, &placed) || !(self.wanted)(placed.tree) {
+                continue;
+            }
+            match placed.operation {
+                Operation::Entry { kind, key, value } => {
+                    self.spill.insert(placed.tree, key, Trailer::new(placed.sequence, kind), value)?;
+                }
+                Operation::RangeDelete { start, end } => {
+                    let (start, end, sequence) = (start.to_vec(), end.to_vec(), placed.sequence);
+                    let tombstone = RangeTombstone { start, end, sequence };
+                    self.found.tombstones.entry(placed.tree).or_default().push(tombstone);
+                }
+            }
+        }
+        let next = operations.next_sequence();
+        self.expected = Some(self.expected.map_or(next, |expected| expected.max(next)));
+        Ok(())
+    }
+
+    /// Gives the losses since the last record the sequence numbers that are missing before `first`.
+    fn complete_losses(&mut self, first: SequenceNumber) {
+        let lost = self.expected.filter(|&expected| expected < first).map(|expected| expected..=first - 1);
+        for place in self.open_losses.drain(..) {
+            if let Some(loss) = self.losses.get_mut(place) {
+                loss.sequences = lost.clone();
+            }
+        }
+    }
+
+    /// Whether an operation takes effect; see the rules of recovery.
+    fn counts(&mut self, place: RetainedLog, placed: &PlacedOperation<'_>) -> bool {
+        let state = &self.manifest.state;
+        if state.dropped.contains(&placed.tree) {
+            return false;
+        }
+        match state.trees.get(&placed.tree) {
+            Some(tree) if self.manifest.intact && placed.retained => tree.retained.is_some_and(|log| {
+                log.segment == place.segment && log.start <= place.start && place.end <= log.end
+            }),
+            Some(tree) if self.manifest.intact => place.segment >= tree.log_floor,
+            // Numbers of trees are never reused: this one was dropped.
+            None if self.manifest.intact => false,
+            Some(tree) if tree.descriptor.is_some() => true,
+            Some(_) | None => {
+                // What is derived from a record is an entry of an index.
+                let is_record = !placed.derived;
+                if is_record {
+                    self.found.unknown.insert(placed.tree);
+                }
+                is_record || placed.retained
+            }
+        }
+    }
+
+    fn note_unknown_end(&mut self, number: u64) {
+        let what = "the marker is missing or older than the log: writes at the end of the log that were acknowledged as \
+                    synced may be missing, which nothing would show";
+        self.losses.push(Loss::new(LossKind::LogEnd, FileName::Wal(number).to_string(), what));
+    }
+
+    fn lose(&mut self, number: u64, bytes: Option<Range<u64>>, cause: &str) {
+        // Entries that were kept back have numbers of their own, which do not follow from those around them.
+        let is_hit = |log: &RetainedLog| {
+            let overlaps = |bytes: &Range<u64>| log.start < bytes.end && bytes.start < log.end;
+            log.segment == number && bytes.as_ref().is_none_or(overlaps)
+        };
+        if !self.manifest.state.trees.values().filter_map(|tree| tree.retained.as_ref()).any(is_hit) {
+            self.open_losses.push(self.losses.len());
+        }
+        let mut loss = Loss::new(LossKind::Log, FileName::Wal(number).to_string(), cause);
+        loss.bytes = bytes;
+        self.losses.push(loss);
+    }
+}
+
+/// Whether all operations of a payload decode.
+fn is_batch(payload: &[u8]) -> bool {
+    BatchReader::new(payload).is_ok_and(|mut operations| operations.all(|placed| placed.is_ok()))
+}

@@ -1,0 +1,32 @@
+//! A repaired database holds what checksums vouch for, and every loss is reported.
+
+use bolide_testkit::repair::{self, PlantedRepair, RepairProof};
+use bolide_testkit::seeds::SeedRun;
+
+#[test]
+fn every_loss_of_a_repair_is_reported() {
+    let options = RepairProof { damages: 16, ..RepairProof::default() };
+    let run = SeedRun::of_test("repair --damages 16", 0..12);
+    let counts = run.run(|seed| repair::check(seed, options)).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{counts}");
+    assert!(counts.get("repairs") == 12 * 16 && counts.get("exact repairs") >= 12 * 4, "{counts}");
+    for kind in ["block", "sstable", "log", "manifest", "differences"] {
+        assert!(counts.get(kind) > 0, "no loss of kind {kind}: {counts}");
+    }
+}
+
+#[test]
+fn each_planted_mistake_of_a_repair_is_found() {
+    let each = [
+        (PlantedRepair::UnreportedBlock, "no loss covers it"),
+        (PlantedRepair::ServedDamage, "was never written"),
+        (PlantedRepair::IgnoredRangeTombstones, "want"),
+    ];
+    assert_eq!(each.map(|(planted, _)| planted), PlantedRepair::EACH);
+    for (planted, message) in each {
+        let options = RepairProof { planted: Some(planted), ..RepairProof::default() };
+        let found = SeedRun::of_test("repair", 0..30).run(|seed| repair::check(seed, options));
+        let failure = found.expect_err(&format!("{planted:?} was not noticed"));
+        assert!(failure.contains(message), "{planted:?}: {failure}");
+    }
+}
