@@ -79,6 +79,7 @@
 
 mod advise;
 mod back_fill;
+mod background_errors;
 mod catalog;
 mod caught;
 mod check;

@@ -7,7 +7,9 @@
 //! |---|---|
 //! | [`crash`] | cuts the power at every sync point, also inside recovery |
 //! | [`fault`] | lets every input/output call fail, once or from there on |
-//! | [`panics`] | lets every call of an extractor or of the file system panic |
+//! | [`workloads`] | cuts the power at every disk operation of all workloads of a few operations |
+//! | [`panics`] | lets every call of an extractor, the file system, the runtime or an index panic |
+//! | [`allocations`] | lets allocations fail |
 //! | [`damage`] | flips every bit of every file, cuts, zeroes, swaps, removes |
 //! | [`forks`] | puts files of a copy that went on by itself in the place of its own |
 //! | [`metamorphic`] | changes settings that must not change an answer |
@@ -22,12 +24,14 @@
 //! for them: a seed repeats a failure.
 #![forbid(unsafe_code)]
 
+pub mod allocations;
 pub mod availability;
 pub mod concurrent;
 pub mod conformance;
 pub mod crash;
 pub mod damage;
 pub mod every_kind;
+pub mod expected;
 pub mod failure;
 pub mod fault;
 pub mod flawed;
@@ -37,15 +41,19 @@ pub mod kinds;
 pub mod metamorphic;
 pub mod model;
 pub mod panicking;
+mod panicking_index;
+mod panicking_runtime;
 pub mod panics;
 pub mod pauses;
 pub mod planted;
 pub mod question;
 pub mod record;
 pub mod rows;
+pub mod rule;
 pub mod seeds;
 pub mod setup;
 pub mod soak;
 pub mod subject;
 pub mod value;
 pub mod verify;
+pub mod workloads;

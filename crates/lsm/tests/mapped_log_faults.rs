@@ -1,0 +1,110 @@
+//! A failed access to a mapped log poisons the store and loses no acknowledged write. Without `map_logs` nothing is mapped to be
+//! written.
+#![cfg(not(bolide_shuttle))]
+
+use std::sync::Arc;
+
+use bolide_base::{ErrorKind, TreeId};
+use bolide_lsm::{Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
+use bolide_storage::{CrashMode, Fault, FaultPlan, SimRuntime, SimVfs};
+use bolide_table::BlockCache;
+
+const WRITES: u64 = 30;
+
+fn open(vfs: &SimVfs) -> (Store, TreeId) {
+    let mut options = StoreOptions::new("/db");
+    options.memtable_bytes = 4 << 10;
+    options.background_threads = 0;
+    let components = StoreComponents {
+        vfs: Arc::new(vfs.clone()),
+        runtime: Arc::new(SimRuntime::new(1)),
+        cache: BlockCache::new(1 << 16),
+    };
+    let store = Store::open(options, components).unwrap();
+    let tree = match store.trees().first() {
+        Some(tree) => tree.id,
+        None => store.create_tree(TreeOptions::default(), b"").unwrap(),
+    };
+    (store, tree)
+}
+
+/// Puts a value of several hundred bytes under the key `number`, every other time in a batch.
+fn write(store: &Store, tree: TreeId, number: u64, sync: SyncMode) -> bolide_base::Result<u64> {
+    let (key, value) = (number.to_be_bytes(), vec![number as u8; 100 + 37 * number as usize % 500]);
+    if number.is_multiple_of(2) {
+        return store.put(tree, &key, &value, sync);
+    }
+    let mut batch = StoreBatch::new();
+    batch.put(tree, &key, &value)?;
+    store.commit(batch, None, sync)
+}
+
+#[test]
+fn a_failed_access_poisons_the_store_and_keeps_what_was_acknowledged() {
+    let mut hit = 0;
+    for at in 1.. {
+        let vfs = SimVfs::new(at);
+        vfs.map_logs();
+        let (store, tree) = open(&vfs);
+        vfs.set_fault(Some(FaultPlan { fault: Fault::MappedAccess, at, sticky: false }));
+        let (mut acknowledged, mut synced) = (0, 0);
+        let mut failed = None;
+        for number in 0..WRITES {
+            let sync = if number % 5 == 4 { SyncMode::Always } else { SyncMode::None };
+            match write(&store, tree, number, sync) {
+                Ok(_) => acknowledged = number + 1,
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+            if sync == SyncMode::Always {
+                synced = number + 1;
+            }
+        }
+        let Some(error) = failed else {
+            assert_eq!(vfs.counters().faults, 0);
+            break;
+        };
+        hit += 1;
+        assert!([ErrorKind::Io, ErrorKind::Poisoned].contains(&error.kind()), "access {at}: {error:?}");
+        for number in 0..2 {
+            let after = write(&store, tree, number, SyncMode::None).unwrap_err();
+            assert_eq!(after.kind(), ErrorKind::Poisoned, "access {at}: {after:?}");
+        }
+        let get = |store: &Store, number: u64| store.get_latest(tree, &number.to_be_bytes()).unwrap();
+        (0..acknowledged).for_each(|number| assert!(get(&store, number).is_some(), "access {at}: {number}"));
+        // A kill leaves what was acknowledged, a power cut what was synced.
+        let copies = [
+            (vfs.clone_disk(), acknowledged),
+            (vfs.crash(CrashMode::None), synced),
+            (vfs.crash(CrashMode::Random), synced),
+        ];
+        for (copy, kept) in copies {
+            let (store, _) = open(&copy);
+            for number in 0..kept {
+                let value = get(&store, number).unwrap_or_else(|| panic!("access {at}: {number} is lost"));
+                assert_eq!(value[0], number as u8);
+            }
+            assert!((acknowledged + 1..WRITES).all(|number| get(&store, number).is_none()));
+            write(&store, tree, WRITES, SyncMode::Always).unwrap();
+        }
+    }
+    assert!(hit >= WRITES, "{hit}");
+}
+
+#[test]
+fn a_store_maps_nothing_to_be_written_unless_told_to() {
+    let vfs = SimVfs::new(1);
+    let (store, tree) = open(&vfs);
+    (0..WRITES).for_each(|number| _ = write(&store, tree, number, SyncMode::None).unwrap());
+    store.flush().unwrap();
+    store.compact(tree).unwrap();
+    drop(store);
+    drop(open(&vfs));
+    let counters = vfs.counters();
+    assert_eq!((counters.writable_mappings, counters.mapped_appends), (0, 0));
+    vfs.map_logs();
+    drop(open(&vfs));
+    assert!(vfs.counters().writable_mappings > 0);
+}
