@@ -304,6 +304,7 @@ fn an_access_to_a_mapped_log_fails_in_part_and_poisons() {
     assert_eq!(vfs.counters().writable_mappings, 0);
     vfs.map_logs();
     let log = vfs.create_log(path("log")).unwrap();
+    vfs.sync_dir(path("")).unwrap();
     vfs.create(path("table")).unwrap().append(&[1; 100]).unwrap();
     vfs.set_fault(plan(Fault::MappedAccess, 2));
     log.append(&[7; 1000]).unwrap();
