@@ -79,7 +79,9 @@ fn a_failed_access_poisons_the_store_and_keeps_what_was_acknowledged() {
         assert!(!(goes_on && has_records), "access {at}: {path:?} is written on");
         poisoned += u64::from(!goes_on);
         let get = |store: &Store, number: u64| store.get_latest(tree, &number.to_be_bytes()).unwrap();
-        acknowledged.iter().for_each(|&number| assert!(get(&store, number).is_some(), "access {at}: {number}"));
+        acknowledged
+            .iter()
+            .for_each(|&number| assert!(get(&store, number).is_some(), "access {at}: {number}"));
         // A kill leaves what was acknowledged, a power cut what was synced.
         let copies = [
             (vfs.clone_disk(), &acknowledged),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bolide::Layout;
 use bolide_storage::{CrashMode, DiskImage, RecordImages, SimRng, SimVfs, Vfs};
 
+use crate::failure::StepFailure;
 use crate::history::{Durability, HistoryOptions, Step, history};
 use crate::kinds::KindChoice;
 use crate::model::Model;
@@ -199,9 +200,9 @@ impl Runner {
             format!("{} the database does not open: {error:?}; files: {files:?}", Rule::Opens)
         })?;
         let candidates: Vec<&Model> = candidates.iter().collect();
-        let place = match_state(&db, &candidates).map_err(|failure| failure.to_string())?;
+        let place = match_state(&db, &candidates).map_err(words)?;
         let mut rng = self.rng.fork();
-        verify(&db, candidates[place], &mut rng).map_err(|failure| failure.to_string())?;
+        verify(&db, candidates[place], &mut rng).map_err(words)?;
         Ok(candidates[place].clone())
     }
 
@@ -227,5 +228,13 @@ impl Runner {
         let db = self.setup.open(Arc::new(after), self.seed).map_err(|error| told(format!("{error:?}")))?;
         match_state(&db, &[&model]).map_err(|failure| told(failure.to_string()))?;
         verify(&db, &model, &mut self.rng.fork()).map_err(|failure| told(failure.to_string()))
+    }
+}
+
+/// A failure in words. After a power cut nothing that is read may be refused.
+fn words(failure: StepFailure) -> String {
+    match failure {
+        StepFailure::Refused(error) => format!("{} {error:?}", Rule::Readable),
+        StepFailure::Wrong(what) => what,
     }
 }

@@ -328,7 +328,7 @@ pub(crate) fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, cou
             return Err(format!("{} {what}", Rule::State));
         }
     }
-    for index in docs.indexes() {
+    for index in answer(switch, counts, || Ok(docs.indexes()))? {
         for value in 0..VALUES {
             let query = Query::new().eq("a", value as i64).using_index(index.name());
             let rows = match answer(switch, counts, || docs.find(&query)) {

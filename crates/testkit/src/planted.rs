@@ -36,7 +36,7 @@ impl Planted {
         match self {
             // An acknowledged write is gone, or the log has a hole.
             Self::LogSync => (&[Rule::State, Rule::Opens], &["oldest", ".wal"]),
-            Self::TableSync => (&[Rule::State, Rule::Opens], &[".sst"]),
+            Self::TableSync => (&[Rule::Readable, Rule::Opens], &[".sst"]),
             Self::ManifestSync => (&[Rule::Opens], &["MANIFEST"]),
             Self::CurrentSync => (&[Rule::Opens], &["CURRENT"]),
             Self::DirectorySync => {

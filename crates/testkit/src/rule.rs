@@ -10,6 +10,8 @@ use std::fmt;
 pub enum Rule {
     /// The database opens.
     Opens,
+    /// What is there can be read.
+    Readable,
     /// It is in one of the states that it may be in: nothing acknowledged is lost, nothing is there in part.
     State,
     /// Its deep check finds nothing.
@@ -39,6 +41,7 @@ impl Rule {
     pub fn mark(self) -> &'static str {
         match self {
             Self::Opens => "[opens]",
+            Self::Readable => "[readable]",
             Self::State => "[state]",
             // Where damage is sought its head tells a check from other failures.
             Self::Sound => "check: [",

@@ -45,15 +45,20 @@ pub struct WorkloadOptions {
     pub planted: Option<Planted>,
 }
 
-/// The operations that workloads are made of. Each write comes in each sync mode.
-pub fn alphabet() -> Vec<Step> {
+/// The operations that workloads are made of, as the operation at `place` of a workload. Each write comes in each sync mode.
+///
+/// Records have the place in them: no two states of a workload that differ in the order of their writes are alike.
+pub fn alphabet(place: usize) -> Vec<Step> {
     let [posts, notes, scratch] = COLLECTIONS;
     let writes = [
-        vec![put(posts, "k1", r#"{"a":1,"b":1}"#)],
-        vec![put(posts, "k0", r#"{"a":2,"b":1}"#)],
+        vec![put(posts, "k1", &format!("{{\"a\":1,\"b\":1,\"place\":{place}}}"))],
+        vec![put(posts, "k0", &format!("{{\"a\":2,\"b\":1,\"place\":{place}}}"))],
         vec![Change::Delete { collection: posts, key: b"k0".to_vec() }],
         vec![Change::DeleteRange { collection: posts, start: b"k0".to_vec(), end: b"k9".to_vec() }],
-        vec![put(posts, "k2", r#"{"a":1,"b":2}"#), put(notes, "k0", r#"{"a":3}"#)],
+        vec![
+            put(posts, "k2", &format!("{{\"a\":1,\"b\":2,\"place\":{place}}}")),
+            put(notes, "k0", &format!("{{\"a\":3,\"place\":{place}}}")),
+        ],
     ];
     let modes = [Durability::None, Durability::Batch, Durability::Always];
     let mut alphabet = Vec::new();
@@ -81,7 +86,7 @@ fn put(collection: &'static str, key: &str, record: &str) -> Change {
 
 /// How many workloads of up to so many operations there are.
 pub fn count(operations: u32) -> u64 {
-    let letters = alphabet().len() as u64;
+    let letters = alphabet(0).len() as u64;
     (1..=operations).map(|length| letters.pow(length)).sum()
 }
 
@@ -92,15 +97,17 @@ pub fn part(total: u64, part: u64, parts: u64) -> Option<Range<u64>> {
 
 /// The workload of this number: the short ones come first.
 pub fn workload(mut number: u64) -> Vec<Step> {
-    let alphabet = alphabet();
-    let letters = alphabet.len() as u64;
+    let letters = alphabet(0).len() as u64;
     let mut length = 1;
     while number >= letters.pow(length) {
         number -= letters.pow(length);
         length += 1;
     }
-    let letter = |place: u32| alphabet[(number / letters.pow(place) % letters) as usize].clone();
-    (0..length).rev().map(letter).collect()
+    let letter = |place: u32| {
+        let letter = number / letters.pow(length - 1 - place) % letters;
+        alphabet(place as usize).swap_remove(letter as usize)
+    };
+    (0..length).map(letter).collect()
 }
 
 /// Small blocks and files, and a memtable that is full when the workload says so.
@@ -188,7 +195,7 @@ mod tests {
 
     #[test]
     fn each_workload_has_one_number() {
-        let letters = alphabet().len() as u64;
+        let letters = alphabet(0).len() as u64;
         let words = |number| format!("{:?}", workload(number));
         assert_eq!(count(2), letters + letters * letters);
         let all: std::collections::BTreeSet<String> = (0..count(2)).map(words).collect();

@@ -17,6 +17,7 @@ pub mod sizes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::seeds::{Counts, Outcome};
 
@@ -124,8 +125,9 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(seed: u64, name: &str) -> Outcome<Self> {
-        let process = std::process::id();
-        let path = std::env::temp_dir().join(format!("bolide-allocations-{process}-{name}-{seed}"));
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("bolide-allocations-{process}-{number}-{name}-{seed}"));
         std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Self(path))
     }
