@@ -111,10 +111,11 @@ impl Flaw {
             | Self::ForgetsBackFill => &[Rule::Complete],
             Self::Repeats => &[Rule::Once, Rule::Exact],
             Self::SwapsNeighbours | Self::ClaimsOrder | Self::BoundTooLow => &[Rule::Ordered, Rule::Complete],
-            Self::Resurrects | Self::TrustsAll | Self::IgnoresDeletes | Self::IgnoresReplaced => {
-                &[Rule::Exact]
-            }
-            Self::WrongValue | Self::WrongIncluded => &[Rule::Contents, Rule::Ordered],
+            Self::Resurrects | Self::TrustsAll | Self::IgnoresReplaced => &[Rule::Exact, Rule::Once],
+            Self::IgnoresDeletes => &[Rule::Exact],
+            // With a limit for each value, others are left out.
+            Self::WrongValue => &[Rule::Contents, Rule::Ordered, Rule::Complete],
+            Self::WrongIncluded => &[Rule::Contents, Rule::Ordered],
             Self::ForgetsBatchMates => &[Rule::Exact, Rule::Complete],
         }
     }
