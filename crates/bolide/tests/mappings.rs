@@ -1,5 +1,6 @@
 //! With default components no file of a database is mapped to be written: no access of the store can end the process.
 #![cfg(target_os = "linux")]
+#![allow(clippy::disallowed_methods, reason = "the test looks at the process itself")]
 
 use std::path::Path;
 use std::sync::Arc;

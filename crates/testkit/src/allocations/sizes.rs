@@ -154,9 +154,12 @@ fn input(rng: &mut SimRng) -> Vec<u8> {
     bytes
 }
 
+/// A decoder with its name.
+type Decoder = (&'static str, fn(&[u8]));
+
 /// Each decoder with bytes that no checksum speaks against.
 fn decoders(trials: &mut Trials<'_>, seed: u64) -> Outcome {
-    let decoders: [(&str, fn(&[u8])); 12] = [
+    let decoders: [Decoder; 12] = [
         ("data block", bolide_table::fuzzing::data_block),
         ("index block", bolide_table::fuzzing::index_block),
         ("small parts of an sstable", bolide_table::fuzzing::small_parts),
