@@ -78,6 +78,12 @@ fn a_failed_access_poisons_the_store_and_keeps_what_was_acknowledged() {
         let goes_on = store.put(tree, b"~", b"", SyncMode::None).is_ok();
         assert!(!(goes_on && has_records), "access {at}: {path:?} is written on");
         poisoned += u64::from(!goes_on);
+        // A poisoned store writes nothing any more, to other files neither.
+        let created = store.create_tree(TreeOptions::default(), b"");
+        match created {
+            Ok(_) => assert!(goes_on, "access {at}: a tree is created after {path:?} failed"),
+            Err(error) => assert!(!goes_on && error.kind() == ErrorKind::Poisoned, "access {at}: {error:?}"),
+        }
         let get = |store: &Store, number: u64| store.get_latest(tree, &number.to_be_bytes()).unwrap();
         acknowledged
             .iter()
