@@ -1,4 +1,4 @@
-//! What went wrong in threads that nobody waits for.
+//! Errors and panics of threads that no call waits for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -44,7 +44,7 @@ pub(crate) struct Engine {
     pub(crate) changing: Mutex<()>,
     /// Deletions of stale index entries that wait to be committed.
     pub(crate) repairs: Arc<Repairs>,
-    /// What went wrong in threads that nobody waits for.
+    /// Errors and panics of threads that no call waits for.
     pub(crate) background_errors: Arc<BackgroundErrors>,
     /// Set when the last handle goes: builders stop.
     pub(crate) closing: AtomicBool,

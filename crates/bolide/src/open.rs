@@ -154,7 +154,7 @@ fn reclaim(handle: &Arc<Handle>, in_background: bool) -> Result<()> {
     if waiting.is_empty() || handle.engine.read_only {
         return Ok(());
     }
-    // What fails leaves space in use that nobody uses, and is in the statistics.
+    // A failure leaves space allocated that nothing refers to. The statistics report it.
     let errors = handle.engine.background_errors.clone();
     let reclaim_one = move |kept: &Arc<Kept>| _ = errors.watch(RECLAIM, || kept.reclaim());
     let work = move || waiting.iter().for_each(reclaim_one);

@@ -213,17 +213,17 @@ impl Subject {
         Ok(all)
     }
 
-    fn check(&self, model: &Model, told: &str) {
+    fn check(&self, model: &Model, context: &str) {
         for (&key, allowed) in &model.rows {
-            let found = self.row(key).unwrap_or_else(|error| panic!("{told}: row {key}: {error:?}"));
-            assert!(allowed.contains(&found), "{told}: row {key} is {found:?}, may be {allowed:?}");
+            let found = self.row(key).unwrap_or_else(|error| panic!("{context}: row {key}: {error:?}"));
+            assert!(allowed.contains(&found), "{context}: row {key} is {found:?}, may be {allowed:?}");
         }
         for (&key, (sure, maybe)) in &model.lists {
-            let found = self.list(key).unwrap_or_else(|error| panic!("{told}: list {key}: {error:?}"));
-            assert!(sure.is_subset(&found), "{told}: list {key} is {found:?}, has {sure:?}");
+            let found = self.list(key).unwrap_or_else(|error| panic!("{context}: list {key}: {error:?}"));
+            assert!(sure.is_subset(&found), "{context}: list {key} is {found:?}, has {sure:?}");
             assert!(
                 found.iter().all(|number| sure.contains(number) || maybe.contains(number)),
-                "{told}: {found:?}"
+                "{context}: {found:?}"
             );
         }
     }
@@ -284,7 +284,7 @@ impl Subject {
 
 /// One run; whether the hook was called so often.
 fn run(hook: Hook, at: u64, threads: usize, layout: Layout) -> bool {
-    let told = format!("{hook:?} at {at}, {threads} threads, {layout:?}");
+    let context = format!("{hook:?} at {at}, {threads} threads, {layout:?}");
     let vfs = Arc::new(MemVfs::new());
     let hooks = Hooks(Arc::new(Switch { hook, at, calls: AtomicU64::new(0) }));
     let subject = open(&vfs, threads, layout, Some(&hooks));
@@ -292,24 +292,24 @@ fn run(hook: Hook, at: u64, threads: usize, layout: Layout) -> bool {
     for number in 0..120 {
         let had_fired = hooks.0.has_fired();
         let is_done = subject.step(&mut rng, number, &hooks, &mut model);
-        assert!(is_done || hooks.0.has_fired(), "{told}: step {number} failed without a panic");
+        assert!(is_done || hooks.0.has_fired(), "{context}: step {number} failed without a panic");
         if !had_fired && hooks.0.has_fired() {
-            subject.check(&model, &told);
+            subject.check(&model, &context);
         }
     }
-    subject.check(&model, &told);
+    subject.check(&model, &context);
     let _ = catch_unwind(AssertUnwindSafe(|| subject.store.close()));
     let subject = open(&vfs, 0, layout, None);
-    subject.check(&model, &format!("{told}, opened again"));
+    subject.check(&model, &format!("{context}, opened again"));
     subject.store.flush().unwrap();
     subject.store.compact(subject.rows).unwrap();
     subject.store.compact(subject.lists).unwrap();
-    subject.check(&model, &format!("{told}, opened again and compacted"));
+    subject.check(&model, &format!("{context}, opened again and compacted"));
     hooks.0.has_fired()
 }
 
 /// Fails where `work` takes very long.
-fn in_time<T: Send + 'static>(told: String, work: impl FnOnce() -> T + Send + 'static) -> T {
+fn in_time<T: Send + 'static>(context: String, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || drop(sender.send(work())));
     match receiver.recv_timeout(Duration::from_secs(60)) {
@@ -317,8 +317,10 @@ fn in_time<T: Send + 'static>(told: String, work: impl FnOnce() -> T + Send + 's
             thread.join().unwrap();
             result
         }
-        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => panic!("{told}: {:?}", thread.join().err()),
-        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("{told}: it hangs"),
+        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+            panic!("{context}: {:?}", thread.join().err())
+        }
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("{context}: it hangs"),
     }
 }
 
@@ -328,8 +330,8 @@ fn a_panic_in_a_hook_loses_nothing_and_nothing_waits_for_it() {
     for hook in Hook::EACH {
         for threads in [0, 2] {
             for (at, layout) in [1, 2, 3, 5, 9, 17, 40].into_iter().zip(Layout::ALL.into_iter().cycle()) {
-                let told = format!("{hook:?} at {at}, {threads} threads, {layout:?}");
-                if in_time(told, move || run(hook, at, threads, layout)) {
+                let context = format!("{hook:?} at {at}, {threads} threads, {layout:?}");
+                if in_time(context, move || run(hook, at, threads, layout)) {
                     fired += 1;
                     hooks.insert(format!("{hook:?}"));
                 }

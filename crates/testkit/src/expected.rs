@@ -28,7 +28,7 @@ pub fn check() -> Outcome<Counts> {
 /// Whether `outcome` is a failure of one of `rules` that has one of `words`.
 ///
 /// # Errors
-/// In words, if nothing failed, or something else did.
+/// A description, if nothing failed, or something else did.
 pub fn expect(
     mistake: &dyn std::fmt::Debug,
     outcome: Outcome<Counts>,

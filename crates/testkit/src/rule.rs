@@ -1,7 +1,7 @@
 //! The rules that a database must keep, each with a mark that its failures bear.
 //!
 //! A planted mistake proves something only if the failure is that of the rule that it breaks. So a failure names its
-//! rule by a mark, and `expected.rs` says which marks each mistake may cause.
+//! rule by a mark, and `expected.rs` lists the marks that each mistake may cause.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ impl Rule {
             Self::Opens => "[opens]",
             Self::Readable => "[readable]",
             Self::State => "[state]",
-            // Where damage is sought its head tells a check from other failures.
+            // The proofs about damage recognize a failed check by this head.
             Self::Sound => "check: [",
             Self::Complete => "[complete]",
             Self::Exact => "[exact]",

@@ -8,7 +8,7 @@
 //! of the disk are kept before each call that writes, and one at the end; each is cut off in each [`CrashMode`].
 //! The recovered database must be in a state that the rules of [`crash`](crate::crash) allow.
 //!
-//! Runs depend on the workload alone, so the cuts amid the first operations of a workload are those of the shorter
+//! Runs depend on the workload alone, so the cuts during the first operations of a workload are those of the shorter
 //! workload that ends there. Cut off is only the last operation of each.
 //!
 //! [`CrashMode`]: bolide_storage::CrashMode
@@ -110,7 +110,7 @@ pub fn workload(mut number: u64) -> Vec<Step> {
     (0..length).map(letter).collect()
 }
 
-/// Small blocks and files, and a memtable that is full when the workload says so.
+/// Small blocks and files, and a memtable that only an operation of the workload flushes.
 fn setup(layout: Layout) -> Setup {
     Setup {
         layout,

@@ -76,10 +76,10 @@ impl Region {
         };
         let bitmaps = (0..extents).map(|_| vec![0; BITMAP_WORDS].into_boxed_slice()).collect();
         let mut reached = Reached { region: self, end, bitmaps };
-        let mut amid = Reclaiming { region: self, unwinds: true };
+        let mut unwinding = Reclaiming { region: self, unwinds: true };
         let walked = walk(&mut reached);
-        amid.unwinds = false;
-        drop(amid);
+        unwinding.unwinds = false;
+        drop(unwinding);
         // No writer is between unlinking something and freeing it.
         let gate = self.gate.write();
         let epoch = self.pins.retire();

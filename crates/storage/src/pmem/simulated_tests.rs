@@ -243,7 +243,7 @@ fn a_walk_that_panics_ends_its_reclamation() {
     let walk = || region.reclaim(|_| panic!("the walk is lost"));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(walk)).is_err());
     assert_eq!(region.stats(), before);
-    // What is allocated meanwhile is not noted for a walk that nobody does, and another one may begin.
+    // Later allocations are not noted for the walk that ended, and another reclamation may begin.
     push(&region, 2, true).unwrap();
     assert_eq!(reclaim(&region).unwrap(), 0);
     assert_eq!(values(&region).unwrap(), [2, 1]);

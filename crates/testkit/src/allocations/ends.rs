@@ -103,14 +103,15 @@ pub(super) fn child(seed: u64, steps: usize, at: u64, early: bool, dir: &Path) -
 /// Runs the history of `seed` once, then again for each of some allocations, which then fail.
 pub(super) fn check(seed: u64, options: AllocationOptions, child: &Child) -> Outcome<Counts> {
     let plan = Plan::new(seed, options.steps);
-    let told = |at: u64, what: String| format!("{}, {:?}, allocation {at}: {what}", plan.setup, plan.specs);
+    let context =
+        |at: u64, what: String| format!("{}, {:?}, allocation {at}: {what}", plan.setup, plan.specs);
     let mut counts = Counts::default();
-    let total = run(&plan, options, child, u64::MAX, &mut counts).map_err(|what| told(0, what))?;
+    let total = run(&plan, options, child, u64::MAX, &mut counts).map_err(|what| context(0, what))?;
     let mut rng = SimRng::new(seed);
     let stride = (total / options.failures.max(1)).max(1);
     let mut at = 1 + rng.below(stride);
     while at <= total {
-        run(&plan, options, child, at, &mut counts).map_err(|what| told(at, what))?;
+        run(&plan, options, child, at, &mut counts).map_err(|what| context(at, what))?;
         at += 1 + rng.below(2 * stride - 1);
     }
     counts.add("histories");

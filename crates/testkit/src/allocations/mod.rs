@@ -24,7 +24,7 @@ use crate::seeds::{Counts, Outcome};
 /// The most bytes that one allocation may have. The largest value that is stored has as many.
 pub const LIMIT_BYTES: usize = 64 << 20;
 
-/// The variable that makes a process a child, and says which: `ends SEED STEPS AT DIRECTORY`, `sizes SEED DIRECTORY`.
+/// The variable that makes a process a child, with its task: `ends SEED STEPS AT DIRECTORY`, `sizes SEED DIRECTORY`.
 const VARIABLE: &str = "BOLIDE_ALLOCATION_CHILD";
 
 /// How the proof runs.
@@ -66,7 +66,7 @@ impl Child {
     /// The running program with these arguments.
     ///
     /// # Errors
-    /// In words, where the program does not know its own path.
+    /// In words, if the path of the program cannot be found.
     pub fn new(arguments: &[&str]) -> Outcome<Self> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         Ok(Self { program, arguments: arguments.iter().map(|&argument| argument.to_owned()).collect() })
@@ -86,7 +86,7 @@ impl Child {
     }
 }
 
-/// Does the work of a child where the process is one, and says so.
+/// Does the work of a child if the process is one. Returns whether it is.
 pub fn run_as_child() -> bool {
     let Ok(task) = std::env::var(VARIABLE) else { return false };
     let words: Vec<&str> = task.splitn(6, ' ').collect();

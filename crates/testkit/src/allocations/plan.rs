@@ -1,4 +1,4 @@
-//! Which allocation of the process fails. The allocator of the program asks [`admits`]; the proof sets the plan.
+//! Which allocation of the process fails. The allocator of the program calls [`admits`]; the proof sets the plan.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

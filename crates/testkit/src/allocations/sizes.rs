@@ -2,7 +2,7 @@
 //!
 //! A child refuses allocations of more than [`LIMIT_BYTES`](super::LIMIT_BYTES). Then it opens and reads a small database in
 //! whose files lengths were made large; hands the decoders bytes with large lengths behind good checksums; and sets each
-//! option to its largest value. An error is as good as an answer, but none of this may ask for so much memory.
+//! option to its largest value. Errors are allowed; requests for so much memory are not.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -43,7 +43,7 @@ pub(super) fn check(seed: u64, options: AllocationOptions, child: &Child) -> Out
     let (status, words) = child.run(&task)?;
     let read = |name: &str| std::fs::read_to_string(scratch.0.join(name)).unwrap_or_default();
     if !status.success() {
-        // A process that ended by its own hand says why.
+        // The standard error of the process has the cause.
         let broken = if words.contains("memory allocation of") { Rule::Memory.mark() } else { "" };
         return Err(format!("{}: {broken} {status}: {words}", read("place")));
     }
@@ -59,17 +59,17 @@ struct Trials<'d> {
 }
 
 impl Trials<'_> {
-    /// Tries `work`, which may fail, but not ask for much memory.
+    /// Tries `work`, which may fail, but not request much memory.
     fn check(&mut self, place: &str, work: impl FnOnce()) -> Outcome {
         self.count += 1;
-        // Should the process end, this says where.
+        // If the process ends, the file has the place.
         std::fs::write(self.dir.join("place"), place).map_err(|error| error.to_string())?;
         plan::limit(LIMIT_BYTES);
         let ended = catch_unwind(AssertUnwindSafe(work));
         plan::limit(usize::MAX);
         let (refused, bytes) = plan::take_refused();
         if refused > 0 {
-            return Err(format!("{place}: {} an allocation of {bytes} bytes was asked for", Rule::Memory));
+            return Err(format!("{place}: {} an allocation of {bytes} bytes was requested", Rule::Memory));
         }
         ended.map_err(|panic| format!("{place}: {}", crate::seeds::words(&*panic)))
     }
