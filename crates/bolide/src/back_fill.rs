@@ -47,7 +47,7 @@ impl BackFill {
     }
 
     /// Adds the entries of a record that was written at `sequence`, as a write of it would. A malformed record is counted
-    /// and has no attributes.
+    /// and has no attributes; one at which the extractor panics fails the build.
     ///
     /// # Errors
     /// As [`IndexSet::derive`], naming the record.

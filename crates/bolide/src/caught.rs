@@ -2,6 +2,10 @@
 //!
 //! An extractor is called by writers, readers, flushes, compactions and builds. There each of them has to be ready for an error;
 //! a panic would end a background thread, or leave what it was amid of half done.
+//!
+//! A caught panic is never taken for a malformed record: [`extract_stored`](AttributeExtractor::extract_stored) skips records that the
+//! extractor refuses, and returns the error of one that it panics at. A skipped record has no entries, so an index over it would answer
+//! otherwise than a scan once the extractor is repaired. Instead a build fails, stays unfinished, and goes on at the next opening.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -39,7 +43,51 @@ impl AttributeExtractor for CaughtExtractor {
         self.catch(|inner| inner.extract(record, plan, values))
     }
 
+    fn extract_stored(
+        &self,
+        record: &[u8],
+        plan: &AttributePlan,
+        values: &mut AttributeValues,
+    ) -> Result<bool> {
+        self.catch(|inner| inner.extract_stored(record, plan, values))
+    }
+
     fn accepts(&self, record: &[u8]) -> Result<bool> {
         self.catch(|inner| inner.accepts(record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bolide_base::ErrorKind;
+
+    use super::*;
+
+    /// Refuses records that begin with `!`, and panics at those that begin with `?`.
+    #[derive(Debug)]
+    struct Particular;
+
+    impl AttributeExtractor for Particular {
+        fn extract_into(&self, record: &[u8], _: &AttributePlan, _: &mut AttributeValues) -> Result<()> {
+            match record.first() {
+                Some(b'!') => Err(Error::new(ErrorKind::InvalidInput, "not a record")),
+                Some(b'?') => panic!("no idea"),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_stored_record_is_skipped_if_it_is_malformed_and_not_if_its_extractor_panics() {
+        let extractor = CaughtExtractor::new("docs", Arc::new(Particular));
+        let (plan, mut values) = (AttributePlan::new([]), AttributeValues::new());
+        assert!(extractor.extract_stored(b"plain", &plan, &mut values).unwrap());
+        assert!(!extractor.extract_stored(b"!", &plan, &mut values).unwrap());
+        let error = extractor.extract_stored(b"?", &plan, &mut values).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal);
+        assert!(
+            error.message().contains("the extractor of collection \"docs\" panicked: no idea"),
+            "{error}"
+        );
     }
 }

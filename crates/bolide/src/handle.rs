@@ -11,6 +11,7 @@ use bolide_storage::JoinHandle;
 use bolide_table::BlockCache;
 use parking_lot::{Mutex, RwLock};
 
+use crate::background_errors::BackgroundErrors;
 use crate::components::Components;
 use crate::fetching::Fetching;
 use crate::index_set::Index;
@@ -43,6 +44,8 @@ pub(crate) struct Engine {
     pub(crate) changing: Mutex<()>,
     /// Deletions of stale index entries that wait to be committed.
     pub(crate) repairs: Arc<Repairs>,
+    /// Errors and panics of threads that no call waits for.
+    pub(crate) background_errors: Arc<BackgroundErrors>,
     /// Set when the last handle goes: builders stop.
     pub(crate) closing: AtomicBool,
     /// Whether indexes may be built in threads of their own.

@@ -80,6 +80,7 @@
 
 mod advise;
 mod back_fill;
+mod background_errors;
 mod catalog;
 mod caught;
 mod check;

@@ -48,6 +48,9 @@ use crate::repair;
 use crate::repairs::Repairs;
 use crate::schema::{CollectionState, Schema};
 
+/// The work of the thread that frees what a crash left, for messages.
+const RECLAIM: &str = "freeing unreachable space in the region of an index";
+
 /// Single records take one part in so many of the bytes for caches.
 const ROWS_PART: usize = 16;
 
@@ -107,6 +110,7 @@ pub(crate) fn open(
         schema: RwLock::new(schema),
         changing: Mutex::new(()),
         repairs,
+        background_errors: Arc::default(),
         closing: AtomicBool::new(false),
         builds_in_background: options.background_threads > 0,
     });
@@ -150,8 +154,10 @@ fn reclaim(handle: &Arc<Handle>, in_background: bool) -> Result<()> {
     if waiting.is_empty() || handle.engine.read_only {
         return Ok(());
     }
-    // What fails leaves space in use that nobody uses.
-    let work = move || waiting.iter().for_each(|kept| drop(kept.reclaim()));
+    // A failure leaves space allocated that nothing refers to. The statistics report it.
+    let errors = handle.engine.background_errors.clone();
+    let reclaim_one = move |kept: &Arc<Kept>| _ = errors.watch(RECLAIM, || kept.reclaim());
+    let work = move || waiting.iter().for_each(reclaim_one);
     if !in_background {
         work();
         return Ok(());

@@ -2,7 +2,6 @@
 //! ordinary commits: of a thread, or, without background threads, of writers before they write.
 
 use std::collections::{BTreeMap, HashMap};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -141,9 +140,10 @@ pub(crate) fn start(handle: &Handle) -> Result<()> {
 
 fn run(engine: &Engine) {
     while !engine.is_closing() {
-        // What failed goes on waiting; whoever writes next is told why. What panicked stays in its index, stale.
-        let committed = catch_unwind(AssertUnwindSafe(|| engine.commit_repairs()));
-        let failed = !matches!(committed, Ok(Ok(())));
+        // What failed goes on waiting. What panicked stays in its index, stale.
+        let committed =
+            engine.background_errors.watch("taking out stale index entries", || engine.commit_repairs());
+        let failed = committed.is_none();
         if !engine.is_closing() {
             engine.repairs.wait(failed, LOOK_EVERY);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use bolide_base::SequenceNumber;
+use bolide_base::{Error, SequenceNumber};
 use bolide_index::perseid::KeptFigures;
 use bolide_index::{EmbeddedFigures, FetchPoolStats, NextFigures};
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
@@ -41,6 +41,11 @@ pub struct DbStats {
     pub cut_tails: Vec<CutTail>,
     /// What the threads that help queries to fetch records did since it was opened.
     pub fetch: FetchPoolStats,
+    /// Errors and panics of background work that no call returns, since it was opened: the first sixteen. They cost no answer and no
+    /// write. Of the building of an index see [`IndexInfo::problem`](crate::IndexInfo::problem).
+    pub background_errors: Vec<Error>,
+    /// How many errors came after [`background_errors`](Self::background_errors).
+    pub further_background_errors: u64,
 }
 
 impl DbStats {
@@ -222,6 +227,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
             })
             .collect(),
     });
+    let (background_errors, further_background_errors) = engine.background_errors.all();
     DbStats {
         collections: collections.collect(),
         writes: store.writes,
@@ -234,5 +240,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
         cut_tails: store.cut_tails.clone(),
         old_log_segments: store.old_log_segments,
         fetch: engine.fetching.stats(),
+        background_errors,
+        further_background_errors,
     }
 }

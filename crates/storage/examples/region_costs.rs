@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "a program that prints")]
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
 use bolide_storage::SimRng;
@@ -63,6 +64,17 @@ fn main() -> bolide_base::Result<()> {
         drop(black_box(region.load(random[(round * 7919) & 0xffff] + 64)));
     });
     timed("pin and unpin", ROUNDS, |_| drop(black_box(region.pin())));
+    // What a pin is made of: a compare-exchange and a store on a line of the thread's own, and between them a fence.
+    let slot = AtomicU64::new(0);
+    let claim = |fenced: bool| {
+        drop(black_box(slot.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed)));
+        if fenced {
+            fence(Ordering::SeqCst);
+        }
+        slot.store(0, Ordering::Release);
+    };
+    timed("claim a slot and leave it", ROUNDS, |_| claim(false));
+    timed("the same with the fence of a pin", ROUNDS, |_| claim(true));
     timed("writer, taken and dropped", ROUNDS, |_| drop(black_box(region.writer())));
     {
         let writer = region.writer();

@@ -295,3 +295,25 @@ fn reserved_space_follows_a_log_that_was_not_closed() {
     drop(log);
     assert_eq!(vfs.crash(CrashMode::None).contents(path("log")).unwrap(), b"record");
 }
+
+#[test]
+fn an_access_to_a_mapped_log_fails_in_part_and_poisons() {
+    let vfs = SimVfs::new(3);
+    vfs.create_log(path("plain")).unwrap().append(&[1; 100]).unwrap();
+    assert_eq!(vfs.eligible_calls(Fault::MappedAccess), 0);
+    assert_eq!(vfs.counters().writable_mappings, 0);
+    vfs.map_logs();
+    let log = vfs.create_log(path("log")).unwrap();
+    vfs.sync_dir(path("")).unwrap();
+    vfs.create(path("table")).unwrap().append(&[1; 100]).unwrap();
+    vfs.set_fault(plan(Fault::MappedAccess, 2));
+    log.append(&[7; 1000]).unwrap();
+    log.sync().unwrap();
+    assert_eq!(log.append(&[8; 1000]).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(log.append(&[8; 1000]).unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(log.sync().unwrap_err().kind(), ErrorKind::Poisoned);
+    let counters = vfs.counters();
+    assert_eq!((counters.writable_mappings, counters.mapped_appends, counters.faults), (1, 2, 1));
+    let left = vfs.crash(CrashMode::None).contents(path("log")).unwrap();
+    assert_eq!(left[..1000], [7; 1000]);
+}

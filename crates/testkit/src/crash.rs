@@ -16,10 +16,12 @@ use std::sync::Arc;
 use bolide::Layout;
 use bolide_storage::{CrashMode, DiskImage, RecordImages, SimRng, SimVfs, Vfs};
 
+use crate::failure::StepFailure;
 use crate::history::{Durability, HistoryOptions, Step, history};
 use crate::kinds::KindChoice;
 use crate::model::Model;
 use crate::planted::{Planted, PlantedVfs};
+use crate::rule::Rule;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
 use crate::subject::Subject;
@@ -59,8 +61,7 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     let vfs = SimVfs::new(seed);
     // Every seventh history is cut off before every write, not only before syncs.
     vfs.record_images(if seed % 7 == 3 { RecordImages::Writes } else { RecordImages::SyncPoints });
-    let mut runner =
-        Runner { seed, setup, options, rng, states: vec![Model::default()], counts: Counts::default() };
+    let mut runner = Runner::new(seed, setup, options, rng);
     let told = |step: &str, what: String| format!("{setup}: {step}: {what}");
 
     let files: Arc<dyn Vfs> = match options.planted {
@@ -93,7 +94,8 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     Ok(runner.counts)
 }
 
-struct Runner {
+/// A run whose disk is cut off, with what each cut may leave.
+pub(crate) struct Runner {
     seed: u64,
     setup: Setup,
     options: CrashOptions,
@@ -104,8 +106,23 @@ struct Runner {
 }
 
 impl Runner {
+    /// A run over an empty database. `seed` is that of its openings, `rng` decides what the cuts leave.
+    pub(crate) fn new(seed: u64, setup: Setup, options: CrashOptions, rng: SimRng) -> Self {
+        Self { seed, setup, options, rng, states: vec![Model::default()], counts: Counts::default() }
+    }
+
+    /// The states that a power cut after the last step may leave.
+    pub(crate) fn states(&self) -> &[Model] {
+        &self.states
+    }
+
+    /// What was counted.
+    pub(crate) fn into_counts(self) -> Counts {
+        self.counts
+    }
+
     /// Takes note of a step. The result is what a power cut during it may leave.
-    fn after_step(&mut self, step: &Step, after: &Model) -> Vec<Model> {
+    pub(crate) fn after_step(&mut self, step: &Step, after: &Model) -> Vec<Model> {
         let mut during = self.states.clone();
         if step.changes_schema() {
             // Unsynced writes before it may be lost and the change itself may not be.
@@ -124,7 +141,7 @@ impl Runner {
     }
 
     /// Cuts the power at each image in each way. One of the candidates must be found.
-    fn crash_at(&mut self, images: Vec<DiskImage>, candidates: &[Model]) -> Outcome {
+    pub(crate) fn crash_at(&mut self, images: Vec<DiskImage>, candidates: &[Model]) -> Outcome {
         for image in images {
             for mode in CrashMode::EACH {
                 let seed = self.rng.next_u64();
@@ -179,14 +196,13 @@ impl Runner {
     /// Opens the database of `disk`, which must be in one of these states.
     fn reopen(&mut self, disk: &SimVfs, candidates: &[Model]) -> Outcome<Model> {
         let files = disk.files();
-        let db = self
-            .setup
-            .open(Arc::new(disk.clone()), self.seed)
-            .map_err(|error| format!("the database does not open: {error:?}; files: {files:?}"))?;
+        let db = self.setup.open(Arc::new(disk.clone()), self.seed).map_err(|error| {
+            format!("{} the database does not open: {error:?}; files: {files:?}", Rule::Opens)
+        })?;
         let candidates: Vec<&Model> = candidates.iter().collect();
-        let place = match_state(&db, &candidates).map_err(|failure| failure.to_string())?;
+        let place = match_state(&db, &candidates).map_err(words)?;
         let mut rng = self.rng.fork();
-        verify(&db, candidates[place], &mut rng).map_err(|failure| failure.to_string())?;
+        verify(&db, candidates[place], &mut rng).map_err(words)?;
         Ok(candidates[place].clone())
     }
 
@@ -212,5 +228,13 @@ impl Runner {
         let db = self.setup.open(Arc::new(after), self.seed).map_err(|error| told(format!("{error:?}")))?;
         match_state(&db, &[&model]).map_err(|failure| told(failure.to_string()))?;
         verify(&db, &model, &mut self.rng.fork()).map_err(|failure| told(failure.to_string()))
+    }
+}
+
+/// A failure in words. After a power cut nothing that is read may be refused.
+fn words(failure: StepFailure) -> String {
+    match failure {
+        StepFailure::Refused(error) => format!("{} {error:?}", Rule::Readable),
+        StepFailure::Wrong(what) => what,
     }
 }

@@ -47,7 +47,15 @@ pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
     let setup = Setup::random(&mut rng).with_layout(options.layout);
     let FaultOptions { steps, kinds, .. } = options;
     let steps = history(seed, HistoryOptions { steps, keys: 30, reads: true, reopens: true, kinds });
-    let clean = SimVfs::new(seed);
+    // Odd seeds write their logs through mappings.
+    let disk = || {
+        let disk = SimVfs::new(seed);
+        if seed % 2 == 1 {
+            disk.map_logs();
+        }
+        disk
+    };
+    let clean = disk();
     let mut counts = Counts::default();
     Run::new(seed, setup, &clean)
         .follow_history(&steps, None, &mut counts)
@@ -58,12 +66,15 @@ pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
         for sticky in [false, true] {
             for at in (1 + first..=calls).step_by(options.stride.max(1) as usize) {
                 let plan = FaultPlan { fault, at, sticky };
-                let vfs = SimVfs::new(seed);
+                let vfs = disk();
                 vfs.set_fault(Some(plan));
                 Run::new(seed, setup, &vfs)
                     .follow_history(&steps, Some(plan), &mut counts)
                     .map_err(|what| format!("{setup}: {plan:?}: {what}"))?;
                 counts.add("faults");
+                if fault == Fault::MappedAccess {
+                    counts.add("faults of mapped logs");
+                }
             }
         }
     }

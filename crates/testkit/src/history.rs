@@ -94,6 +94,8 @@ pub enum Step {
     Compact,
     /// Closes the database and opens it again.
     Reopen,
+    /// Makes a checkpoint, which must hold what the database holds.
+    Checkpoint,
     /// Takes the snapshot of this slot, or drops it.
     ToggleSnapshot(usize),
     /// Creates the index of this specification, or drops the one of its name.

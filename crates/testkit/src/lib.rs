@@ -7,7 +7,9 @@
 //! |---|---|
 //! | [`crash`] | cuts the power at every sync point, also inside recovery |
 //! | [`fault`] | lets every input/output call fail, once or from there on |
-//! | [`panics`] | lets every call of an extractor or of the file system panic |
+//! | [`workloads`] | cuts the power at every disk operation of all workloads of a few operations |
+//! | [`panics`] | lets every call of an extractor, the file system, the runtime or an index panic |
+//! | [`allocations`] | lets allocations fail |
 //! | [`damage`] | flips every bit of every file, cuts, zeroes, swaps, removes |
 //! | [`forks`] | puts files of a copy that went on by itself in the place of its own |
 //! | [`repair`] | damages one to three files, and repairs the database |
@@ -23,12 +25,14 @@
 //! for them: a seed repeats a failure.
 #![forbid(unsafe_code)]
 
+pub mod allocations;
 pub mod availability;
 pub mod concurrent;
 pub mod conformance;
 pub mod crash;
 pub mod damage;
 pub mod every_kind;
+pub mod expected;
 pub mod failure;
 pub mod fault;
 pub mod flawed;
@@ -39,6 +43,8 @@ pub mod kinds_soak;
 pub mod metamorphic;
 pub mod model;
 pub mod panicking;
+mod panicking_index;
+mod panicking_runtime;
 pub mod panics;
 pub mod pauses;
 pub mod planted;
@@ -46,6 +52,7 @@ pub mod question;
 pub mod record;
 pub mod repair;
 pub mod rows;
+pub mod rule;
 pub mod sample;
 pub mod seeds;
 pub mod setup;
@@ -53,3 +60,4 @@ pub mod soak;
 pub mod subject;
 pub mod value;
 pub mod verify;
+pub mod workloads;

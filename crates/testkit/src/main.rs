@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use bolide::Layout;
+use bolide_testkit::allocations::{self, AllocationOptions};
 use bolide_testkit::concurrent::{self, ConcurrentOptions};
 use bolide_testkit::conformance;
 use bolide_testkit::crash::{self, CrashOptions};
@@ -21,6 +22,9 @@ use bolide_testkit::pauses::{self, PauseOptions};
 use bolide_testkit::repair::{self, RepairProof};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun, parse_seeds};
 use bolide_testkit::soak::{self, SoakOptions};
+use bolide_testkit::workloads::{self, WorkloadOptions};
+
+mod failing_allocator;
 
 const USAGE: &str = "\
 usage: bolide-testkit CHECK [--seeds A..B] [--threads N] [options]
@@ -28,6 +32,9 @@ usage: bolide-testkit CHECK [--seeds A..B] [--threads N] [options]
 crashes      power cuts at every sync point      --steps N (60)   --nested N (25; 0 = never)
 faults       an error at every I/O call          --steps N (30)   --stride N (1)
 panics       a panic at every call                --steps N (60)   --stride N (7)
+allocations  allocations that fail                --steps N (60)   --failures N (60)   --stride N (7)
+workloads    power cuts at every disk operation of all workloads of --operations N (3)  --part I/N (1/1)
+planted      every planted mistake, by the rule that it breaks
 flips        every bit of every file             --records N (12) --stride N (1)   --bits all|one (all)
 forks        files of a copy that went on by itself  --records N (10)
 repair       files damaged, the database repaired  --damages N (24; of each database)  --steps N (40)
@@ -43,10 +50,13 @@ kinds-soak   updates with every kind of index     --directory PATH (/tmp)  --rec
 steps        prints the steps of a crash history  --steps N (60)
 
 crashes, faults, panics, flips, forks, repair and steps know --kind NAME: indexes of this kind alone, with all its options.
-crashes, faults, panics, flips, repair, metamorphic, kinds and conformance know --layout NAME: all collections in this layout.
+crashes, workloads, faults, panics, flips, repair, metamorphic, kinds and conformance know --layout NAME: all collections in this layout.
 The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
 fn main() -> ExitCode {
+    if allocations::run_as_child() {
+        return ExitCode::SUCCESS;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((check, options)) =
         arguments.split_first().and_then(|(check, rest)| Some((check, Options::parse(rest)?)))
@@ -62,7 +72,10 @@ fn main() -> ExitCode {
     let seconds = started.elapsed().as_secs_f64();
     let Range { start, end } = options.seeds;
     match result {
-        Ok(counts) if ["conformance", "pauses", "soak", "kinds-soak"].contains(&check.as_str()) => {
+        Ok(counts)
+            if ["conformance", "pauses", "soak", "kinds-soak", "workloads", "planted"]
+                .contains(&check.as_str()) =>
+        {
             println!("{check}: held in {seconds:.1} s: {counts}");
             ExitCode::SUCCESS
         }
@@ -116,6 +129,31 @@ fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
             };
             Some(run.run(|seed| panics::check(seed, panic)))
         }
+        "allocations" => {
+            options.knows(&["steps", "failures", "stride"])?;
+            let defaults = AllocationOptions::default();
+            let allocation = AllocationOptions {
+                steps: options.number("steps", defaults.steps as u64)? as usize,
+                failures: options.number("failures", defaults.failures)?,
+                stride: options.number("stride", defaults.stride as u64)? as usize,
+                planted: None,
+            };
+            let child = allocations::Child::new(&[]).ok()?;
+            Some(run.run(|seed| allocations::check(seed, allocation, &child)))
+        }
+        "workloads" => {
+            options.knows(&["operations", "part", "layout"])?;
+            let total = workloads::count(options.number("operations", 3)?.try_into().ok()?);
+            let (part, parts) = options.text("part").unwrap_or("1/1").split_once('/')?;
+            let seeds = match options.seeds_given {
+                true => options.seeds.clone(),
+                false => workloads::part(total, part.parse().ok()?, parts.parse().ok()?)?,
+            };
+            let layout = options.layout()?.unwrap_or_default();
+            let workload = WorkloadOptions { layout, planted: None };
+            Some(SeedRun { seeds, ..run }.run(|number| workloads::check(number, workload)))
+        }
+        "planted" => options.knows(&[]).map(|()| bolide_testkit::expected::check()),
         "flips" => {
             options.knows(&["records", "stride", "bits", "kind", "layout"])?;
             let defaults = DamageOptions::default();
@@ -258,6 +296,7 @@ fn check_all_kinds(layout: Option<Layout>) -> Outcome<Counts> {
 /// The options of the command line.
 struct Options {
     seeds: Range<u64>,
+    seeds_given: bool,
     threads: usize,
     others: BTreeMap<String, String>,
 }
@@ -269,6 +308,7 @@ impl Options {
             let [name, value] = pair else { return None };
             others.insert(name.strip_prefix("--")?.to_owned(), value.clone());
         }
+        let seeds_given = others.contains_key("seeds");
         let seeds = match others.remove("seeds") {
             None => 0..10,
             Some(text) => parse_seeds(&text)?,
@@ -277,7 +317,7 @@ impl Options {
             None => std::thread::available_parallelism().map_or(1, usize::from),
             Some(text) => text.parse().ok()?,
         };
-        Some(Self { seeds, threads, others })
+        Some(Self { seeds, seeds_given, threads, others })
     }
 
     /// `None` if there is an option of another name.

@@ -21,6 +21,25 @@ pub enum Site {
     Extractor,
     /// The file system: before the call has done anything, or after it has done all, in turn.
     Files,
+    /// The clock, the random numbers, the sleeping and the starting of threads.
+    Runtime,
+    /// The indexes: what writers, commits, flushes, compactions, builds and queries call of them.
+    Index,
+}
+
+impl Site {
+    /// All of them.
+    pub const EACH: [Self; 4] = [Self::Extractor, Self::Files, Self::Runtime, Self::Index];
+
+    /// The words of a message.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Extractor => "the extractor",
+            Self::Files => "the file system",
+            Self::Runtime => "the runtime",
+            Self::Index => "an index",
+        }
+    }
 }
 
 /// What happens in the place of the panic: a mistake that the proof has to find.
@@ -30,8 +49,9 @@ pub enum PlantedPanic {
     LosesEntry,
     /// The call never returns, as if a panic had ended the thread that others wait for.
     Hangs,
-    /// An append that wrote everything reports that it wrote nothing, so that the next one has its sequence number again.
-    UsesNumberAgain,
+    /// An append to a log that wrote everything reports that it wrote nothing, so that the next one has its sequence number
+    /// again, behind it.
+    AppendsAgain,
 }
 
 /// Counts calls, and panics at one of them.
@@ -95,6 +115,13 @@ impl Switch {
         true
     }
 
+    /// Panics if this call of `site` is the one.
+    pub(crate) fn reach(&self, site: Site) {
+        if self.is_hit(site) {
+            panic!("{MESSAGE} of {}", site.name());
+        }
+    }
+
     /// Does one call of the file system.
     fn call<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         if !self.is_hit(Site::Files) {
@@ -103,11 +130,12 @@ impl Switch {
         if self.at.load(Ordering::Acquire).is_multiple_of(2) {
             let _ = work();
         }
-        panic!("{MESSAGE} of the file system");
+        panic!("{MESSAGE} of {}", Site::Files.name());
     }
 
     fn append(&self, file: &dyn File, bytes: &[u8]) -> Result<()> {
-        if self.planted != Some(PlantedPanic::UsesNumberAgain) {
+        let is_log = format!("{file:?}").ends_with(".wal");
+        if !is_log || self.planted != Some(PlantedPanic::AppendsAgain) {
             return self.call(|| file.append(bytes));
         }
         if !self.is_hit(Site::Files) {
@@ -142,7 +170,7 @@ impl AttributeExtractor for PanickingExtractor {
             if self.0.planted == Some(PlantedPanic::LosesEntry) {
                 return Ok(());
             }
-            panic!("{MESSAGE} of the extractor");
+            panic!("{MESSAGE} of {}", Site::Extractor.name());
         }
         JsonExtractor.extract_into(record, plan, out)
     }

@@ -1,4 +1,5 @@
-//! A panic at every call of a program's extractor, and of the file system in whatever thread it is called.
+//! A panic at every call of a program's extractor, of the file system, of the runtime and of an index, in whatever thread it is
+//! called: a writer, a query, a flush or a compaction with its drop listeners and filters, a build.
 //!
 //! A history is run cleanly first, which counts the calls. Then it is run again for each of these calls (or every so many),
 //! with threads and without, in all layouts, with indexes of all kinds. What must hold:
@@ -22,10 +23,13 @@ use bolide_storage::{SimRng, SimVfs};
 
 use crate::kinds::{self, KindChoice};
 use crate::panicking::{PanickingExtractor, PanickingVfs, PlantedPanic, Site, Switch};
+use crate::panicking_index;
+use crate::panicking_runtime::PanickingRuntime;
+use crate::rule::Rule;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::{DATABASE, Setup};
 
-const COLLECTION: &str = "docs";
+pub(crate) const COLLECTION: &str = "docs";
 /// Values of the attribute `a` are below this.
 const VALUES: u64 = 5;
 const KEYS: u64 = 40;
@@ -54,8 +58,9 @@ impl Default for PanicOptions {
     }
 }
 
+/// One step of a history on one collection.
 #[derive(Debug, Clone)]
-enum Step {
+pub(crate) enum Step {
     Put(u64, u64),
     Delete(u64),
     DeleteRange(u64, u64),
@@ -67,7 +72,8 @@ enum Step {
     Drop(usize),
 }
 
-fn history(rng: &mut SimRng, steps: usize) -> Vec<Step> {
+/// Random steps.
+pub(crate) fn history(rng: &mut SimRng, steps: usize) -> Vec<Step> {
     let step = |rng: &mut SimRng| match rng.below(40) {
         0 | 1 => Step::Flush,
         2 => Step::Compact,
@@ -99,7 +105,7 @@ pub fn check(seed: u64, options: PanicOptions) -> Outcome<Counts> {
         .collect();
     let steps = history(&mut rng, options.steps);
     let mut counts = Counts::default();
-    for site in [Site::Extractor, Site::Files] {
+    for site in Site::EACH {
         let plan =
             Plan { seed, setup, site, at: u64::MAX, specs: specs.clone(), steps: steps.clone(), options };
         let told = |plan: &Plan, what: String| format!("{setup}, {specs:?}, {site:?} at {}: {what}", plan.at);
@@ -128,7 +134,7 @@ struct Plan {
 }
 
 /// The values that each key may have: one where the last write of it was acknowledged.
-type Allowed = BTreeMap<u64, BTreeSet<Option<u64>>>;
+pub(crate) type Allowed = BTreeMap<u64, BTreeSet<Option<u64>>>;
 
 impl Plan {
     /// As [`run`](Self::run) in a thread of its own, which is left behind where it hangs.
@@ -146,7 +152,9 @@ impl Plan {
                 counts.merge(&more);
                 outcome
             }
-            Err(RecvTimeoutError::Timeout) => Err(format!("it hangs: not done after {limit:?}")),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(format!("{} it hangs: not done after {limit:?}", Rule::Returns))
+            }
             Err(RecvTimeoutError::Disconnected) => Err("the run ended without a result".to_owned()),
         }
     }
@@ -154,7 +162,13 @@ impl Plan {
     fn components(&self, disk: &SimVfs, setup: Setup, switch: &Arc<Switch>) -> Components {
         let vfs = PanickingVfs::new(disk.clone(), switch.clone());
         let extractor = Arc::new(PanickingExtractor(switch.clone()));
-        setup.components(Arc::new(vfs), self.seed).extractor(COLLECTION, extractor)
+        let components = setup.components(Arc::new(vfs), self.seed).extractor(COLLECTION, extractor);
+        let inner = components.runtime.clone();
+        let components = components.runtime(Arc::new(PanickingRuntime { inner, switch: switch.clone() }));
+        if self.site == Site::Index {
+            return components.index_wrapper(panicking_index::wrapper(switch));
+        }
+        components
     }
 
     fn run(&self, counts: &mut Counts) -> Outcome<u64> {
@@ -163,11 +177,7 @@ impl Plan {
         let disk = SimVfs::new(self.seed);
         let db = Db::open_with(DATABASE, self.setup.options(), self.components(&disk, self.setup, &switch));
         let db = db.map_err(words)?;
-        let mut declared = CollectionOptions::bytes()
-            .layout(self.setup.layout)
-            .compression(self.setup.compression)
-            .block_bytes(self.setup.block_bytes)
-            .target_file_bytes(self.setup.target_file_bytes);
+        let mut declared = declared(&self.setup, CollectionOptions::bytes());
         for spec in self.specs.iter().take(2) {
             declared = declared.index(spec.parse().map_err(words)?);
         }
@@ -177,7 +187,7 @@ impl Plan {
         let mut after = 0;
         for (number, step) in self.steps.iter().enumerate() {
             let told = |what: String| format!("step {number}, {step:?}: {what}");
-            let done = catch_unwind(AssertUnwindSafe(|| self.step(&db, &docs, step)));
+            let done = catch_unwind(AssertUnwindSafe(|| take_step(&db, &docs, &self.specs, step)));
             let is_done = matches!(done, Ok(Ok(())));
             if !is_done && !switch.has_fired() {
                 return Err(told(format!("failed before any panic: {done:?}")));
@@ -203,7 +213,7 @@ impl Plan {
         let told = |what: String| format!("opened again: {what}");
         let setup = Setup { threads: 0, ..self.setup };
         let db = Db::open_with(DATABASE, setup.options(), self.components(&disk, setup, &switch));
-        let db = db.map_err(|error| told(words(error)))?;
+        let db = db.map_err(|error| told(format!("{} {error:?}", Rule::Opens)))?;
         let docs = db.collection(COLLECTION).map_err(|error| told(words(error)))?;
         compare(&docs, &allowed, &switch, counts).map_err(told)?;
         let report = db.check(true).map_err(|error| told(words(error)))?;
@@ -213,40 +223,47 @@ impl Plan {
         docs.put(&key(KEYS), &record(0)).map_err(|error| told(format!("a put: {error:?}")))?;
         Ok(calls)
     }
+}
 
-    fn step(&self, db: &Db, docs: &Collection, step: &Step) -> Result<()> {
-        match *step {
-            Step::Put(number, value) => docs.put(&key(number), &record(value)),
-            Step::Delete(number) => docs.delete(&key(number)),
-            Step::DeleteRange(start, end) => docs.delete_range(key(start)..key(end)),
-            Step::Flush => db.flush(),
-            Step::Compact => db.compact(),
-            Step::Query => Ok(()),
-            Step::Create(which) => {
-                let Some(spec) = self.missing(docs, which) else { return Ok(()) };
-                docs.create_index_background(spec.parse::<IndexSpec>()?, &BuildOptions::default())?.wait()
-            }
-            Step::Rebuild(which) => match self.present(docs, which) {
-                Some(name) => docs.rebuild_index_background(&name, &BuildOptions::default())?.wait(),
-                None => Ok(()),
-            },
-            Step::Drop(which) => match self.present(docs, which) {
-                Some(name) => docs.drop_index(&name),
-                None => Ok(()),
-            },
+/// `options` in the layout, and with the blocks, of `setup`.
+pub(crate) fn declared(setup: &Setup, options: CollectionOptions) -> CollectionOptions {
+    options
+        .layout(setup.layout)
+        .compression(setup.compression)
+        .block_bytes(setup.block_bytes)
+        .target_file_bytes(setup.target_file_bytes)
+}
+
+/// Takes a step. Its indexes are those of `specs`.
+pub(crate) fn take_step(db: &Db, docs: &Collection, specs: &[Arc<str>], step: &Step) -> Result<()> {
+    match *step {
+        Step::Put(number, value) => docs.put(&key(number), &record(value)),
+        Step::Delete(number) => docs.delete(&key(number)),
+        Step::DeleteRange(start, end) => docs.delete_range(key(start)..key(end)),
+        Step::Flush => db.flush(),
+        Step::Compact => db.compact(),
+        Step::Query => Ok(()),
+        Step::Create(which) => {
+            let Some(spec) = specs.get(which).filter(|_| present(docs, specs, which).is_none()) else {
+                return Ok(());
+            };
+            docs.create_index_background(spec.parse::<IndexSpec>()?, &BuildOptions::default())?.wait()
         }
+        Step::Rebuild(which) => match present(docs, specs, which) {
+            Some(name) => docs.rebuild_index_background(&name, &BuildOptions::default())?.wait(),
+            None => Ok(()),
+        },
+        Step::Drop(which) => match present(docs, specs, which) {
+            Some(name) => docs.drop_index(&name),
+            None => Ok(()),
+        },
     }
+}
 
-    fn present(&self, docs: &Collection, which: usize) -> Option<String> {
-        let spec = self.specs.get(which)?;
-        let name = crate::history::index_name(spec);
-        docs.indexes().iter().any(|index| index.name() == name).then(|| name.to_owned())
-    }
-
-    fn missing(&self, docs: &Collection, which: usize) -> Option<&str> {
-        let is_there = self.present(docs, which).is_some();
-        self.specs.get(which).map(|spec| &**spec).filter(|_| !is_there)
-    }
+/// The name of the index of this specification, if it is there.
+fn present(docs: &Collection, specs: &[Arc<str>], which: usize) -> Option<String> {
+    let name = crate::history::index_name(specs.get(which)?);
+    docs.indexes().iter().any(|index| index.name() == name).then(|| name.to_owned())
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -258,7 +275,7 @@ fn record(value: u64) -> Vec<u8> {
 }
 
 /// What a step does to the values that keys may have.
-fn note(allowed: &mut Allowed, step: &Step, is_done: bool) {
+pub(crate) fn note(allowed: &mut Allowed, step: &Step, is_done: bool) {
     let (keys, value) = match *step {
         Step::Put(number, value) => (number..number + 1, Some(value)),
         Step::Delete(number) => (number..number + 1, None),
@@ -290,7 +307,7 @@ fn answer<T>(switch: &Switch, counts: &mut Counts, ask: impl Fn() -> Result<T>) 
 }
 
 /// Compares the records with what they may be, and each index with the records.
-fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, counts: &mut Counts) -> Outcome {
+pub(crate) fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, counts: &mut Counts) -> Outcome {
     let records = answer(switch, counts, || docs.iter()?.collect::<Result<Vec<_>>>())
         .map_err(|error| format!("the records cannot be read: {error}"))?;
     let mut found: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
@@ -300,17 +317,18 @@ fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, counts: &mut C
             serde_json::from_slice(&value).map_err(|error| format!("a record: {error}"))?;
         let sequence = answer(switch, counts, || Ok(docs.get_pinned(&key)?.map(|(sequence, _)| sequence)))?;
         if !sequences.insert(sequence) {
-            return Err(format!("two records have the sequence number {sequence:?}"));
+            return Err(format!("{} two records have the sequence number {sequence:?}", Rule::Numbers));
         }
         found.insert(key, parsed["a"].as_u64().unwrap_or(u64::MAX));
     }
     for (number, values) in allowed {
         let value = found.get(&key(*number)).copied();
         if !values.contains(&value) {
-            return Err(format!("key {number} has the value {value:?}, where it may have {values:?}"));
+            let what = format!("key {number} has the value {value:?}, where it may have {values:?}");
+            return Err(format!("{} {what}", Rule::State));
         }
     }
-    for index in docs.indexes() {
+    for index in answer(switch, counts, || Ok(docs.indexes()))? {
         for value in 0..VALUES {
             let query = Query::new().eq("a", value as i64).using_index(index.name());
             let rows = match answer(switch, counts, || docs.find(&query)) {
@@ -319,7 +337,13 @@ fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, counts: &mut C
                     counts.add("queries of indexes that are not ready");
                     continue;
                 }
-                Err(error) => return Err(format!("index {} fails for {value}: {error}", index.spec())),
+                Err(error) => {
+                    return Err(format!(
+                        "{} index {} fails for {value}: {error}",
+                        Rule::Agrees,
+                        index.spec()
+                    ));
+                }
             };
             let mut rows: Vec<Vec<u8>> = rows.into_iter().map(|row| row.key).collect();
             rows.sort_unstable();
@@ -327,7 +351,8 @@ fn compare(docs: &Collection, allowed: &Allowed, switch: &Switch, counts: &mut C
                 found.iter().filter(|(_, has)| **has == value).map(|(key, _)| key.clone()).collect();
             if rows != wanted {
                 let (got, want) = (rows.len(), wanted.len());
-                return Err(format!("index {} has {got} rows of {value}, a scan {want}", index.spec()));
+                let what = format!("index {} has {got} rows of {value}, a scan {want}", index.spec());
+                return Err(format!("{} {what}", Rule::Agrees));
             }
             counts.add("answers");
         }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use bolide::Result;
 use bolide_storage::{File, FileLock, Marker, SimVfs, Vfs};
 
+use crate::rule::Rule;
+
 /// What is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
@@ -28,6 +30,20 @@ impl Planted {
     /// All planted bugs.
     pub const EACH: [Self; 5] =
         [Self::LogSync, Self::TableSync, Self::ManifestSync, Self::CurrentSync, Self::DirectorySync];
+
+    /// The rules of which it breaks one under power cuts, and the words of which a failure has one.
+    pub fn expected(self) -> (&'static [Rule], &'static [&'static str]) {
+        match self {
+            // An acknowledged write is gone, or the log has a hole.
+            Self::LogSync => (&[Rule::State, Rule::Opens], &["oldest", ".wal"]),
+            Self::TableSync => (&[Rule::Readable, Rule::Opens], &[".sst"]),
+            Self::ManifestSync => (&[Rule::Opens], &["MANIFEST"]),
+            Self::CurrentSync => (&[Rule::Opens], &["CURRENT"]),
+            Self::DirectorySync => {
+                (&[Rule::State, Rule::Opens], &["oldest", "CURRENT", "MANIFEST", ".wal", ".sst"])
+            }
+        }
+    }
 
     fn skips_sync_of(self, path: &Path) -> bool {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

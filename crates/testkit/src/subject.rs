@@ -24,6 +24,7 @@ pub struct Subject {
     /// Random numbers of the database come from here and from the number of its opens.
     seed: u64,
     opens: u64,
+    checkpoints: u64,
     /// What the database holds.
     pub model: Model,
     snapshots: [Option<(Snapshot, Model)>; SNAPSHOTS],
@@ -55,6 +56,7 @@ impl Subject {
             flaw,
             seed,
             opens: 0,
+            checkpoints: 0,
             model,
             snapshots: Default::default(),
             transcript: String::new(),
@@ -93,6 +95,16 @@ impl Subject {
         Ok(())
     }
 
+    /// Makes a checkpoint, which holds what the model holds.
+    fn checkpoint(&mut self) -> Result<(), StepFailure> {
+        self.checkpoints += 1;
+        let path = format!("{DATABASE}-checkpoint-{}", self.checkpoints);
+        self.db()?.checkpoint(&path)?;
+        let components = self.setup.components(Arc::clone(&self.vfs), self.seed);
+        let copy = Db::open_read_only_with(&path, self.setup.options(), components)?;
+        verify::match_state(&copy, &[&self.model]).map(drop)
+    }
+
     /// Runs one step. If it goes well the model has followed; if not, the model is as before, and the
     /// database may or may not have taken the step.
     pub fn step(&mut self, step: &Step) -> Result<(), StepFailure> {
@@ -101,6 +113,7 @@ impl Subject {
             Step::Flush => self.db()?.flush()?,
             Step::Compact => self.db()?.compact()?,
             Step::Reopen => self.reopen()?,
+            Step::Checkpoint => return self.checkpoint(),
             Step::ToggleSnapshot(slot) => self.toggle_snapshot(*slot)?,
             Step::ToggleIndex(collection, spec) => self.toggle_index(collection, spec)?,
             Step::RebuildIndex(collection, spec) => self.rebuild_index(collection, index_name(spec))?,

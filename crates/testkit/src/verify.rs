@@ -14,6 +14,7 @@ use crate::failure::StepFailure;
 use crate::model::{CollectionModel, Model};
 use crate::question::{Arrangement, Condition, Question, Shown};
 use crate::rows::Row;
+use crate::rule::{Rule, broken_by_answers};
 use crate::seeds::Outcome;
 use crate::value::{compare as compare_values, is_spatial, same_type, shown_values_at};
 
@@ -198,7 +199,9 @@ impl Asked<'_> {
             let shown =
                 |keys: &[&[u8]]| keys.iter().map(|key| key.escape_ascii().to_string()).collect::<Vec<_>>();
             let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
-            let what = format!("pages of {page} give {:?}; want {:?}", shown(&found), shown(&wanted));
+            let broken = broken_by_answers(&found, &wanted);
+            let what =
+                format!("{broken} pages of {page} give {:?}; want {:?}", shown(&found), shown(&wanted));
             return Err(self.wrong(&question, &what));
         }
         Ok(())
@@ -236,6 +239,10 @@ fn is_not_ready(error: &bolide::Error) -> bool {
 /// The answers in words, if they are the model's.
 fn compare(answers: &Answers, question: &Question, model: &CollectionModel) -> Outcome<String> {
     let wanted = question.answer(&model.rows);
+    if question.shown == Shown::Count && answers.count() != wanted.len() as u64 {
+        let broken = if answers.count() < wanted.len() as u64 { Rule::Complete } else { Rule::Exact };
+        return Err(format!("{broken} counted {}, want {}", answers.count(), wanted.len()));
+    }
     if answers.count() != wanted.len() as u64 {
         return Err(format!("{} answers: {}", answers.count(), difference(answers, &wanted, model)));
     }
@@ -252,7 +259,8 @@ fn compare(answers: &Answers, question: &Question, model: &CollectionModel) -> O
         }
         let record = (question.shown == Shown::Records).then_some(&row.record);
         if answer.record.as_ref() != record {
-            return Err(format!("answer {i} has record {}", shown(answer.record.as_deref())));
+            let record = shown(answer.record.as_deref());
+            return Err(format!("{} answer {i} has record {record}", Rule::Contents));
         }
         same_values(&answer.values, &question.selected(), row)
             .map_err(|what| format!("answer {i}, {}: {what}", key.escape_ascii()))?;
@@ -265,7 +273,7 @@ fn compare(answers: &Answers, question: &Question, model: &CollectionModel) -> O
         Arrangement::Value | Arrangement::ValueDescending | Arrangement::Nearest => true,
     };
     if !in_order {
-        return Err(format!("the sequence numbers are out of order: {}", words(answers)));
+        return Err(format!("{} the sequence numbers are out of order: {}", Rule::Ordered, words(answers)));
     }
     Ok(words(answers))
 }
@@ -292,7 +300,7 @@ fn same_values(found: &[Vec<Value>], paths: &[&str], row: &Row) -> Outcome {
     if found.len() == wanted.len() && found.iter().zip(&wanted).all(|(found, wanted)| same(found, wanted)) {
         return Ok(());
     }
-    Err(format!("values {found:?} at {paths:?}, want {wanted:?}"))
+    Err(format!("{} values {found:?} at {paths:?}, want {wanted:?}", Rule::Contents))
 }
 
 fn words(answers: &[Answer]) -> String {
@@ -309,8 +317,11 @@ fn difference(answers: &[Answer], wanted: &[(&[u8], &Arc<Row>)], model: &Collect
         let row = model.rows.get(answer.key.as_slice());
         format!("; not wanted: {}", shown(row.map(|row| row.record.as_slice())))
     });
-    let wanted: Vec<String> = wanted.iter().map(|(key, _)| key.escape_ascii().to_string()).collect();
-    format!("got {}; want {}{odd}", words(answers), wanted.join(" "))
+    let found: Vec<&[u8]> = answers.iter().map(|answer| answer.key.as_slice()).collect();
+    let keys: Vec<&[u8]> = wanted.iter().map(|(key, _)| *key).collect();
+    let broken = broken_by_answers(&found, &keys);
+    let wanted: Vec<String> = keys.iter().map(|key| key.escape_ascii().to_string()).collect();
+    format!("{broken} got {}; want {}{odd}", words(answers), wanted.join(" "))
 }
 
 /// The question in the words of the database.
@@ -374,8 +385,9 @@ pub fn match_state(db: &Db, candidates: &[&Model]) -> Result<usize, StepFailure>
     }
     let oldest = candidates.first().map(|model| observation.compare(model).err());
     Err(StepFailure::Wrong(format!(
-        "the database is in none of the {} states that it may be in; it differs from the last in: {}; from the \
+        "{} the database is in none of the {} states that it may be in; it differs from the last in: {}; from the \
          oldest in: {}",
+        Rule::State,
         candidates.len(),
         first_difference.unwrap_or_default(),
         oldest.flatten().unwrap_or_default(),

@@ -11,6 +11,7 @@ use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::panics::{self, PanicOptions};
 use bolide_testkit::seeds::{Counts, Outcome, SeedRun};
 use bolide_testkit::soak::{self, SoakOptions};
+use bolide_testkit::workloads::{self, WorkloadOptions};
 
 fn passed(outcome: Outcome<Counts>) -> Counts {
     match outcome {
@@ -31,11 +32,24 @@ fn what_was_synced_survives_power_cuts() {
 }
 
 #[test]
+fn every_workload_of_one_operation_survives_each_power_cut() {
+    let run = SeedRun::of_test("workloads --operations 1", 0..workloads::count(1));
+    let counts = passed(run.run(|number| workloads::check(number, WorkloadOptions::default())));
+    assert_eq!(counts.get("workloads"), workloads::count(1));
+    assert!(counts.get("crashes") >= 300, "{counts}");
+    // A few of those of three.
+    let three = workloads::count(2)..workloads::count(3);
+    let run = SeedRun::of_test("workloads", three.start + 4_000..three.start + 4_040);
+    passed(run.run(|number| workloads::check(number, WorkloadOptions::default())));
+}
+
+#[test]
 fn a_failing_disk_loses_and_falsifies_nothing() {
     let options = FaultOptions { steps: 20, stride: 17, ..FaultOptions::default() };
     let run = SeedRun::of_test("faults --steps 20 --stride 17", 0..4);
     let counts = passed(run.run(|seed| fault::check(seed, options)));
     assert!(counts.get("failed steps") >= 50, "{counts}");
+    assert!(counts.get("faults of mapped logs") > 0, "{counts}");
 }
 
 #[test]

@@ -56,6 +56,13 @@ pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
                 ("from_byte".into(), cut.start.into()),
             ]);
         }
+        for error in &stats.background_errors {
+            objects.push(vec![
+                ("collection".into(), Value::Null),
+                ("tree".into(), "background error".into()),
+                ("problem".into(), error.to_string().into()),
+            ]);
+        }
     }
     let form = arguments.output.form();
     if form == Format::Table {

@@ -133,7 +133,9 @@ impl Kept {
     /// `Corruption`; `Conflict` while another thread does it: nothing is freed then.
     pub fn reclaim(&self) -> Result<u64> {
         self.tree.announce_reclaim();
-        let freed = self.region.reclaim(|reached| {
+        // Also where the walk panics.
+        let _end = EndOfReclaim(&self.tree);
+        self.region.reclaim(|reached| {
             let _pin = self.region.pin();
             self.tree.mark_reached(reached)?;
             let mut marked = Ok(());
@@ -143,9 +145,7 @@ impl Kept {
                 }
             })?;
             marked
-        });
-        self.tree.end_reclaim();
-        freed
+        })
     }
 
     /// What it takes. Takes short locks, and does no I/O.
@@ -499,3 +499,12 @@ impl KeeperCut for CopyCut {
 
 #[cfg(test)]
 mod tests;
+
+/// Ends the reclaim of a tree when it goes.
+struct EndOfReclaim<'t>(&'t PsTree);
+
+impl Drop for EndOfReclaim<'_> {
+    fn drop(&mut self) {
+        self.0.end_reclaim();
+    }
+}

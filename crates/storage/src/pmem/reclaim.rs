@@ -76,7 +76,10 @@ impl Region {
         };
         let bitmaps = (0..extents).map(|_| vec![0; BITMAP_WORDS].into_boxed_slice()).collect();
         let mut reached = Reached { region: self, end, bitmaps };
+        let mut unwinding = Reclaiming { region: self, unwinds: true };
         let walked = walk(&mut reached);
+        unwinding.unwinds = false;
+        drop(unwinding);
         // No writer is between unlinking something and freeing it.
         let gate = self.gate.write();
         let epoch = self.pins.retire();
@@ -137,6 +140,20 @@ impl Region {
         writer.store_own_durably(STATE_AT, 1)?;
         space.saved = true;
         Ok(())
+    }
+}
+
+/// A walk that panics ends its reclamation: without this, allocations would be noted for it from then on.
+struct Reclaiming<'a> {
+    region: &'a Region,
+    unwinds: bool,
+}
+
+impl Drop for Reclaiming<'_> {
+    fn drop(&mut self) {
+        if self.unwinds {
+            self.region.space.lock().since = None;
+        }
     }
 }
 

@@ -235,6 +235,20 @@ fn a_walk_that_fails_frees_nothing() {
     assert_eq!(region.stats(), before);
 }
 
+#[test]
+fn a_walk_that_panics_ends_its_reclamation() {
+    let region = simulated();
+    push(&region, 1, true).unwrap();
+    let before = region.stats();
+    let walk = || region.reclaim(|_| panic!("the walk is lost"));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(walk)).is_err());
+    assert_eq!(region.stats(), before);
+    // Later allocations are not noted for the walk that ended, and another reclamation may begin.
+    push(&region, 2, true).unwrap();
+    assert_eq!(reclaim(&region).unwrap(), 0);
+    assert_eq!(values(&region).unwrap(), [2, 1]);
+}
+
 /// Writers replace blocks in slots while the region is reclaimed again and again: nothing in use is lost.
 #[test]
 fn reclaiming_beside_writers_takes_nothing_away() {

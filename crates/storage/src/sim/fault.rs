@@ -17,11 +17,16 @@ pub enum Fault {
     ShortAppend,
     /// A sync of a file fails and drops the bytes it was to write. Hits syncs of files.
     LostSync,
+    /// An access to a mapped log fails after a part of its bytes. Hits appends to logs of a disk that
+    /// [maps them](crate::SimVfs::map_logs). On a real disk such an access is a SIGBUS, which ends the process: a file cut by
+    /// another program, a failed medium.
+    MappedAccess,
 }
 
 impl Fault {
     /// All faults.
-    pub const EACH: [Self; 5] = [Self::Io, Self::NoSpace, Self::ShortRead, Self::ShortAppend, Self::LostSync];
+    pub const EACH: [Self; 6] =
+        [Self::Io, Self::NoSpace, Self::ShortRead, Self::ShortAppend, Self::LostSync, Self::MappedAccess];
 
     /// Its place in an array of counters.
     fn slot(self) -> usize {
@@ -31,6 +36,7 @@ impl Fault {
             Self::ShortRead => 2,
             Self::ShortAppend => 3,
             Self::LostSync => 4,
+            Self::MappedAccess => 5,
         }
     }
 
@@ -39,8 +45,9 @@ impl Fault {
             Self::Io => true,
             Self::NoSpace => matches!(call, Call::Create | Call::Name | Call::Append { .. }),
             Self::ShortRead => matches!(call, Call::Read { bytes } if bytes >= 2),
-            Self::ShortAppend => matches!(call, Call::Append { bytes } if bytes >= 2),
+            Self::ShortAppend => matches!(call, Call::Append { bytes, .. } if bytes >= 2),
             Self::LostSync => matches!(call, Call::Sync),
+            Self::MappedAccess => matches!(call, Call::Append { mapped: true, .. }),
         }
     }
 }
@@ -72,6 +79,8 @@ pub(super) enum Call {
     },
     Append {
         bytes: usize,
+        /// To memory that the file is mapped to.
+        mapped: bool,
     },
     /// Bytes of a marker.
     Overwrite,
@@ -103,6 +112,10 @@ pub struct IoCounters {
     pub appends: u64,
     /// Bytes given to appends.
     pub append_bytes: u64,
+    /// Appends to files that are mapped to be written.
+    pub mapped_appends: u64,
+    /// Files that were mapped to be written: logs, and regions of persistent memory.
+    pub writable_mappings: u64,
     /// Syncs of files and directories together.
     pub sync_points: u64,
     /// Creates, removals, renames, links and new directories.
@@ -156,7 +169,8 @@ impl FaultState {
                 counters.reads += 1;
                 counters.read_bytes += bytes as u64;
             }
-            Call::Append { bytes } => {
+            Call::Append { bytes, mapped } => {
+                counters.mapped_appends += u64::from(mapped);
                 counters.appends += 1;
                 counters.append_bytes += bytes as u64;
             }

@@ -19,13 +19,21 @@ pub(super) struct SimFile {
     node: NodeId,
     path: PathBuf,
     writable: bool,
+    /// Appends go through a mapping.
+    mapped: bool,
     /// An append or a sync through this handle failed.
     poisoned: AtomicBool,
 }
 
 impl SimFile {
     pub(super) fn new(machine: Arc<Mutex<Machine>>, node: NodeId, path: PathBuf, writable: bool) -> Self {
-        Self { machine, node, path, writable, poisoned: AtomicBool::new(false) }
+        Self { machine, node, path, writable, mapped: false, poisoned: AtomicBool::new(false) }
+    }
+
+    /// The same file, appended to through a mapping.
+    pub(super) fn into_mapped(mut self) -> Self {
+        self.mapped = true;
+        self
     }
 
     fn check_poison(&self, operation: &str) -> Result<()> {
@@ -61,7 +69,11 @@ impl File for SimFile {
         }
         self.check_poison("append to")?;
         let mut machine = self.machine.lock();
-        let fault = machine.begin(Call::Append { bytes: bytes.len() }, "append to", &self.path)?;
+        let fault = machine.begin(
+            Call::Append { bytes: bytes.len(), mapped: self.mapped },
+            "append to",
+            &self.path,
+        )?;
         let held = machine.disk.file(self.node)?.content.len() as u64;
         if fault.is_none() && !machine.has_space(held, bytes.len() as u64) {
             return Err(full("append to", &self.path));

@@ -19,6 +19,8 @@ pub(super) struct Machine {
     pub(super) locks: BTreeSet<PathBuf>,
     /// How many bytes the disk has.
     pub(super) capacity: Option<u64>,
+    /// Logs are appended to through mappings.
+    pub(super) maps_logs: bool,
     /// How many power cuts the disk has seen.
     pub(super) boot: u64,
     power: Power,
@@ -62,6 +64,7 @@ impl Machine {
             rng,
             locks: BTreeSet::new(),
             capacity: None,
+            maps_logs: false,
             boot,
             power: Power::On,
             record: RecordImages::Never,

@@ -95,6 +95,12 @@ impl SimVfs {
         self.machine.lock().capacity = bytes;
     }
 
+    /// Logs that are created from now on are appended to through mappings, as those of
+    /// [`DiskVfs::map_logs`](crate::DiskVfs::map_logs) are. Off at first, and on disks that a crash or a copy gives.
+    pub fn map_logs(&self) {
+        self.machine.lock().maps_logs = true;
+    }
+
     /// The bytes that the files on the disk take, by blocks of 4 KiB.
     pub fn used_bytes(&self) -> u64 {
         self.machine.lock().disk.used_bytes()
@@ -165,10 +171,14 @@ impl SimVfs {
     }
 
     fn create_file(&self, path: &Path, reserves: bool) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(self.new_file(path, reserves)?))
+    }
+
+    fn new_file(&self, path: &Path, reserves: bool) -> Result<SimFile> {
         let path = normal(path);
         let node =
             self.call(Call::Create, "create", &path, |machine| machine.disk.create(&path, reserves))?;
-        Ok(Arc::new(SimFile::new(Arc::clone(&self.machine), node, path, true)))
+        Ok(SimFile::new(Arc::clone(&self.machine), node, path, true))
     }
 
     /// Counts a call that changes names or looks at them, and runs `act` unless it is to fail.
@@ -206,7 +216,14 @@ impl Vfs for SimVfs {
     }
 
     fn create_log(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.create_file(path, true)
+        let mut machine = self.machine.lock();
+        if !machine.maps_logs {
+            drop(machine);
+            return self.create_file(path, true);
+        }
+        machine.faults.counters.writable_mappings += 1;
+        drop(machine);
+        Ok(Arc::new(self.new_file(path, true)?.into_mapped()))
     }
 
     fn create_reserved(&self, path: &Path, bytes: u64) -> Result<()> {
@@ -305,6 +322,7 @@ impl Vfs for SimVfs {
         let mut machine = self.machine.lock();
         let node = machine.disk.file_node("create", &normal(path))?;
         machine.disk.file_mut(node)?.region = content;
+        machine.faults.counters.writable_mappings += 1;
         Ok(region)
     }
 
@@ -312,6 +330,7 @@ impl Vfs for SimVfs {
         let path = normal(path);
         self.call(Call::Look, "open", &path, |machine| {
             let node = machine.disk.file_node("open", &path)?;
+            machine.faults.counters.writable_mappings += u64::from(!private);
             let found = machine.disk.file_mut(node)?.region.open(&options, private)?;
             found.ok_or_else(|| Error::corruption(path.display(), 0, "the file is not a region"))
         })

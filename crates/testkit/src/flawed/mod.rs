@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bolide::{IndexKind, IndexSpec, IndexWrapper, Maintenance};
 use bolide_index::EntryOrder;
 
+use crate::rule::Rule;
 use index::FlawedIndex;
 
 /// A mistake.
@@ -95,6 +96,27 @@ impl Flaw {
             Self::IgnoresDeletes | Self::IgnoresReplaced => writes_entries && synchronous,
             Self::ForgetsBatchMates => kind == IndexKind::Eager || (writes_entries && synchronous),
             _ => true,
+        }
+    }
+
+    /// The rules of which it breaks at least one. Where a limit cuts, a record that is missing has another in its place.
+    pub fn breaks(self) -> &'static [Rule] {
+        match self {
+            Self::DropsFirst
+            | Self::DropsLast
+            | Self::DropsKey
+            | Self::WrongSequence
+            | Self::TrustsNone
+            | Self::ForgetsLastEntry
+            | Self::ForgetsBackFill => &[Rule::Complete],
+            Self::Repeats => &[Rule::Once, Rule::Exact],
+            Self::SwapsNeighbours | Self::ClaimsOrder | Self::BoundTooLow => &[Rule::Ordered, Rule::Complete],
+            Self::Resurrects | Self::TrustsAll | Self::IgnoresReplaced => &[Rule::Exact, Rule::Once],
+            Self::IgnoresDeletes => &[Rule::Exact],
+            // With a limit for each value, others are left out.
+            Self::WrongValue => &[Rule::Contents, Rule::Ordered, Rule::Complete],
+            Self::WrongIncluded => &[Rule::Contents, Rule::Ordered],
+            Self::ForgetsBatchMates => &[Rule::Exact, Rule::Complete],
         }
     }
 

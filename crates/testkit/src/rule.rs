@@ -1,0 +1,110 @@
+//! The rules that a database must keep, each with a mark that its failures bear.
+//!
+//! A planted mistake proves something only if the failure is that of the rule that it breaks. So a failure names its
+//! rule by a mark, and `expected.rs` lists the marks that each mistake may cause.
+
+use std::fmt;
+
+/// A rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// The database opens.
+    Opens,
+    /// What is there can be read.
+    Readable,
+    /// It is in one of the states that it may be in: nothing acknowledged is lost, nothing is there in part.
+    State,
+    /// Its deep check finds nothing.
+    Sound,
+    /// Each record that matches is among the answers.
+    Complete,
+    /// Each answer is a record that matches.
+    Exact,
+    /// No record is answered twice.
+    Once,
+    /// Answers come in the order of the query.
+    Ordered,
+    /// Answers have the contents, or the values, of their records.
+    Contents,
+    /// An index answers as a scan of the records does.
+    Agrees,
+    /// Each call returns.
+    Returns,
+    /// No two writes have one sequence number.
+    Numbers,
+    /// No size that is read has much memory taken for it.
+    Memory,
+}
+
+impl Rule {
+    /// What each failure of the rule has in its message.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Opens => "[opens]",
+            Self::Readable => "[readable]",
+            Self::State => "[state]",
+            // The proofs about damage recognize a failed check by this head.
+            Self::Sound => "check: [",
+            Self::Complete => "[complete]",
+            Self::Exact => "[exact]",
+            Self::Once => "[once]",
+            Self::Ordered => "[ordered]",
+            Self::Contents => "[contents]",
+            Self::Agrees => "[agrees]",
+            Self::Returns => "[returns]",
+            Self::Numbers => "[numbers]",
+            Self::Memory => "[memory]",
+        }
+    }
+
+    /// Whether `failure` is one of this rule.
+    pub fn is_broken_by(self, failure: &str) -> bool {
+        failure.contains(self.mark())
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.mark())
+    }
+}
+
+/// The marks of the rules that the answers `found` break where `wanted` is right.
+pub(crate) fn broken_by_answers(found: &[&[u8]], wanted: &[&[u8]]) -> String {
+    let count = |keys: &[&[u8]], key: &[u8]| keys.iter().filter(|other| **other == key).count();
+    let mut broken = Vec::new();
+    if found.iter().any(|key| count(found, key) > count(wanted, key).max(1)) {
+        broken.push(Rule::Once);
+    }
+    if wanted.iter().any(|key| count(found, key) == 0) {
+        broken.push(Rule::Complete);
+    }
+    if found.iter().any(|key| count(wanted, key) == 0) {
+        broken.push(Rule::Exact);
+    }
+    if broken.is_empty() {
+        broken.push(Rule::Ordered);
+    }
+    broken.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_answers_name_the_rules_that_they_break() {
+        let broken = |found: &[&str], wanted: &[&str]| {
+            let keys = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+            let (found, wanted) = (keys(found), keys(wanted));
+            let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
+            let wanted: Vec<&[u8]> = wanted.iter().map(Vec::as_slice).collect();
+            broken_by_answers(&found, &wanted)
+        };
+        assert_eq!(broken(&["a"], &["a", "b"]), "[complete]");
+        assert_eq!(broken(&["a", "b"], &["a"]), "[exact]");
+        assert_eq!(broken(&["a", "a"], &["a"]), "[once]");
+        assert_eq!(broken(&["b", "a"], &["a", "b"]), "[ordered]");
+        assert_eq!(broken(&["a", "c"], &["a", "b"]), "[complete] [exact]");
+    }
+}

@@ -1,0 +1,212 @@
+//! All workloads of a few operations, with a power cut at each disk operation of each.
+//!
+//! This is bounded exhaustive crash testing after ACE of CrashMonkey (Mohan et al., "Finding Crash-Consistency Bugs
+//! with Bounded Black-Box Crash Testing", OSDI 2018): most crash bugs of file systems showed in workloads of at most three
+//! operations on a few files, so all of these are tested. The alphabet here is that of a database: see [`alphabet`].
+//!
+//! A workload runs on a database with two collections, one index and one record in each collection, all synced. Images
+//! of the disk are kept before each call that writes, and one at the end; each is cut off in each [`CrashMode`].
+//! The recovered database must be in a state that the rules of [`crash`](crate::crash) allow.
+//!
+//! Runs depend on the workload alone, so the cuts during the first operations of a workload are those of the shorter
+//! workload that ends there. Cut off is only the last operation of each.
+//!
+//! [`CrashMode`]: bolide_storage::CrashMode
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bolide::{Compression, Layout};
+use bolide_storage::{DiskImage, RecordImages, SimRng, SimVfs, Vfs};
+
+use crate::crash::{CrashOptions, Runner};
+use crate::history::{COLLECTIONS, Change, Durability, Step};
+use crate::kinds::KindChoice;
+use crate::model::Model;
+use crate::planted::{Planted, PlantedVfs};
+use crate::seeds::{Counts, Outcome};
+use crate::setup::Setup;
+use crate::subject::Subject;
+
+/// Of the database and of the disk: each workload begins with the same bytes.
+const SEED: u64 = 7;
+
+/// The index that is there at first.
+const FIRST_INDEX: &str = "by_a=a:composite:maintenance=synchronous";
+/// The index that is not.
+const SECOND_INDEX: &str = "by_b=b:eager";
+
+/// How workloads run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WorkloadOptions {
+    /// The layout of the collections.
+    pub layout: Layout,
+    /// A bug that the run must find.
+    pub planted: Option<Planted>,
+}
+
+/// The operations that workloads are made of, as the operation at `place` of a workload. Each write comes in each sync mode.
+///
+/// Records have the place in them: no two states of a workload that differ in the order of their writes are alike.
+pub fn alphabet(place: usize) -> Vec<Step> {
+    let [posts, notes, scratch] = COLLECTIONS;
+    let writes = [
+        vec![put(posts, "k1", &format!("{{\"a\":1,\"b\":1,\"place\":{place}}}"))],
+        vec![put(posts, "k0", &format!("{{\"a\":2,\"b\":1,\"place\":{place}}}"))],
+        vec![Change::Delete { collection: posts, key: b"k0".to_vec() }],
+        vec![Change::DeleteRange { collection: posts, start: b"k0".to_vec(), end: b"k9".to_vec() }],
+        vec![
+            put(posts, "k2", &format!("{{\"a\":1,\"b\":2,\"place\":{place}}}")),
+            put(notes, "k0", &format!("{{\"a\":3,\"place\":{place}}}")),
+        ],
+    ];
+    let modes = [Durability::None, Durability::Batch, Durability::Always];
+    let mut alphabet = Vec::new();
+    for changes in writes {
+        for durability in modes {
+            alphabet.push(Step::Write { changes: changes.clone(), durability });
+        }
+    }
+    alphabet.extend([
+        Step::Flush,
+        Step::Compact,
+        Step::Reopen,
+        Step::Checkpoint,
+        Step::ToggleIndex(posts, Arc::from(FIRST_INDEX)),
+        Step::ToggleIndex(posts, Arc::from(SECOND_INDEX)),
+        Step::ToggleCollection(notes, Vec::new()),
+        Step::ToggleCollection(scratch, vec![Arc::from(FIRST_INDEX)]),
+    ]);
+    alphabet
+}
+
+fn put(collection: &'static str, key: &str, record: &str) -> Change {
+    Change::Put { collection, key: key.into(), record: record.into() }
+}
+
+/// How many workloads of up to so many operations there are.
+pub fn count(operations: u32) -> u64 {
+    let letters = alphabet(0).len() as u64;
+    (1..=operations).map(|length| letters.pow(length)).sum()
+}
+
+/// The numbers of part `part` of `parts`, both counted from 1, of `total` workloads; `None` if there is no such part.
+pub fn part(total: u64, part: u64, parts: u64) -> Option<Range<u64>> {
+    (1..=parts).contains(&part).then(|| total * (part - 1) / parts..total * part / parts)
+}
+
+/// The workload of this number: the short ones come first.
+pub fn workload(mut number: u64) -> Vec<Step> {
+    let letters = alphabet(0).len() as u64;
+    let mut length = 1;
+    while number >= letters.pow(length) {
+        number -= letters.pow(length);
+        length += 1;
+    }
+    let letter = |place: u32| {
+        let letter = number / letters.pow(length - 1 - place) % letters;
+        alphabet(place as usize).swap_remove(letter as usize)
+    };
+    (0..length).map(letter).collect()
+}
+
+/// Small blocks and files, and a memtable that only an operation of the workload flushes.
+fn setup(layout: Layout) -> Setup {
+    Setup {
+        layout,
+        compression: Compression::None,
+        block_bytes: 512,
+        bloom_bits_per_key: 10,
+        target_file_bytes: 16 << 10,
+        memtable_bytes: 1 << 20,
+        manifest_bytes: 2 << 10,
+        cache_bytes: 64 << 10,
+        max_open_files: 16,
+        threads: 0,
+        build_batch_records: 1,
+        fetch_threads: 1,
+        fetch_by_sequence: true,
+        sorted_views: true,
+    }
+}
+
+/// What is there before the first operation of a workload, all of it synced.
+fn beginning() -> [Step; 3] {
+    let [posts, notes, _] = COLLECTIONS;
+    let changes = vec![put(posts, "k0", r#"{"a":1,"b":1}"#), put(notes, "k0", r#"{"a":1}"#)];
+    [
+        Step::ToggleCollection(posts, vec![Arc::from(FIRST_INDEX)]),
+        Step::ToggleCollection(notes, Vec::new()),
+        Step::Write { changes, durability: Durability::Always },
+    ]
+}
+
+/// Runs the workload of this number and cuts the power at each disk operation of its last step, and after it.
+pub fn check(number: u64, options: WorkloadOptions) -> Outcome<Counts> {
+    let steps = workload(number);
+    let words: Vec<String> = steps.iter().map(ToString::to_string).collect();
+    run(number, &steps, options).map_err(|what| format!("[{}]: {what}", words.join("; ")))
+}
+
+fn run(number: u64, steps: &[Step], options: WorkloadOptions) -> Outcome<Counts> {
+    let setup = setup(options.layout);
+    let crash = CrashOptions {
+        steps: steps.len(),
+        nested_one_in: 0,
+        planted: options.planted,
+        kinds: KindChoice::default(),
+        layout: Some(options.layout),
+    };
+    let disk = SimVfs::new(SEED);
+    let files: Arc<dyn Vfs> = match options.planted {
+        Some(planted) => Arc::new(PlantedVfs::new(disk.clone(), planted)),
+        None => Arc::new(disk.clone()),
+    };
+    let mut subject =
+        Subject::open(files, setup, SEED, Model::default()).map_err(|error| format!("{error:?}"))?;
+    let mut runner = Runner::new(SEED, setup, crash, SimRng::new(number));
+    let beginning = beginning();
+    let Some((last, first)) = steps.split_last() else { return Ok(Counts::default()) };
+    for step in beginning.iter().chain(first) {
+        subject.step(step).map_err(|failure| format!("{step}: {failure}"))?;
+        runner.after_step(step, &subject.model);
+    }
+    disk.record_images(RecordImages::Writes);
+    subject.step(last).map_err(|failure| format!("{last}: {failure}"))?;
+    disk.record_images(RecordImages::Never);
+    let candidates = runner.after_step(last, &subject.model);
+    runner.crash_at(disk.take_images(), &candidates)?;
+    let end = DiskImage { vfs: disk.clone_disk(), before: "the end".to_owned(), call: 0 };
+    let states = runner.states().to_vec();
+    runner.crash_at(vec![end], &states)?;
+    let mut counts = runner.into_counts();
+    counts.add("workloads");
+    counts.add(match steps.len() {
+        1 => "of one operation",
+        2 => "of two operations",
+        _ => "of three operations or more",
+    });
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_workload_has_one_number() {
+        let letters = alphabet(0).len() as u64;
+        let words = |number| format!("{:?}", workload(number));
+        assert_eq!(count(2), letters + letters * letters);
+        let all: std::collections::BTreeSet<String> = (0..count(2)).map(words).collect();
+        assert_eq!(all.len() as u64, count(2));
+        assert_eq!(workload(count(2) - 1).len(), 2);
+        assert_eq!((workload(count(2)).len(), workload(count(3) - 1).len()), (3, 3));
+    }
+
+    #[test]
+    fn parts_are_the_whole() {
+        let numbers: Vec<u64> = (1..=7).flat_map(|number| part(100, number, 7).unwrap()).collect();
+        assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    }
+}
