@@ -67,7 +67,7 @@ fn main() -> bolide_base::Result<()> {
     // What a pin is made of: a compare-exchange and a store on a line of the thread's own, and between them a fence.
     let slot = AtomicU64::new(0);
     let claim = |fenced: bool| {
-        drop(black_box(slot.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed)));
+        let _ = black_box(slot.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed));
         if fenced {
             fence(Ordering::SeqCst);
         }
