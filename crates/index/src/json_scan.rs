@@ -139,7 +139,8 @@ impl Scan<'_> {
     fn skip_plain(&self, mut at: usize) -> Option<usize> {
         while let Some(chunk) = self.bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
             let word = u128::from_le_bytes(*chunk);
-            let special = u128::from(specials(word as u64)) | u128::from(specials((word >> 64) as u64)) << 64;
+            let special =
+                u128::from(specials(word as u64)) | (u128::from(specials((word >> 64) as u64)) << 64);
             if special != 0 {
                 return Some(at + special.trailing_zeros() as usize / 8);
             }
@@ -212,7 +213,7 @@ const HIGH: u64 = ONES << 7;
 #[inline]
 fn leading_digits(word: u64) -> usize {
     let above_zero = word ^ (ONES * u64::from(b'0'));
-    let others = ((above_zero & !HIGH) + ONES * 0x76 | above_zero) & HIGH;
+    let others = (((above_zero & !HIGH) + ONES * 0x76) | above_zero) & HIGH;
     others.trailing_zeros() as usize / 8
 }
 
