@@ -27,6 +27,7 @@ fn each_planted_mistake_of_a_repair_is_found() {
         let options = RepairProof { planted: Some(planted), ..RepairProof::default() };
         let found = SeedRun::of_test("repair", 0..30).run(|seed| repair::check(seed, options));
         let failure = found.expect_err(&format!("{planted:?} was not noticed"));
+        println!("{planted:?}: {failure}");
         assert!(failure.contains(message), "{planted:?}: {failure}");
     }
 }

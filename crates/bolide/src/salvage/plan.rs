@@ -103,8 +103,11 @@ impl Plan {
 
     fn add_unknown(&mut self, tree: &SalvagedTree, cause: &str, taken: &mut BTreeSet<String>) {
         let name = self.free_name(tree.id, format!("recovered-{}", tree.id), taken);
-        let what =
+        let mut what =
             format!("{cause}: the entries are in the collection {name:?}, with keys and records of bytes");
+        if !tree.has_logged_records {
+            what.push_str("; they may be entries of an index");
+        }
         self.losses.push(of_tree(LossKind::Name, tree.id, what));
         let settings = tree.options.as_deref().and_then(TreeOptions::decode).unwrap_or_default();
         let options = collection_options(RecordKind::Bytes, KeyFormat::Bytes, settings);

@@ -74,12 +74,14 @@ pub struct SalvagedTree {
     pub descriptor: Option<Vec<u8>>,
     /// How many sstables it has.
     pub tables: usize,
+    /// True if the log shows that it holds records. Without that, and without a descriptor, it may hold entries of an index.
+    pub has_logged_records: bool,
 }
 
 impl SalvagedTree {
     /// A tree of which nothing but its id is known.
     pub fn unknown(id: TreeId) -> Self {
-        Self { id, options: None, descriptor: None, tables: 0 }
+        Self { id, options: None, descriptor: None, tables: 0, has_logged_records: false }
     }
 }
 
@@ -271,10 +273,13 @@ impl Salvage {
             options: tree.options.clone(),
             descriptor: tree.descriptor.clone(),
             tables: tree.tables.len(),
+            has_logged_records: self.found.unknown.contains(&id),
         });
         let is_new = |id: &&TreeId| !self.manifest.state.trees.contains_key(id);
         let unknown = self.found.unknown.iter().filter(is_new);
-        known.chain(unknown.map(|&id| SalvagedTree::unknown(id))).collect()
+        known
+            .chain(unknown.map(|&id| SalvagedTree { has_logged_records: true, ..SalvagedTree::unknown(id) }))
+            .collect()
     }
 
     /// Reads the log: the entries of the trees that are `wanted`. Call it once, before [`visit_newest`](Self::visit_newest).
