@@ -135,7 +135,6 @@ impl Pending {
 impl MergingRetention {
     /// Merges with `operator`, if there is one, what `retention` keeps.
     pub fn new(retention: Retention, operator: Option<Arc<dyn MergeOperator>>, flush: bool) -> Self {
-        let retention = if operator.is_some() { retention.keep_operands() } else { retention };
         Self {
             retention,
             operator,

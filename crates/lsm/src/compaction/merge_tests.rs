@@ -105,6 +105,20 @@ fn a_put_below_operands_stays_below_them() {
     assert_eq!(merging.kept(4), 2);
 }
 
+#[test]
+fn without_an_operator_operands_with_one_number_all_stay() {
+    let retention = Retention::new(vec![99], Arc::new(RangeTombstones::default()), false);
+    let mut merging = MergingRetention::new(retention, None, false);
+    let mut kept = Kept::default();
+    // The first stands for itself, the second for itself and older ones that were merged into it.
+    for value in [&[][..], &[9, 8, 7]] {
+        merging.take(b"k", Trailer::new(9, EntryKind::Merge), value, &mut kept).unwrap();
+    }
+    merging.finish(&mut kept).unwrap();
+    assert_eq!(kept.0, [(b"k".to_vec(), 9, vec![]), (b"k".to_vec(), 9, vec![9, 8, 7])]);
+    assert_eq!(merging.kept(2), 2);
+}
+
 /// Returns what it may not.
 #[derive(Debug)]
 struct Broken(&'static [u64]);

@@ -9,8 +9,8 @@
 //!
 //! Of what is kept, the tree's filter may drop more; see [`FilteredOutput`](super::FilteredOutput).
 //!
-//! Operands of a merge do not replace each other: all of them are kept here, down to the newest put or
-//! tombstone of their stripe, and left to the tree's merge operator (see [`super::merge`]).
+//! Operands of a merge do not replace each other, not even those with one sequence number: all of them are kept here, down to
+//! the newest put or tombstone of their stripe, and left to the tree's merge operator (see [`super::merge`]).
 //!
 //! Sequence numbers are never changed: validators compare them.
 //!
@@ -48,8 +48,6 @@ pub struct Retention {
     last_sequence: Option<SequenceNumber>,
     /// The stripe of the last put or tombstone of `last_key` met so far: it hides the rest of it.
     hidden_stripe: Option<usize>,
-    /// Whether operands of one key are kept that have one sequence number.
-    keeps_operands: bool,
     dropped: u64,
 }
 
@@ -66,7 +64,6 @@ impl Retention {
             last_key: Vec::new(),
             last_sequence: None,
             hidden_stripe: None,
-            keeps_operands: false,
             dropped: 0,
         }
     }
@@ -91,8 +88,8 @@ impl Retention {
         let stripe = self.stripe(trailer.sequence());
         let (mut shadowed, mut is_copy) = (false, false);
         if self.last_sequence.is_some() && self.last_key == key {
-            // A back-fill that was cut off writes its operands again; merged they may stand for more by now.
-            let is_operand = self.keeps_operands && trailer.kind() == Some(EntryKind::Merge);
+            // A back-fill that was interrupted writes its operands again; merged they may stand for more by now.
+            let is_operand = trailer.kind() == Some(EntryKind::Merge);
             let repeated = self.last_sequence == Some(trailer.sequence()) && !is_operand;
             is_copy = repeated;
             shadowed = (repeated || self.hidden_stripe == Some(stripe)) && stripe < self.in_use.len();
@@ -125,12 +122,6 @@ impl Retention {
             return false;
         }
         trailer.is_delete() && self.bottom
-    }
-
-    /// Keeps all operands of a key, those with one sequence number too: a merge operator makes one of them.
-    pub(super) fn keep_operands(mut self) -> Self {
-        self.keeps_operands = true;
-        self
     }
 
     /// True if no older version of any key of the inputs can lie outside of them.
