@@ -195,7 +195,7 @@ fn nothing_below_the_marked_length_is_lost_unnamed() {
     }
     // The message has the cause: a record that is not valid, or the end of the file.
     let causes: [(fn(&mut Vec<u8>, usize), bool); 2] =
-        [(|bytes, synced| bytes[synced - 1] ^= 1, false), (|bytes, synced| bytes.truncate(synced - 1), true)];
+        [(|bytes, synced| bytes[synced - 1] ^= 1, false), (|bytes, _| bytes.truncate(HEADER_BYTES), true)];
     for (damage, ends) in causes {
         let (log, _) = killed_after_a_sync();
         log.change(11, |bytes| damage(bytes, synced as usize));
