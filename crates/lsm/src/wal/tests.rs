@@ -189,6 +189,37 @@ fn after_a_failed_call_the_log_is_refused_or_goes_on_whole() {
     }
 }
 
+/// A sync that failed may have dropped bytes that reads still show: they are written again, unless the manifest has their end.
+#[test]
+fn a_log_that_is_made_durable_survives_through_its_end() {
+    let mut machine = Machine::new(4);
+    let writer = machine.create(None).unwrap();
+    writer.append([&b"first"[..]]).unwrap();
+    writer.sync().unwrap();
+    writer.append([&b"second"[..]]).unwrap();
+    machine.vfs.set_fault(Some(FaultPlan { fault: Fault::LostSync, at: 1, sticky: false }));
+    assert!(writer.sync().is_err());
+    machine.vfs.set_fault(None);
+    let records = |vfs: &SimVfs, segments: &BTreeMap<u64, WalSegment>| {
+        replay(&wal(vfs, segments), |_, _, _| Ok(())).map(|tail| (tail.records, tail))
+    };
+    // The process ends, and the next opening replays both records.
+    let disk = machine.vfs.clone_disk();
+    let (count, tail) = records(&disk, &machine.segments).unwrap();
+    assert_eq!((count, tail.sealed), (2, false));
+    assert_eq!(records(&disk.crash(CrashMode::All), &machine.segments).unwrap().0, 1, "the sync dropped it");
+    tail.make_durable(&disk, dir()).unwrap();
+    for mode in CrashMode::EACH {
+        assert_eq!(records(&disk.crash(mode), &machine.segments).unwrap().0, 2, "{mode:?}");
+    }
+    let end = tail.last.unwrap();
+    machine.segments.get_mut(&end.number).unwrap().end = Some(end.len);
+    let (_, tail) = records(&disk, &machine.segments).unwrap();
+    let calls = disk.counters().calls;
+    tail.make_durable(&disk, dir()).unwrap();
+    assert_eq!((tail.sealed, disk.counters().calls), (true, calls), "a sealed log is durable already");
+}
+
 #[test]
 fn a_poisoned_writer_stays_refused_but_a_full_disk_does_not_poison() {
     for (fault, poisons) in [(Fault::ShortAppend, true), (Fault::LostSync, true), (Fault::NoSpace, false)] {
