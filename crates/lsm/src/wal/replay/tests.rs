@@ -194,11 +194,12 @@ fn nothing_below_the_marked_length_is_lost_unnamed() {
         assert!(log.read(1).unwrap_err().message().contains("000011.wal"), "{bit}");
     }
     // The message has the cause: a record that is not valid, or the end of the file.
-    let causes: [(fn(&mut Vec<u8>, usize), bool); 2] =
-        [(|bytes, synced| bytes[synced - 1] ^= 1, false), (|bytes, _| bytes.truncate(HEADER_BYTES), true)];
-    for (damage, ends) in causes {
+    for ends in [false, true] {
         let (log, _) = killed_after_a_sync();
-        log.change(11, |bytes| damage(bytes, synced as usize));
+        log.change(11, |bytes| match ends {
+            true => bytes.truncate(HEADER_BYTES),
+            false => bytes[synced as usize - 1] ^= 1,
+        });
         let message = log.refused(1);
         assert!(message.contains("although the log was synced through byte"), "{message}");
         assert_eq!(message.contains("the segment ends here"), ends, "{message}");
