@@ -21,12 +21,12 @@ for ((part = 1; part <= ($1 + 49) / 50; part++)); do
         continue
     fi
     started=$SECONDS
-    if ! said=$(SEED=$part RECORD=0 scripts/power-cuts.sh 50 2>&1); then
-        printf '%s\n' "$said" | tail -n 5
+    if ! output=$(SEED=$part RECORD=0 scripts/power-cuts.sh 50 2>&1); then
+        printf '%s\n' "$output" | tail -n 5
         record_run power-cuts "$arguments" 0 failed "$((SECONDS - started))"
         exit 1
     fi
-    line=$(printf '%s\n' "$said" | tail -n 1)
+    line=$(printf '%s\n' "$output" | tail -n 1)
     echo "$line"
     case $line in
         *skipped*) exit 0 ;;

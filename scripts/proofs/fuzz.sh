@@ -20,12 +20,12 @@ for target in "$@"; do
         continue
     fi
     started=$SECONDS
-    if ! said=$(cargo fuzz run "$target" -- "-max_total_time=$seconds" -rss_limit_mb=4096 2>&1); then
-        printf '%s\n' "$said" | tail -n 30
+    if ! output=$(cargo fuzz run "$target" -- "-max_total_time=$seconds" -rss_limit_mb=4096 2>&1); then
+        printf '%s\n' "$output" | tail -n 30
         record_run fuzz "$arguments" 0 failed "$((SECONDS - started))"
         exit 1
     fi
-    inputs=$(printf '%s\n' "$said" | grep -oE 'Done [0-9]+ runs' | grep -oE '[0-9]+' || echo 0)
+    inputs=$(printf '%s\n' "$output" | grep -oE 'Done [0-9]+ runs' | grep -oE '[0-9]+' || echo 0)
     echo "$target: $inputs inputs"
     record_run fuzz "$arguments" "$inputs" held "$((SECONDS - started))"
 done

@@ -20,12 +20,12 @@ for ((part = 1; part <= ($1 + 49) / 50; part++)); do
         continue
     fi
     started=$SECONDS
-    if ! said=$(SEED=$part scripts/kill-loop.sh 50 2>&1); then
-        printf '%s\n' "$said" | tail -n 5
+    if ! output=$(SEED=$part scripts/kill-loop.sh 50 2>&1); then
+        printf '%s\n' "$output" | tail -n 5
         record_run kills "$arguments" 0 failed "$((SECONDS - started))"
         exit 1
     fi
-    line=$(printf '%s\n' "$said" | tail -n 1)
+    line=$(printf '%s\n' "$output" | tail -n 1)
     echo "$line"
     record_run kills "$arguments" "$(printf '%s\n' "$line" | grep -oE '[0-9]+ kills' | grep -oE '^[0-9]+')" held "$((SECONDS - started))"
 done

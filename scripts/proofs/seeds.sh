@@ -26,12 +26,12 @@ for ((from = first; from < last; from += step)); do
         continue
     fi
     started=$SECONDS
-    if ! said=$("$TESTKIT" "$check" --seeds "$from..$to" "$@" 2>&1); then
-        printf '%s\n' "$said"
+    if ! output=$("$TESTKIT" "$check" --seeds "$from..$to" "$@" 2>&1); then
+        printf '%s\n' "$output"
         record_run "$check" "$arguments" 0 failed "$((SECONDS - started))"
         exit 1
     fi
-    line=$(printf '%s\n' "$said" | tail -n 1)
+    line=$(printf '%s\n' "$output" | tail -n 1)
     printf '%s\n' "$line"
     count=$(printf '%s\n' "$line" | grep -oE "[0-9]+ $unit(,|\$)" | head -n 1 | grep -oE '^[0-9]+' || echo 0)
     record_run "$check" "$arguments" "$count" held "$((SECONDS - started))"

@@ -23,7 +23,7 @@ pub struct KindsSoakOptions {
     pub records: u64,
     /// Seconds of writing.
     pub seconds: u64,
-    /// Chooses records and questions.
+    /// Chooses records and queries.
     pub seed: u64,
 }
 
@@ -47,7 +47,7 @@ struct Peaks {
     disk: u64,
 }
 
-/// Runs for as long as `options` say, in a new directory within `directory`; prints the peaks of each quarter.
+/// Runs for the time of `options`, in a new directory within `directory`; prints the peaks of each quarter.
 ///
 /// # Errors
 /// The wrong answer, the bound that does not hold, or the error of the database, in words.
@@ -131,7 +131,7 @@ impl Soak {
         self.db.as_ref().ok_or_else(|| "the database is closed".to_owned())
     }
 
-    /// Writes and asks for `time`; what there was at most.
+    /// Writes and queries for `time`; the largest figures.
     fn write_for(&mut self, time: Duration) -> Outcome<Peaks> {
         let started = Instant::now();
         let mut peaks = Peaks::default();
@@ -141,7 +141,7 @@ impl Soak {
             for _ in 0..WRITES {
                 self.write(&collection, at)?;
             }
-            self.ask(&collection, at)?;
+            self.query(&collection, at)?;
             peaks.memory = peaks.memory.max(anonymous_bytes());
             peaks.disk = peaks.disk.max(self.db()?.stats().disk_bytes());
         }
@@ -167,7 +167,7 @@ impl Soak {
     }
 
     /// Compares the answers of both indexes for one value, and the record of one key.
-    fn ask(&mut self, collection: &Collection, at: usize) -> Outcome {
+    fn query(&mut self, collection: &Collection, at: usize) -> Outcome {
         let value = self.rng.below(VALUES);
         let rows = &self.tables[at].1;
         let numbers = 0..self.options.records;

@@ -9,7 +9,7 @@
 //!    acknowledged write. A call that returns an error instead did its work in full or not at all. See [`ends`].
 //!
 //! Both run in child processes of the program that calls: [`run_as_child`] is to be the first thing that it does, and its
-//! global allocator is to ask [`plan::admits`].
+//! global allocator calls [`plan::admits`].
 
 pub mod ends;
 pub mod plan;
@@ -36,7 +36,7 @@ pub struct AllocationOptions {
     pub failures: u64,
     /// Out of this many positions of a file, one is damaged.
     pub stride: usize,
-    /// Has the program ask for memory as a planted mistake would.
+    /// The program requests memory as a planted mistake would.
     pub planted: Option<PlantedAllocation>,
 }
 
