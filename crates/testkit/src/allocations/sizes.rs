@@ -1,6 +1,6 @@
 //! No size that a file or a caller names has much memory taken for it.
 //!
-//! A child refuses allocations of more than [`LIMIT_BYTES`](super::LIMIT_BYTES). Then it opens and reads a small database in
+//! A child refuses allocations of more than [`LIMIT_BYTES`]. Then it opens and reads a small database in
 //! whose files lengths were made large; hands the decoders bytes with large lengths behind good checksums; and sets each
 //! option to its largest value. Errors are allowed; requests for so much memory are not.
 
