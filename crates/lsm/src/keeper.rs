@@ -130,8 +130,8 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// No entry of a write at or below this number is about a record that a range tombstone at or below it covers: such
-    /// tombstones need not be kept for this tree.
+    /// No entry of a write at or below this number is about a record that a range tombstone at or below it covers, now and after
+    /// a crash: such tombstones need not be kept for this tree.
     fn clear_through(&self) -> SequenceNumber;
 
     /// Reads its files whole and checks them; returns how many there are, and their bytes. No cut is installed

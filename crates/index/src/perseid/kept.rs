@@ -53,6 +53,8 @@ pub struct Kept {
     opened_at: SequenceNumber,
     /// No entry at or below this number is covered by a deleted range at or below it.
     clear_through: AtomicU64,
+    /// The same for the root that is installed: a crash brings back what only a later sweep removed.
+    clear_on_disk: AtomicU64,
     /// What nobody needed at this number was collected, or could not be.
     swept_through: AtomicU64,
     /// The newest number that was applied.
@@ -115,6 +117,7 @@ impl Kept {
             durability,
             opened_at,
             clear_through: AtomicU64::new(0),
+            clear_on_disk: AtomicU64::new(0),
             swept_through: AtomicU64::new(0),
             applied: AtomicU64::new(opened_at),
             durable: AtomicU64::new(opened_at),
@@ -335,8 +338,10 @@ impl TreeKeeper for Kept {
             return Ok(Box::new(InPlaceCut { kept: self, place, sequence, written: 0 }));
         }
         drop(writer);
+        // In this order: the state that is fixed has all that was swept by then.
+        let clear_through = self.clear_through.load(Ordering::Acquire);
         let (cut, ()) = self.region.cut_owned(|| ())?;
-        Ok(Box::new(PsCut { kept: self, sequence, cut, pending: None }))
+        Ok(Box::new(PsCut { kept: self, sequence, clear_through, cut, pending: None }))
     }
 
     fn is_durable_at_once(&self) -> bool {
@@ -389,7 +394,10 @@ impl TreeKeeper for Kept {
     }
 
     fn clear_through(&self) -> SequenceNumber {
-        self.clear_through.load(Ordering::Acquire)
+        match &self.durability {
+            Durability::Pages(_) => self.clear_on_disk.load(Ordering::Acquire),
+            Durability::InPlace(_) => self.clear_through.load(Ordering::Acquire),
+        }
     }
 
     fn verify(&self) -> Result<(u64, u64)> {
@@ -415,6 +423,7 @@ impl TreeKeeper for Kept {
 struct PsCut<'k> {
     kept: &'k Kept,
     sequence: SequenceNumber,
+    clear_through: SequenceNumber,
     cut: Cut<Arc<Region>>,
     pending: Option<PendingCut>,
 }
@@ -435,13 +444,14 @@ impl KeeperCut for PsCut<'_> {
     }
 
     fn installed(self: Box<Self>) {
-        let Self { kept, cut, pending, sequence } = *self;
+        let Self { kept, cut, pending, sequence, clear_through } = *self;
         if let (Some(pending), Durability::Pages(log)) = (pending, &kept.durability) {
             // The store removes the files that the new root does not name.
             let _ = log.lock().install(pending);
             // Without its last page it would have failed before.
             let _ = cut.finish();
             kept.durable.fetch_max(sequence, Ordering::AcqRel);
+            kept.clear_on_disk.fetch_max(clear_through, Ordering::AcqRel);
         }
     }
 }
