@@ -94,16 +94,22 @@ impl StoreInner {
     }
 }
 
-/// Whether the sealed `batches` only delete.
+/// Whether the sealed `batches` only delete: each deletes a key or a range, and all else in it is derived from that, as the
+/// entries by which an index learns of a delete.
 pub(super) fn only_delete<'b>(batches: impl Iterator<Item = &'b StoreBatch>) -> bool {
     let deletes = |batch: &StoreBatch| -> Result<bool> {
+        let mut any = false;
         for placed in BatchReader::new(batch.sealed_bytes())? {
-            match placed?.operation {
-                Operation::Entry { kind: EntryKind::Delete, .. } | Operation::RangeDelete { .. } => {}
+            let placed = placed?;
+            match placed.operation {
+                _ if placed.derived => {}
+                Operation::Entry { kind: EntryKind::Delete, .. } | Operation::RangeDelete { .. } => {
+                    any = true
+                }
                 Operation::Entry { .. } => return Ok(false),
             }
         }
-        Ok(true)
+        Ok(any)
     };
     let mut batches = batches;
     batches.all(|batch| deletes(batch).unwrap_or(false))
