@@ -124,7 +124,15 @@ impl LogReader {
     /// # Errors
     /// Those of the file system.
     pub fn is_unused(&self) -> Result<bool> {
-        only_zeros_from(&*self.file, HEADER_BYTES as u64, self.limit)
+        self.only_zeros_from(HEADER_BYTES as u64)
+    }
+
+    /// True if all bytes from `start` to the end of the part that is read are zero.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn only_zeros_from(&self, start: u64) -> Result<bool> {
+        only_zeros_from(&*self.file, start, self.limit)
     }
 
     /// The file's header.

@@ -1,7 +1,7 @@
 //! The write-ahead log, as far as it can be read.
 //!
 //! With an intact manifest the segments that it names are read, with the rules of recovery: each up to its end, from the log
-//! floor of each tree on, and of entries that were kept back those that the manifest names. Without, all segments of the
+//! floor of each tree on, and of retained entries those that the manifest names. Without, all segments of the
 //! directory are read, and all that they hold counts.
 //!
 //! Behind a damaged record reading goes on with the next full one. Sequence numbers are assigned without gaps, so those on
@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use bolide_base::{ErrorKind, FileIdentity, MAX_SEQUENCE, Result, SequenceNumber, Trailer, TreeId};
-use bolide_storage::Vfs;
+use bolide_storage::{File, Vfs};
 
 use super::loss::{Loss, LossKind};
 use super::manifest::{SalvagedManifest, presumed_identity};
@@ -27,15 +28,15 @@ use crate::version::{RetainedLog, WalSegment};
 
 /// Reads the segments of a log.
 pub(super) struct LogSalvage<'a> {
-    pub(super) vfs: &'a dyn Vfs,
-    pub(super) dir: &'a Path,
-    pub(super) manifest: &'a SalvagedManifest,
-    pub(super) marks: &'a Marks,
+    vfs: &'a dyn Vfs,
+    dir: &'a Path,
+    manifest: &'a SalvagedManifest,
+    marks: &'a Marks,
     /// The trees whose entries are needed.
-    pub(super) wanted: &'a dyn Fn(TreeId) -> bool,
-    pub(super) spill: &'a mut Spill,
-    pub(super) found: &'a mut FoundInLogs,
-    pub(super) losses: &'a mut Vec<Loss>,
+    wanted: &'a dyn Fn(TreeId) -> bool,
+    spill: &'a mut Spill,
+    found: &'a mut FoundInLogs,
+    losses: &'a mut Vec<Loss>,
     /// The sequence number that the next record must begin with; `None` before the first.
     expected: Option<SequenceNumber>,
     /// Losses since the last record, by their places in the list.
@@ -141,6 +142,19 @@ impl<'a> LogSalvage<'a> {
         if end.is_none() && is_last && self.manifest.intact && !self.manifest.marked {
             self.note_unknown_end(number);
         }
+        let losses = self.losses.len();
+        self.read_records(number, &mut reader, durable)?;
+        let nothing_found = reader.position() == HEADER_BYTES as u64 && self.losses.len() == losses;
+        if segment.is_some() && nothing_found && !has_header(file, identity) {
+            // The header was durable before the manifest named the segment.
+            let what = "the header of the segment is damaged, and no record follows it: what it held is lost";
+            self.lose(number, Some(0..HEADER_BYTES as u64), what);
+        }
+        Ok(())
+    }
+
+    /// Reads the records of a segment that was durable through byte `durable`.
+    fn read_records(&mut self, number: u64, reader: &mut LogReader, durable: u64) -> Result<()> {
         loop {
             let start = reader.position();
             let cause = match reader.next_record() {
@@ -168,16 +182,7 @@ impl<'a> LogSalvage<'a> {
             match reader.resynchronize() {
                 Ok(Some(next)) => self.lose(number, Some(start..next), &cause),
                 Ok(None) => {
-                    let limit = reader.limit();
-                    // Space that was reserved and not used.
-                    let unused = start >= durable && only_zeros_from(&*file, start, limit).unwrap_or(false);
-                    if !unused {
-                        let what = match start < durable {
-                            true => format!("{cause}, although the log was durable through byte {durable}"),
-                            false => format!("{cause}; nothing proves that these bytes were ever durable"),
-                        };
-                        self.lose(number, Some(start..limit.max(durable)), &what);
-                    }
+                    self.lose_end(number, reader, start, durable, &cause);
                     return Ok(());
                 }
                 Err(error) => {
@@ -186,6 +191,18 @@ impl<'a> LogSalvage<'a> {
                 }
             }
         }
+    }
+
+    /// No record follows the byte `start`: the rest is lost, unless it is space that was reserved and not used.
+    fn lose_end(&mut self, number: u64, reader: &LogReader, start: u64, durable: u64, cause: &str) {
+        if start >= durable && reader.only_zeros_from(start).unwrap_or(false) {
+            return;
+        }
+        let what = match start < durable {
+            true => format!("{cause}, although the log was durable through byte {durable}"),
+            false => format!("{cause}; nothing proves that these bytes were ever durable"),
+        };
+        self.lose(number, Some(start..reader.limit().max(durable)), &what);
     }
 
     /// Takes over a record that is a whole batch.
@@ -256,7 +273,7 @@ impl<'a> LogSalvage<'a> {
     }
 
     fn lose(&mut self, number: u64, bytes: Option<Range<u64>>, cause: &str) {
-        // Entries that were kept back have numbers of their own, which do not follow from those around them.
+        // Retained entries have numbers of their own, which do not follow from those around them.
         let is_hit = |log: &RetainedLog| {
             let overlaps = |bytes: &Range<u64>| log.start < bytes.end && bytes.start < log.end;
             log.segment == number && bytes.as_ref().is_none_or(overlaps)
@@ -268,6 +285,11 @@ impl<'a> LogSalvage<'a> {
         loss.bytes = bytes;
         self.losses.push(loss);
     }
+}
+
+/// Whether a segment begins with the header that it was created with.
+fn has_header(file: Arc<dyn File>, identity: FileIdentity) -> bool {
+    LogReader::open(file, "", LogRole::Wal, Some(identity)).is_ok()
 }
 
 /// Whether all operations of a payload decode.
