@@ -12,7 +12,7 @@
 #   each        with --sync none, batch, always
 #
 # The import may end by an error, never by a signal (but for the SIGKILL that was sent). On a full ext4 or XFS, with 64 KiB free,
-# the database then opens for writing and takes a delete; a compaction, whose output needs space, ends well or by an error. After
+# the database then opens for writing and takes ten deletes; a compaction, whose output needs space, ends well or by an error. After
 # that, with space on the disk again:
 #   - the database opens for writing, and takes rows;
 #   - the rows are the exact beginning of the input; every acknowledged row is there. After a shutdown that holds for
@@ -231,8 +231,10 @@ for ((cut = from; cut <= cuts; cut++)); do
         full:ext4 | full:xfs | kill:ext4 | kill:xfs)
             if [ -s "$top/filler" ] && [ "$acknowledged" -gt 0 ]; then
                 leave_free "$top" 64
-                "$BOLIDE" delete "$db" rows 0 >"$work/out" 2>"$work/err" ||
-                    fail "delete with $(free_of "$top") KiB free: $(tail -n 3 "$work/err")"
+                for key in 0 1 2 3 4 5 6 7 8 9; do
+                    "$BOLIDE" delete "$db" rows "$key" >"$work/out" 2>"$work/err" ||
+                        fail "delete of $key with $(free_of "$top") KiB free: $(tail -n 3 "$work/err")"
+                done
                 compacted=0
                 "$BOLIDE" compact "$db" rows >"$work/out" 2>"$work/err" || compacted=$?
                 [ "$compacted" = 0 ] || { [ "$compacted" = 1 ] && grep -q 'No space left' "$work/err"; } ||
@@ -245,8 +247,10 @@ for ((cut = from; cut <= cuts; cut++)); do
     present=0
     if [ "$deleted" = 1 ]; then
         ! "$BOLIDE" get "$db" rows 0 >"$work/out" 2>&1 || fail "the deleted row is there"
-        "$BOLIDE" put "$db" rows 0 "$(head -n 1 "$work/rows.ndjson")" >"$work/out" 2>"$work/err" ||
-            fail "put: $(tail -n 3 "$work/err")"
+        for key in 0 1 2 3 4 5 6 7 8 9; do
+            "$BOLIDE" put "$db" rows "$key" "$(sed -n "$((key + 1))p" "$work/rows.ndjson")" >"$work/out" 2>"$work/err" ||
+                fail "put: $(tail -n 3 "$work/err")"
+        done
     fi
     if [ -e "$db/CURRENT" ]; then
         "$BOLIDE" check "$db" --deep >"$work/check" 2>&1 || fail "check --deep: $(tail -n 5 "$work/check")"

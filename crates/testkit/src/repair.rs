@@ -1,12 +1,15 @@
 //! Repairs: one to three files of a database are damaged, and the database is repaired into a new one.
 //!
-//! Two of three seeds build their database by a random history, the others are [samples](crate::sample). Every write is synced.
-//! Files get a flipped bit, are truncated, zeroed in part or removed: any files, sstables of records alone, derived files alone, or none. Then:
+//! Two of three seeds build their database by a random history, the others are [samples](crate::sample). In one of two killed
+//! samples nothing that the log alone holds is synced; in all other databases every write is.
+//! Files get a flipped bit, are truncated, zeroed in part or removed: any files, sstables of records
+//! alone, log segments alone, derived files alone, or none. Then:
 //!
 //! 1. The damaged directory is byte for byte what it was before the repair.
 //! 2. If nothing or only derived files are damaged, the new database equals the model, and no loss is reported.
 //! 3. Each record of the new database is a version that was written under its key in its collection.
-//! 4. Each difference from the model is covered by a reported loss. If only sstables of records are damaged, the losses name
+//! 4. Each difference from the model is covered by a reported loss; a record that was not synced may be missing without one where the
+//!    log was shortened or its end zeroed, as if it had not been written. If only sstables of records are damaged, the losses name
 //!    collection and keys, and all other keys are exact. If only the manifest is damaged, no record is missing.
 //! 5. The new database passes the deep check, and each index answers as a scan.
 //!
@@ -81,6 +84,7 @@ enum Target {
     Nothing,
     Derived,
     RecordTables,
+    Log,
     Any,
 }
 
@@ -105,7 +109,7 @@ pub fn check(seed: u64, options: RepairProof) -> Outcome<Counts> {
     for number in 0..options.damages {
         let target = match number {
             0 => Target::Nothing,
-            _ => [Target::Derived, Target::RecordTables, Target::Any, Target::Any][(number % 4) as usize],
+            _ => [Target::Derived, Target::RecordTables, Target::Any, Target::Log][(number % 4) as usize],
         };
         let damages = built.choose(target, &mut rng);
         let repair = || built.repair(target, &damages, options.planted, &mut counts);
@@ -132,10 +136,13 @@ fn build(seed: u64, options: RepairProof) -> Outcome<Built> {
         let setup = Setup::random(&mut rng).with_layout(options.layout);
         (setup, crash::steps(seed, 2 * options.steps, options.kinds))
     };
-    // A truncated log need not show a trace of writes that were not synced.
-    for step in &mut steps {
+    let is_unsynced = seed % 12 == 3;
+    let last_flush = steps.iter().rposition(|step| matches!(step, Step::Flush)).unwrap_or(0);
+    for (place, step) in steps.iter_mut().enumerate() {
         if let Step::Write { durability, .. } = step {
-            *durability = Durability::Always;
+            // A shortened log need not show a trace of writes that were not synced.
+            let stays_unsynced = is_unsynced && place > last_flush;
+            *durability = if stays_unsynced { Durability::None } else { Durability::Always };
         }
     }
     let mut written = Written::new();
@@ -171,6 +178,7 @@ impl Built {
             Target::Nothing => false,
             Target::Derived => self.derived.contains(path),
             Target::RecordTables => is_table(path) && !self.derived.contains(path),
+            Target::Log => path.extension().is_some_and(|end| end == "wal"),
             Target::Any => !path.ends_with("LOCK"),
         });
         let mut chosen = Vec::new();
@@ -256,7 +264,7 @@ impl Built {
             return Ok(());
         }
         for (name, wanted) in &model.collections {
-            self.check_covered(name, wanted, &found, report, counts)?;
+            self.check_covered(name, wanted, &found, report, damages, counts)?;
         }
         let is_intact = |(path, _): &(PathBuf, Damage)| {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -310,8 +318,10 @@ impl Built {
         wanted: &CollectionModel,
         found: &Model,
         report: &RepairReport,
+        damages: &[(PathBuf, Damage)],
         counts: &mut Counts,
     ) -> Outcome {
+        let ends_early = damages.iter().any(|(path, damage)| ends_log_early(path, damage));
         let of_schema =
             report.losses.iter().any(|loss| matches!(loss.kind, LossKind::Manifest | LossKind::Name));
         let Some(found) = found.collections.get(name) else {
@@ -327,6 +337,10 @@ impl Built {
                 continue;
             }
             counts.add("differences");
+            if ends_early && self.was_durable(name, key, record(found)) {
+                counts.add("unsynced records");
+                continue;
+            }
             let held = self.contents.collections.get(name).and_then(|held| held.rows.get(&**key));
             let sequence = held.map(|row| row.order);
             if !report.losses.iter().any(|loss| covers(loss, name, key, sequence)) {
@@ -337,6 +351,14 @@ impl Built {
             }
         }
         Ok(())
+    }
+
+    /// Whether the record of `key` was this one when the last sync was acknowledged, or later.
+    fn was_durable(&self, name: &str, key: &[u8], record: Option<Vec<u8>>) -> bool {
+        let later = self.sample.states.iter().skip(self.sample.durable);
+        later
+            .filter_map(|state| state.collections.get(name))
+            .any(|state| state.rows.get(key).map(|row| &row.record) == record.as_ref())
     }
 
     /// Gives damage of an sstable valid checksums.
@@ -368,6 +390,18 @@ fn check_nothing_missing(model: &Model, found: &Model) -> Outcome {
     Ok(())
 }
 
+/// Whether the damage may leave a log as if its last writes had not been made. A log without its header is no such log.
+fn ends_log_early(path: &Path, damage: &Damage) -> bool {
+    const HEADER_BYTES: usize = 64;
+    let is_log = path.extension().is_some_and(|end| end == "wal");
+    is_log
+        && match damage {
+            Damage::Cut { length } => *length >= HEADER_BYTES,
+            Damage::Zero { offset, .. } => *offset >= HEADER_BYTES,
+            _ => false,
+        }
+}
+
 /// Whether a loss names what it may affect: keys of a collection.
 fn names_keys(loss: &Loss) -> bool {
     let known_kind = matches!(loss.kind, LossKind::Block | LossKind::Table);
@@ -397,13 +431,15 @@ fn random_damage(length: usize, rng: &mut SimRng) -> Damage {
         return Damage::Remove;
     }
     let offset = rng.below(length as u64) as usize;
-    match rng.below(8) {
+    match rng.below(10) {
         0..=3 => Damage::Flip { offset, bit: rng.below(8) as u8 },
         4 => Damage::Cut { length: offset },
         5..=6 => {
             let bytes = [8, 64, 512, 4096][rng.below(4) as usize];
             Damage::Zero { offset, bytes: bytes.min(length - offset) }
         }
+        7 => Damage::Cut { length: offset.min(rng.below(64) as usize) },
+        8 => Damage::Zero { offset: 0, bytes: length },
         _ => Damage::Remove,
     }
 }
