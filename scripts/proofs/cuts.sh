@@ -9,27 +9,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source scripts/proofs/record.sh
 
-if [ -z "${BOLIDE:-}" ]; then
-    cargo build --release --quiet --bin bolide
-    BOLIDE="${CARGO_TARGET_DIR:-target}/release/bolide"
-fi
+need_program BOLIDE bolide
 export BOLIDE
 for ((part = 1; part <= ($1 + 49) / 50; part++)); do
     arguments="SEED=$part 50${ROWS:+ ROWS=$ROWS}${MAX_DELAY:+ MAX_DELAY=$MAX_DELAY}"
-    if is_recorded power-cuts "$arguments"; then
-        echo "power-cuts $arguments: recorded"
-        continue
-    fi
-    started=$SECONDS
-    if ! output=$(SEED=$part RECORD=0 scripts/power-cuts.sh 50 2>&1); then
-        printf '%s\n' "$output" | tail -n 5
-        record_run power-cuts "$arguments" 0 failed "$((SECONDS - started))"
-        exit 1
-    fi
-    line=$(printf '%s\n' "$output" | tail -n 1)
-    echo "$line"
-    case $line in
-        *skipped*) exit 0 ;;
-    esac
-    record_run power-cuts "$arguments" 50 held "$((SECONDS - started))"
+    run_part power-cuts "$arguments" 'cuts in' env SEED="$part" RECORD=0 scripts/power-cuts.sh 50
 done
