@@ -47,22 +47,7 @@ pub struct Sample {
 
 /// Settings of small pieces. The layout is one by the seed unless it is given.
 pub fn setup(seed: u64, layout: Option<Layout>, compression: Compression) -> Setup {
-    Setup {
-        layout: layout.unwrap_or(Layout::ALL[(seed / 2 % 4) as usize]),
-        compression,
-        block_bytes: 256,
-        bloom_bits_per_key: 10,
-        target_file_bytes: 1 << 20,
-        memtable_bytes: 1 << 20,
-        manifest_bytes: 1 << 20,
-        cache_bytes: 0,
-        max_open_files: 64,
-        threads: 0,
-        build_batch_records: 0,
-        fetch_threads: 1,
-        fetch_by_sequence: true,
-        sorted_views: true,
-    }
+    Setup::small_blocks(layout.unwrap_or(Layout::ALL[(seed / 2 % 4) as usize]), compression)
 }
 
 impl Sample {

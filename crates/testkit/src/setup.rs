@@ -71,6 +71,26 @@ impl Setup {
         }
     }
 
+    /// Small blocks without a cache, and a memtable, files and a manifest that few records do not fill.
+    pub fn small_blocks(layout: Layout, compression: Compression) -> Self {
+        Self {
+            layout,
+            compression,
+            block_bytes: 256,
+            bloom_bits_per_key: 10,
+            target_file_bytes: 1 << 20,
+            memtable_bytes: 1 << 20,
+            manifest_bytes: 1 << 20,
+            cache_bytes: 0,
+            max_open_files: 64,
+            threads: 0,
+            build_batch_records: 0,
+            fetch_threads: 1,
+            fetch_by_sequence: true,
+            sorted_views: true,
+        }
+    }
+
     /// The same with `layout`, if one is given.
     #[must_use]
     pub fn with_layout(self, layout: Option<Layout>) -> Self {

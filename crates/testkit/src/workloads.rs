@@ -113,20 +113,13 @@ pub fn workload(mut number: u64) -> Vec<Step> {
 /// Small blocks and files, and a memtable that only an operation of the workload flushes.
 fn setup(layout: Layout) -> Setup {
     Setup {
-        layout,
-        compression: Compression::None,
         block_bytes: 512,
-        bloom_bits_per_key: 10,
         target_file_bytes: 16 << 10,
-        memtable_bytes: 1 << 20,
         manifest_bytes: 2 << 10,
         cache_bytes: 64 << 10,
         max_open_files: 16,
-        threads: 0,
         build_batch_records: 1,
-        fetch_threads: 1,
-        fetch_by_sequence: true,
-        sorted_views: true,
+        ..Setup::small_blocks(layout, Compression::None)
     }
 }
 
