@@ -5,7 +5,7 @@ use bolide_testkit::crash::{self, CrashOptions};
 use bolide_testkit::damage::{self, DamageOptions};
 use bolide_testkit::every_kind::{self, KindsOptions};
 use bolide_testkit::fault::{self, FaultOptions};
-use bolide_testkit::kinds::KindChoice;
+use bolide_testkit::kinds::{self, KindChoice};
 use bolide_testkit::kinds_soak::{self, KindsSoakOptions};
 use bolide_testkit::metamorphic::{self, MetamorphicOptions};
 use bolide_testkit::panics::{self, PanicOptions};
@@ -144,4 +144,7 @@ fn every_kind_stays_right_and_bounded_on_a_real_disk() {
     let options = KindsSoakOptions { records: 300, seconds: 4, seed: 0 };
     let counts = passed(kinds_soak::check(&std::env::temp_dir(), options));
     assert!(counts.get("queries") > 200 && counts.get("openings") == 4, "{counts}");
+    // Two of each kind that needs no persistent memory.
+    let least = 2 * kinds::BUILT.iter().filter(|kind| !kind.contains("region=dax")).count() as u64;
+    assert!(counts.get("collections") >= least, "{counts}");
 }
