@@ -49,28 +49,29 @@ soak         uniform writes into partitions        --directory PATH (/tmp)  --re
 kinds-soak   updates with every kind of index     --directory PATH (/tmp)  --records N (2000)  --seconds N (60)
 steps        prints the steps of a crash history  --steps N (60)
 
-crashes, faults, panics, flips, forks, repair and steps know --kind NAME: indexes of this kind alone, with all its options.
-crashes, workloads, faults, panics, flips, repair, metamorphic, kinds and conformance know --layout NAME: all collections in this layout.
+crashes, faults, panics, flips, forks, repair and steps take --kind NAME: indexes of this kind alone, with all its options.
+crashes, faults, panics, workloads, flips, repair, metamorphic, kinds and conformance take --layout NAME: all collections
+in this layout.
 The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
 fn main() -> ExitCode {
     if allocations::run_as_child() {
         return ExitCode::SUCCESS;
     }
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((check, options)) =
-        arguments.split_first().and_then(|(check, rest)| Some((check, Options::parse(rest)?)))
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let Some((check, arguments)) =
+        words.split_first().and_then(|(check, rest)| Some((check, Arguments::parse(rest)?)))
     else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
     let started = Instant::now();
-    let Some(result) = run(check, &options) else {
+    let Some(result) = run(check, &arguments) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
     let seconds = started.elapsed().as_secs_f64();
-    let Range { start, end } = options.seeds;
+    let Range { start, end } = arguments.seeds;
     match result {
         Ok(counts)
             if ["conformance", "pauses", "soak", "kinds-soak", "workloads", "planted"]
@@ -91,189 +92,219 @@ fn main() -> ExitCode {
 }
 
 /// Runs the named check; `None` if there is none of this name, or an option is not one of its own.
-fn run(check: &str, options: &Options) -> Option<Outcome<Counts>> {
-    let run = options.seed_run(check);
+fn run(check: &str, arguments: &Arguments) -> Option<Outcome<Counts>> {
+    let run = arguments.seed_run(check);
     match check {
-        "crashes" => {
-            options.knows(&["steps", "nested", "kind", "layout"])?;
-            let defaults = CrashOptions::default();
-            let crash = CrashOptions {
-                steps: options.number("steps", defaults.steps as u64)? as usize,
-                nested_one_in: options.number("nested", defaults.nested_one_in)?,
-                planted: None,
-                kinds: options.kinds()?,
-                layout: options.layout()?,
-            };
-            Some(run.run(|seed| crash::check(seed, crash)))
-        }
-        "faults" => {
-            options.knows(&["steps", "stride", "kind", "layout"])?;
-            let defaults = FaultOptions::default();
-            let fault = FaultOptions {
-                steps: options.number("steps", defaults.steps as u64)? as usize,
-                stride: options.number("stride", defaults.stride)?,
-                kinds: options.kinds()?,
-                layout: options.layout()?,
-            };
-            Some(run.run(|seed| fault::check(seed, fault)))
-        }
-        "panics" => {
-            options.knows(&["steps", "stride", "kind", "layout"])?;
-            let defaults = PanicOptions::default();
-            let panic = PanicOptions {
-                steps: options.number("steps", defaults.steps as u64)? as usize,
-                stride: options.number("stride", defaults.stride)?,
-                kinds: options.kinds()?,
-                layout: options.layout()?,
-                ..defaults
-            };
-            Some(run.run(|seed| panics::check(seed, panic)))
-        }
-        "allocations" => {
-            options.knows(&["steps", "failures", "stride"])?;
-            let defaults = AllocationOptions::default();
-            let allocation = AllocationOptions {
-                steps: options.number("steps", defaults.steps as u64)? as usize,
-                failures: options.number("failures", defaults.failures)?,
-                stride: options.number("stride", defaults.stride as u64)? as usize,
-                planted: None,
-            };
-            let child = allocations::Child::new(&[]).ok()?;
-            Some(run.run(|seed| allocations::check(seed, allocation, &child)))
-        }
-        "workloads" => {
-            options.knows(&["operations", "part", "layout"])?;
-            let total = workloads::count(options.number("operations", 3)?.try_into().ok()?);
-            let (part, parts) = options.text("part").unwrap_or("1/1").split_once('/')?;
-            let seeds = match options.seeds_given {
-                true => options.seeds.clone(),
-                false => workloads::part(total, part.parse().ok()?, parts.parse().ok()?)?,
-            };
-            let layout = options.layout()?.unwrap_or_default();
-            let workload = WorkloadOptions { layout, planted: None };
-            Some(SeedRun { seeds, ..run }.run(|number| workloads::check(number, workload)))
-        }
-        "planted" => options.knows(&[]).map(|()| bolide_testkit::expected::check()),
-        "flips" => {
-            options.knows(&["records", "stride", "bits", "kind", "layout"])?;
-            let defaults = DamageOptions::default();
-            let damage = DamageOptions {
-                records: options.number("records", defaults.records as u64)? as usize,
-                stride: options.number("stride", defaults.stride as u64)? as usize,
-                every_bit: match options.text("bits") {
-                    None | Some("all") => true,
-                    Some("one") => false,
-                    Some(_) => return None,
-                },
-                kinds: options.kinds()?,
-                layout: options.layout()?,
-                ..defaults
-            };
-            Some(run.run(|seed| damage::check(seed, damage)))
-        }
-        "forks" => {
-            options.knows(&["records", "kind"])?;
-            let records = options.number("records", ForkOptions::default().records as u64)? as usize;
-            let forks = ForkOptions { records, kinds: options.kinds()?, same_tags: false };
-            Some(run.run(|seed| forks::check(seed, forks)))
-        }
-        "repair" => {
-            options.knows(&["damages", "steps", "kind", "layout"])?;
-            let defaults = RepairProof::default();
-            let proof = RepairProof {
-                damages: options.number("damages", defaults.damages)?,
-                steps: options.number("steps", defaults.steps as u64)? as usize,
-                kinds: options.kinds()?,
-                layout: options.layout()?,
-                planted: None,
-            };
-            Some(run.run(|seed| repair::check(seed, proof)))
-        }
-        "metamorphic" => {
-            options.knows(&["steps", "setups", "layout"])?;
-            let defaults = MetamorphicOptions::default();
-            let metamorphic = MetamorphicOptions {
-                steps: options.number("steps", defaults.steps as u64)? as usize,
-                setups: match options.text("setups") {
-                    None => defaults.setups,
-                    Some("all") => None,
-                    Some(count) => Some(count.parse().ok()?),
-                },
-                layout: options.layout()?,
-            };
-            Some(run.run(|seed| metamorphic::check(seed, metamorphic)))
-        }
-        "conformance" => {
-            options.knows(&["kind", "layout"])?;
-            let layout = options.layout()?;
-            Some(match options.text("kind") {
-                Some(kind) => check_kind(kind, layout),
-                None => check_all_kinds(layout),
-            })
-        }
-        "kinds" => {
-            options.knows(&["steps", "layout"])?;
-            let layout = options.layout()?;
-            let steps = options.number("steps", KindsOptions::default().steps as u64)? as usize;
-            Some(run.run(|seed| every_kind::check(seed, KindsOptions { steps, layout })))
-        }
-        "pauses" => {
-            options.knows(&["directory", "records", "rate", "seconds"])?;
-            let defaults = PauseOptions::default();
-            let pause = PauseOptions {
-                records: options.number("records", defaults.records)?,
-                rate: options.number("rate", defaults.rate)?,
-                seconds: options.number("seconds", defaults.seconds)?,
-            };
-            Some(pauses::measure(&options.directory(), pause).map(|()| Counts::default()))
-        }
-        "soak" => {
-            options.knows(&["directory", "records", "rate", "seconds", "memtable-kib"])?;
-            let defaults = SoakOptions::default();
-            let soak = SoakOptions {
-                records: options.number("records", defaults.records)?,
-                rate: options.number("rate", defaults.rate)?,
-                seconds: options.number("seconds", defaults.seconds)?,
-                memtable_bytes: 1024
-                    * options.number("memtable-kib", defaults.memtable_bytes as u64 / 1024)? as usize,
-                seed: options.seeds.start,
-            };
-            Some(soak::check(&options.directory(), soak))
-        }
-        "kinds-soak" => {
-            options.knows(&["directory", "records", "seconds"])?;
-            let defaults = KindsSoakOptions::default();
-            let soak = KindsSoakOptions {
-                records: options.number("records", defaults.records)?,
-                seconds: options.number("seconds", defaults.seconds)?,
-                seed: options.seeds.start,
-            };
-            Some(kinds_soak::check(&options.directory(), soak))
-        }
-        "steps" => {
-            options.knows(&["steps", "kind"])?;
-            let kinds = options.kinds()?;
-            let steps = options.number("steps", CrashOptions::default().steps as u64)? as usize;
-            Some(run.run(|seed| {
-                for (i, step) in crash::steps(seed, steps, kinds).iter().enumerate() {
-                    println!("{i:>4} {step}");
-                }
-                Ok(Counts::default())
-            }))
-        }
-        "threads" => {
-            options.knows(&["writers", "readers", "batches", "cuts"])?;
-            let defaults = ConcurrentOptions::default();
-            let concurrent = ConcurrentOptions {
-                writers: options.number("writers", defaults.writers as u64)? as usize,
-                readers: options.number("readers", defaults.readers as u64)? as usize,
-                batches: options.number("batches", defaults.batches)?,
-                cuts: options.number("cuts", defaults.cuts)?,
-            };
-            Some(run.run(|seed| concurrent::check(seed, concurrent)))
-        }
+        "crashes" => check_crashes(arguments, &run),
+        "faults" => check_faults(arguments, &run),
+        "panics" => check_panics(arguments, &run),
+        "allocations" => check_allocations(arguments, &run),
+        "workloads" => check_workloads(arguments, &run),
+        "planted" => arguments.takes(&[]).map(|()| bolide_testkit::expected::check()),
+        "flips" => check_flips(arguments, &run),
+        "forks" => check_forks(arguments, &run),
+        "repair" => check_repairs(arguments, &run),
+        "metamorphic" => check_settings(arguments, &run),
+        "kinds" => check_kinds(arguments, &run),
+        "threads" => check_threads(arguments, &run),
+        "conformance" => check_conformance(arguments),
+        "pauses" => measure_pauses(arguments),
+        "soak" => check_soak(arguments),
+        "kinds-soak" => check_kinds_soak(arguments),
+        "steps" => print_steps(arguments, &run),
         _ => None,
     }
+}
+
+fn check_crashes(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["steps", "nested", "kind", "layout"])?;
+    let defaults = CrashOptions::default();
+    let crash = CrashOptions {
+        steps: arguments.size("steps", defaults.steps)?,
+        nested_one_in: arguments.number("nested", defaults.nested_one_in)?,
+        planted: None,
+        kinds: arguments.kinds()?,
+        layout: arguments.layout()?,
+    };
+    Some(run.run(|seed| crash::check(seed, crash)))
+}
+
+fn check_faults(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["steps", "stride", "kind", "layout"])?;
+    let defaults = FaultOptions::default();
+    let fault = FaultOptions {
+        steps: arguments.size("steps", defaults.steps)?,
+        stride: arguments.number("stride", defaults.stride)?,
+        kinds: arguments.kinds()?,
+        layout: arguments.layout()?,
+    };
+    Some(run.run(|seed| fault::check(seed, fault)))
+}
+
+fn check_panics(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["steps", "stride", "kind", "layout"])?;
+    let defaults = PanicOptions::default();
+    let panic = PanicOptions {
+        steps: arguments.size("steps", defaults.steps)?,
+        stride: arguments.number("stride", defaults.stride)?,
+        kinds: arguments.kinds()?,
+        layout: arguments.layout()?,
+        ..defaults
+    };
+    Some(run.run(|seed| panics::check(seed, panic)))
+}
+
+fn check_allocations(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["steps", "failures", "stride"])?;
+    let defaults = AllocationOptions::default();
+    let allocation = AllocationOptions {
+        steps: arguments.size("steps", defaults.steps)?,
+        failures: arguments.number("failures", defaults.failures)?,
+        stride: arguments.size("stride", defaults.stride)?,
+        planted: None,
+    };
+    let child = allocations::Child::new(&[]).ok()?;
+    Some(run.run(|seed| allocations::check(seed, allocation, &child)))
+}
+
+fn check_workloads(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["operations", "part", "layout"])?;
+    let total = workloads::count(arguments.number("operations", 3)?.try_into().ok()?);
+    let (part, parts) = arguments.text("part").unwrap_or("1/1").split_once('/')?;
+    let seeds = match arguments.seeds_given {
+        true => arguments.seeds.clone(),
+        false => workloads::part(total, part.parse().ok()?, parts.parse().ok()?)?,
+    };
+    let workload = WorkloadOptions { layout: arguments.layout()?.unwrap_or_default(), planted: None };
+    Some(SeedRun { seeds, ..run.clone() }.run(|number| workloads::check(number, workload)))
+}
+
+fn check_flips(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["records", "stride", "bits", "kind", "layout"])?;
+    let defaults = DamageOptions::default();
+    let damage = DamageOptions {
+        records: arguments.size("records", defaults.records)?,
+        stride: arguments.size("stride", defaults.stride)?,
+        every_bit: match arguments.text("bits") {
+            None | Some("all") => true,
+            Some("one") => false,
+            Some(_) => return None,
+        },
+        kinds: arguments.kinds()?,
+        layout: arguments.layout()?,
+        ..defaults
+    };
+    Some(run.run(|seed| damage::check(seed, damage)))
+}
+
+fn check_forks(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["records", "kind"])?;
+    let records = arguments.size("records", ForkOptions::default().records)?;
+    let forks = ForkOptions { records, kinds: arguments.kinds()?, same_tags: false };
+    Some(run.run(|seed| forks::check(seed, forks)))
+}
+
+fn check_repairs(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["damages", "steps", "kind", "layout"])?;
+    let defaults = RepairProof::default();
+    let proof = RepairProof {
+        damages: arguments.number("damages", defaults.damages)?,
+        steps: arguments.size("steps", defaults.steps)?,
+        kinds: arguments.kinds()?,
+        layout: arguments.layout()?,
+        planted: None,
+    };
+    Some(run.run(|seed| repair::check(seed, proof)))
+}
+
+fn check_settings(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["steps", "setups", "layout"])?;
+    let defaults = MetamorphicOptions::default();
+    let metamorphic = MetamorphicOptions {
+        steps: arguments.size("steps", defaults.steps)?,
+        setups: match arguments.text("setups") {
+            None => defaults.setups,
+            Some("all") => None,
+            Some(count) => Some(count.parse().ok()?),
+        },
+        layout: arguments.layout()?,
+    };
+    Some(run.run(|seed| metamorphic::check(seed, metamorphic)))
+}
+
+fn check_kinds(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["steps", "layout"])?;
+    let layout = arguments.layout()?;
+    let steps = arguments.size("steps", KindsOptions::default().steps)?;
+    Some(run.run(|seed| every_kind::check(seed, KindsOptions { steps, layout })))
+}
+
+fn check_threads(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["writers", "readers", "batches", "cuts"])?;
+    let defaults = ConcurrentOptions::default();
+    let concurrent = ConcurrentOptions {
+        writers: arguments.size("writers", defaults.writers)?,
+        readers: arguments.size("readers", defaults.readers)?,
+        batches: arguments.number("batches", defaults.batches)?,
+        cuts: arguments.number("cuts", defaults.cuts)?,
+    };
+    Some(run.run(|seed| concurrent::check(seed, concurrent)))
+}
+
+fn check_conformance(arguments: &Arguments) -> Option<Outcome<Counts>> {
+    arguments.takes(&["kind", "layout"])?;
+    let layout = arguments.layout()?;
+    Some(match arguments.text("kind") {
+        Some(kind) => check_kind(kind, layout),
+        None => check_all_kinds(layout),
+    })
+}
+
+fn measure_pauses(arguments: &Arguments) -> Option<Outcome<Counts>> {
+    arguments.takes(&["directory", "records", "rate", "seconds"])?;
+    let defaults = PauseOptions::default();
+    let pause = PauseOptions {
+        records: arguments.number("records", defaults.records)?,
+        rate: arguments.number("rate", defaults.rate)?,
+        seconds: arguments.number("seconds", defaults.seconds)?,
+    };
+    Some(pauses::measure(&arguments.directory(), pause).map(|()| Counts::default()))
+}
+
+fn check_soak(arguments: &Arguments) -> Option<Outcome<Counts>> {
+    arguments.takes(&["directory", "records", "rate", "seconds", "memtable-kib"])?;
+    let defaults = SoakOptions::default();
+    let soak = SoakOptions {
+        records: arguments.number("records", defaults.records)?,
+        rate: arguments.number("rate", defaults.rate)?,
+        seconds: arguments.number("seconds", defaults.seconds)?,
+        memtable_bytes: 1024 * arguments.size("memtable-kib", defaults.memtable_bytes / 1024)?,
+        seed: arguments.seeds.start,
+    };
+    Some(soak::check(&arguments.directory(), soak))
+}
+
+fn check_kinds_soak(arguments: &Arguments) -> Option<Outcome<Counts>> {
+    arguments.takes(&["directory", "records", "seconds"])?;
+    let defaults = KindsSoakOptions::default();
+    let soak = KindsSoakOptions {
+        records: arguments.number("records", defaults.records)?,
+        seconds: arguments.number("seconds", defaults.seconds)?,
+        seed: arguments.seeds.start,
+    };
+    Some(kinds_soak::check(&arguments.directory(), soak))
+}
+
+fn print_steps(arguments: &Arguments, run: &SeedRun) -> Option<Outcome<Counts>> {
+    arguments.takes(&["steps", "kind"])?;
+    let kinds = arguments.kinds()?;
+    let steps = arguments.size("steps", CrashOptions::default().steps)?;
+    Some(run.run(|seed| {
+        for (i, step) in crash::steps(seed, steps, kinds).iter().enumerate() {
+            println!("{i:>4} {step}");
+        }
+        Ok(Counts::default())
+    }))
 }
 
 /// The conformance suite with one kind.
@@ -293,15 +324,15 @@ fn check_all_kinds(layout: Option<Layout>) -> Outcome<Counts> {
     Ok(counts)
 }
 
-/// The options of the command line.
-struct Options {
+/// The options that are given on the command line.
+struct Arguments {
     seeds: Range<u64>,
     seeds_given: bool,
     threads: usize,
     others: BTreeMap<String, String>,
 }
 
-impl Options {
+impl Arguments {
     fn parse(arguments: &[String]) -> Option<Self> {
         let mut others = BTreeMap::new();
         for pair in arguments.chunks(2) {
@@ -321,7 +352,7 @@ impl Options {
     }
 
     /// `None` if there is an option of another name.
-    fn knows(&self, names: &[&str]) -> Option<()> {
+    fn takes(&self, names: &[&str]) -> Option<()> {
         self.others.keys().all(|name| names.contains(&name.as_str())).then_some(())
     }
 
@@ -335,6 +366,10 @@ impl Options {
     }
 
     fn number(&self, name: &str, default: u64) -> Option<u64> {
+        self.text(name).map_or(Some(default), |text| text.parse().ok())
+    }
+
+    fn size(&self, name: &str, default: usize) -> Option<usize> {
         self.text(name).map_or(Some(default), |text| text.parse().ok())
     }
 
