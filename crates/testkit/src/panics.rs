@@ -60,7 +60,7 @@ impl Default for PanicOptions {
 
 /// One step of a history on one collection.
 #[derive(Debug, Clone)]
-pub(crate) enum Step {
+pub(crate) enum DocStep {
     Put(u64, u64),
     Delete(u64),
     DeleteRange(u64, u64),
@@ -73,22 +73,32 @@ pub(crate) enum Step {
 }
 
 /// Random steps.
-pub(crate) fn history(rng: &mut SimRng, steps: usize) -> Vec<Step> {
+pub(crate) fn history(rng: &mut SimRng, steps: usize) -> Vec<DocStep> {
     let step = |rng: &mut SimRng| match rng.below(40) {
-        0 | 1 => Step::Flush,
-        2 => Step::Compact,
-        3..=6 => Step::Query,
-        7 => Step::Create(rng.below(3) as usize),
-        8 => Step::Rebuild(rng.below(3) as usize),
-        9 if rng.one_in(3) => Step::Drop(rng.below(3) as usize),
-        10..=12 => Step::Delete(rng.below(KEYS)),
+        0 | 1 => DocStep::Flush,
+        2 => DocStep::Compact,
+        3..=6 => DocStep::Query,
+        7 => DocStep::Create(rng.below(3) as usize),
+        8 => DocStep::Rebuild(rng.below(3) as usize),
+        9 if rng.one_in(3) => DocStep::Drop(rng.below(3) as usize),
+        10..=12 => DocStep::Delete(rng.below(KEYS)),
         13 => {
             let start = rng.below(KEYS);
-            Step::DeleteRange(start, start + 1 + rng.below(6))
+            DocStep::DeleteRange(start, start + 1 + rng.below(6))
         }
-        _ => Step::Put(rng.below(KEYS), rng.below(VALUES)),
+        _ => DocStep::Put(rng.below(KEYS), rng.below(VALUES)),
     };
     (0..steps).map(|_| step(rng)).collect()
+}
+
+/// Three specifications of indexes on the attribute `a`, of random kinds.
+pub(crate) fn specs(rng: &mut SimRng, choice: KindChoice) -> Vec<Arc<str>> {
+    kinds::random_specs(rng, choice, 3)
+        .iter()
+        .filter_map(|spec| spec.split_once(':'))
+        .zip(0..)
+        .map(|((_, kind), number)| Arc::from(format!("ix{number}=a:{kind}")))
+        .collect()
 }
 
 /// Runs the history of `seed` with a panic at each call of each site.
@@ -97,23 +107,19 @@ pub fn check(seed: u64, options: PanicOptions) -> Outcome<Counts> {
     let mut setup = Setup::random(&mut rng).with_layout(options.layout);
     setup.threads = if rng.one_in(2) { 2 } else { 0 };
     setup.fetch_threads = if rng.one_in(2) { 3 } else { 1 };
-    let specs: Vec<Arc<str>> = kinds::random_specs(&mut rng, options.kinds, 3)
-        .iter()
-        .filter_map(|spec| spec.split_once(':'))
-        .zip(0..)
-        .map(|((_, kind), number)| Arc::from(format!("ix{number}=a:{kind}")))
-        .collect();
+    let specs = specs(&mut rng, options.kinds);
     let steps = history(&mut rng, options.steps);
     let mut counts = Counts::default();
     for site in Site::EACH {
         let plan =
-            Plan { seed, setup, site, at: u64::MAX, specs: specs.clone(), steps: steps.clone(), options };
-        let told = |plan: &Plan, what: String| format!("{setup}, {specs:?}, {site:?} at {}: {what}", plan.at);
-        let calls = plan.clone().run_in_time(&mut counts).map_err(|what| told(&plan, what))?;
+            PanicRun { seed, setup, site, at: u64::MAX, specs: specs.clone(), steps: steps.clone(), options };
+        let context =
+            |plan: &PanicRun, what: String| format!("{setup}, {specs:?}, {site:?} at {}: {what}", plan.at);
+        let calls = plan.clone().run_in_time(&mut counts).map_err(|what| context(&plan, what))?;
         let first = 1 + rng.below(options.stride.max(1));
         for at in (first..=calls).step_by(options.stride.max(1) as usize) {
-            let plan = Plan { at, ..plan.clone() };
-            plan.clone().run_in_time(&mut counts).map_err(|what| told(&plan, what))?;
+            let plan = PanicRun { at, ..plan.clone() };
+            plan.clone().run_in_time(&mut counts).map_err(|what| context(&plan, what))?;
         }
     }
     counts.add("histories");
@@ -122,21 +128,21 @@ pub fn check(seed: u64, options: PanicOptions) -> Outcome<Counts> {
 
 /// One run.
 #[derive(Debug, Clone)]
-struct Plan {
+struct PanicRun {
     seed: u64,
     setup: Setup,
     site: Site,
     /// The call that panics.
     at: u64,
     specs: Vec<Arc<str>>,
-    steps: Vec<Step>,
+    steps: Vec<DocStep>,
     options: PanicOptions,
 }
 
 /// The values that each key may have: one where the last write of it was acknowledged.
 pub(crate) type Allowed = BTreeMap<u64, BTreeSet<Option<u64>>>;
 
-impl Plan {
+impl PanicRun {
     /// As [`run`](Self::run) in a thread of its own, which is left behind where it hangs.
     fn run_in_time(self, counts: &mut Counts) -> Outcome<u64> {
         let limit = self.options.limit;
@@ -186,11 +192,11 @@ impl Plan {
         let mut allowed = Allowed::new();
         let mut after = 0;
         for (number, step) in self.steps.iter().enumerate() {
-            let told = |what: String| format!("step {number}, {step:?}: {what}");
+            let context = |what: String| format!("step {number}, {step:?}: {what}");
             let done = catch_unwind(AssertUnwindSafe(|| take_step(&db, &docs, &self.specs, step)));
             let is_done = matches!(done, Ok(Ok(())));
             if !is_done && !switch.has_fired() {
-                return Err(told(format!("failed before any panic: {done:?}")));
+                return Err(context(format!("failed before any panic: {done:?}")));
             }
             counts.add(match done {
                 Ok(Ok(())) => "steps",
@@ -200,8 +206,8 @@ impl Plan {
             note(&mut allowed, step, is_done);
             after += usize::from(switch.has_fired());
             // At once, a few steps later, and now and then.
-            if after == 1 || after == 8 || matches!(step, Step::Query) {
-                compare(&docs, &allowed, &switch, counts).map_err(told)?;
+            if after == 1 || after == 8 || matches!(step, DocStep::Query) {
+                compare(&docs, &allowed, &switch, counts).map_err(context)?;
             }
         }
         let calls = switch.calls();
@@ -210,17 +216,17 @@ impl Plan {
         // With a panic before it or in it a close may fail; it must return.
         let _ = catch_unwind(AssertUnwindSafe(|| db.close()));
         switch.disarm();
-        let told = |what: String| format!("opened again: {what}");
+        let context = |what: String| format!("opened again: {what}");
         let setup = Setup { threads: 0, ..self.setup };
         let db = Db::open_with(DATABASE, setup.options(), self.components(&disk, setup, &switch));
-        let db = db.map_err(|error| told(format!("{} {error:?}", Rule::Opens)))?;
-        let docs = db.collection(COLLECTION).map_err(|error| told(words(error)))?;
-        compare(&docs, &allowed, &switch, counts).map_err(told)?;
-        let report = db.check(true).map_err(|error| told(words(error)))?;
+        let db = db.map_err(|error| context(format!("{} {error:?}", Rule::Opens)))?;
+        let docs = db.collection(COLLECTION).map_err(|error| context(words(error)))?;
+        compare(&docs, &allowed, &switch, counts).map_err(context)?;
+        let report = db.check(true).map_err(|error| context(words(error)))?;
         if !report.problems().is_empty() {
-            return Err(told(format!("check: {:?}", report.problems())));
+            return Err(context(format!("check: {:?}", report.problems())));
         }
-        docs.put(&key(KEYS), &record(0)).map_err(|error| told(format!("a put: {error:?}")))?;
+        docs.put(&key(KEYS), &record(0)).map_err(|error| context(format!("a put: {error:?}")))?;
         Ok(calls)
     }
 }
@@ -235,25 +241,25 @@ pub(crate) fn declared(setup: &Setup, options: CollectionOptions) -> CollectionO
 }
 
 /// Takes a step. Its indexes are those of `specs`.
-pub(crate) fn take_step(db: &Db, docs: &Collection, specs: &[Arc<str>], step: &Step) -> Result<()> {
+pub(crate) fn take_step(db: &Db, docs: &Collection, specs: &[Arc<str>], step: &DocStep) -> Result<()> {
     match *step {
-        Step::Put(number, value) => docs.put(&key(number), &record(value)),
-        Step::Delete(number) => docs.delete(&key(number)),
-        Step::DeleteRange(start, end) => docs.delete_range(key(start)..key(end)),
-        Step::Flush => db.flush(),
-        Step::Compact => db.compact(),
-        Step::Query => Ok(()),
-        Step::Create(which) => {
+        DocStep::Put(number, value) => docs.put(&key(number), &record(value)),
+        DocStep::Delete(number) => docs.delete(&key(number)),
+        DocStep::DeleteRange(start, end) => docs.delete_range(key(start)..key(end)),
+        DocStep::Flush => db.flush(),
+        DocStep::Compact => db.compact(),
+        DocStep::Query => Ok(()),
+        DocStep::Create(which) => {
             let Some(spec) = specs.get(which).filter(|_| present(docs, specs, which).is_none()) else {
                 return Ok(());
             };
             docs.create_index_background(spec.parse::<IndexSpec>()?, &BuildOptions::default())?.wait()
         }
-        Step::Rebuild(which) => match present(docs, specs, which) {
+        DocStep::Rebuild(which) => match present(docs, specs, which) {
             Some(name) => docs.rebuild_index_background(&name, &BuildOptions::default())?.wait(),
             None => Ok(()),
         },
-        Step::Drop(which) => match present(docs, specs, which) {
+        DocStep::Drop(which) => match present(docs, specs, which) {
             Some(name) => docs.drop_index(&name),
             None => Ok(()),
         },
@@ -275,11 +281,11 @@ fn record(value: u64) -> Vec<u8> {
 }
 
 /// What a step does to the values that keys may have.
-pub(crate) fn note(allowed: &mut Allowed, step: &Step, is_done: bool) {
+pub(crate) fn note(allowed: &mut Allowed, step: &DocStep, is_done: bool) {
     let (keys, value) = match *step {
-        Step::Put(number, value) => (number..number + 1, Some(value)),
-        Step::Delete(number) => (number..number + 1, None),
-        Step::DeleteRange(start, end) => (start..end, None),
+        DocStep::Put(number, value) => (number..number + 1, Some(value)),
+        DocStep::Delete(number) => (number..number + 1, None),
+        DocStep::DeleteRange(start, end) => (start..end, None),
         _ => return,
     };
     for number in keys {
@@ -291,9 +297,9 @@ pub(crate) fn note(allowed: &mut Allowed, step: &Step, is_done: bool) {
     }
 }
 
-/// The answer to `ask`. Where the planned panic may have been in it, it is asked a second time.
-fn answer<T>(switch: &Switch, counts: &mut Counts, ask: impl Fn() -> Result<T>) -> Outcome<T> {
-    let caught = || match catch_unwind(AssertUnwindSafe(&ask)) {
+/// The result of `read`. Where the planned panic may have been in it, it is called a second time.
+fn answer<T>(switch: &Switch, counts: &mut Counts, read: impl Fn() -> Result<T>) -> Outcome<T> {
+    let caught = || match catch_unwind(AssertUnwindSafe(&read)) {
         Ok(answer) => answer.map_err(|error| format!("{error:?}")),
         Err(panic) => Err(crate::seeds::words(&*panic)),
     };

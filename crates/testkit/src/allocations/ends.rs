@@ -11,9 +11,9 @@ use bolide::{Collection, CollectionOptions, Db};
 use bolide_storage::{DiskVfs, SimRng};
 
 use super::{AllocationOptions, Child, PlantedAllocation, Scratch, plan};
-use crate::kinds::{self, KindChoice};
+use crate::kinds::KindChoice;
 use crate::panicking::{Site, Switch};
-use crate::panics::{Allowed, COLLECTION, Step, compare, declared, history, note, take_step};
+use crate::panics::{Allowed, COLLECTION, DocStep, compare, declared, history, note, specs, take_step};
 use crate::rule::Rule;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
@@ -22,24 +22,19 @@ use crate::setup::Setup;
 const SIGABRT: i32 = 6;
 
 /// What a child does.
-struct Plan {
+struct ChildHistory {
     seed: u64,
     setup: Setup,
     specs: Vec<Arc<str>>,
-    steps: Vec<Step>,
+    steps: Vec<DocStep>,
 }
 
-impl Plan {
+impl ChildHistory {
     fn new(seed: u64, steps: usize) -> Self {
         let mut rng = SimRng::new(seed);
         let mut setup = Setup::random(&mut rng);
         setup.threads = if seed % 2 == 1 { 2 } else { 0 };
-        let specs = kinds::random_specs(&mut rng, KindChoice::default(), 3)
-            .iter()
-            .filter_map(|spec| spec.split_once(':'))
-            .zip(0..)
-            .map(|((_, kind), number)| Arc::from(format!("ix{number}=a:{kind}")))
-            .collect();
+        let specs = specs(&mut rng, KindChoice::default());
         let steps = history(&mut rng, steps);
         Self { seed, setup, specs, steps }
     }
@@ -72,7 +67,7 @@ const FAILED: u8 = b'-';
 
 /// A child: runs the history and notes each step that it has taken.
 pub(super) fn child(seed: u64, steps: usize, at: u64, early: bool, dir: &Path) -> Outcome {
-    let plan = Plan::new(seed, steps);
+    let plan = ChildHistory::new(seed, steps);
     let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
     let mut acknowledged = fs::File::create(dir.join("steps")).map_err(failed)?;
     plan::fail_at(at);
@@ -102,7 +97,7 @@ pub(super) fn child(seed: u64, steps: usize, at: u64, early: bool, dir: &Path) -
 
 /// Runs the history of `seed` once, then again for each of some allocations, which then fail.
 pub(super) fn check(seed: u64, options: AllocationOptions, child: &Child) -> Outcome<Counts> {
-    let plan = Plan::new(seed, options.steps);
+    let plan = ChildHistory::new(seed, options.steps);
     let context =
         |at: u64, what: String| format!("{}, {:?}, allocation {at}: {what}", plan.setup, plan.specs);
     let mut counts = Counts::default();
@@ -119,7 +114,13 @@ pub(super) fn check(seed: u64, options: AllocationOptions, child: &Child) -> Out
 }
 
 /// One run; the result is the number of its allocations.
-fn run(plan: &Plan, options: AllocationOptions, child: &Child, at: u64, counts: &mut Counts) -> Outcome<u64> {
+fn run(
+    plan: &ChildHistory,
+    options: AllocationOptions,
+    child: &Child,
+    at: u64,
+    counts: &mut Counts,
+) -> Outcome<u64> {
     let scratch = Scratch::new(plan.seed, "ends")?;
     let dir = &scratch.0;
     let early = options.planted == Some(PlantedAllocation::AcknowledgesEarly);
@@ -139,7 +140,7 @@ fn run(plan: &Plan, options: AllocationOptions, child: &Child, at: u64, counts: 
         counts.add(if is_done { "acknowledged steps" } else { "steps under way" });
     }
     let setup = Setup { threads: 0, ..plan.setup };
-    let again = Plan { setup, seed: plan.seed, specs: plan.specs.clone(), steps: Vec::new() };
+    let again = ChildHistory { setup, seed: plan.seed, specs: plan.specs.clone(), steps: Vec::new() };
     let (db, docs) =
         again.start(dir).map_err(|error| format!("{} it does not open: {error:?}", Rule::Opens))?;
     let switch = Switch::new(Site::Files, None);

@@ -24,7 +24,8 @@ use crate::seeds::{Counts, Outcome};
 /// The most bytes that one allocation may have. The largest value that is stored has as many.
 pub const LIMIT_BYTES: usize = 64 << 20;
 
-/// The variable that makes a process a child, with its task: `ends SEED STEPS AT DIRECTORY`, `sizes SEED DIRECTORY`.
+/// The variable that makes a process a child, with its task: `ends SEED STEPS AT PLANTED DIRECTORY` or
+/// `sizes SEED STRIDE PLANTED DIRECTORY`, where `PLANTED` is `true` or `false`.
 const VARIABLE: &str = "BOLIDE_ALLOCATION_CHILD";
 
 /// How the proof runs.
@@ -36,7 +37,7 @@ pub struct AllocationOptions {
     pub failures: u64,
     /// Out of this many positions of a file, one is damaged.
     pub stride: usize,
-    /// The program requests memory as a planted mistake would.
+    /// A mistake that the proof must find.
     pub planted: Option<PlantedAllocation>,
 }
 
@@ -49,7 +50,8 @@ impl Default for AllocationOptions {
 /// A mistake that the proof has to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedAllocation {
-    /// Memory is taken for a length that a file names.
+    /// For each damaged file the child itself requests the memory that the damaged length names, up to 1 GiB. It shows that such
+    /// a request is noticed, not that each decoder is reached.
     TrustsLength,
     /// A write is acknowledged before it is in the log.
     AcknowledgesEarly,
