@@ -71,8 +71,8 @@ struct Arena {
 pub fn check(seed: u64, options: ConcurrentOptions) -> Outcome<Counts> {
     let mut rng = SimRng::new(seed);
     let setup = Setup { threads: 2, ..Setup::random(&mut rng) };
-    let told = |what: String| format!("{setup}: {what}");
-    let arena = Arena::open(seed, setup, &mut rng).map_err(|error| told(format!("{error:?}")))?;
+    let context = |what: String| format!("{setup}: {what}");
+    let arena = Arena::open(seed, setup, &mut rng).map_err(|error| context(format!("{error:?}")))?;
     let arena = &arena;
     let mut rngs: Vec<SimRng> = (0..options.writers + options.readers).map(|_| rng.fork()).collect();
     let mut outcomes: Vec<Outcome> = Vec::new();
@@ -90,8 +90,8 @@ pub fn check(seed: u64, options: ConcurrentOptions) -> Outcome<Counts> {
         arena.done.store(true, Ordering::Release);
         outcomes.extend(others.into_iter().map(join));
     });
-    outcomes.into_iter().collect::<Outcome>().map_err(told)?;
-    arena.check_whole().map_err(told)?;
+    outcomes.into_iter().collect::<Outcome>().map_err(context)?;
+    arena.check_whole().map_err(context)?;
     let mut counts = Counts::default();
     counts.add("runs");
     counts.add_many("batches", arena.next.load(Ordering::Acquire) - 1);
@@ -230,7 +230,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Cuts the power at moments that nobody chose, on copies of the disk: each group is there whole, as new
+    /// Cuts the power at random moments, on copies of the disk: each group is there whole, as new
     /// as its last synced write or newer, and all indexes agree, also one that was being made or dropped.
     fn cut_off(&self, cuts: u64, mut rng: SimRng) -> Outcome {
         for _ in 0..cuts {
@@ -242,8 +242,9 @@ impl Arena {
             let safe = self.safe.each_ref().map(|number| number.load(Ordering::Acquire));
             let disk = self.disk.clone_disk();
             let mode = rng.pick(&CrashMode::EACH).copied().unwrap_or(CrashMode::Random);
-            let told = |what: String| format!("after a power cut ({mode:?}): {what}");
-            self.recover(&disk.crash_with_seed(mode, rng.next_u64()), safe, rng.next_u64()).map_err(told)?;
+            let context = |what: String| format!("after a power cut ({mode:?}): {what}");
+            self.recover(&disk.crash_with_seed(mode, rng.next_u64()), safe, rng.next_u64())
+                .map_err(context)?;
             self.cuts.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -269,7 +270,7 @@ impl Arena {
             }
             let found = left.find(&Query::new().eq("v", number).using_index("number")).map_err(failed)?;
             if found.len() as u64 != MEMBERS {
-                return Err(format!("the index that was made knows {} records of {number}", found.len()));
+                return Err(format!("the index that was made has {} records of {number}", found.len()));
             }
         }
         Ok(())

@@ -62,22 +62,22 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     // Every seventh history is cut off before every write, not only before syncs.
     vfs.record_images(if seed % 7 == 3 { RecordImages::Writes } else { RecordImages::SyncPoints });
     let mut runner = Runner::new(seed, setup, options, rng);
-    let told = |step: &str, what: String| format!("{setup}: {step}: {what}");
+    let context = |step: &str, what: String| format!("{setup}: {step}: {what}");
 
     let files: Arc<dyn Vfs> = match options.planted {
         Some(planted) => Arc::new(PlantedVfs::new(vfs.clone(), planted)),
         None => Arc::new(vfs.clone()),
     };
     let opened = Subject::open(files, setup, seed, Model::default());
-    let mut subject = opened.map_err(|error| told("create", format!("{error:?}")))?;
-    runner.crash_at(vfs.take_images(), &[Model::default()]).map_err(|what| told("create", what))?;
+    let mut subject = opened.map_err(|error| context("create", format!("{error:?}")))?;
+    runner.crash_at(vfs.take_images(), &[Model::default()]).map_err(|what| context("create", what))?;
     let history = steps(seed, options.steps, options.kinds);
     for (i, step) in history.iter().enumerate() {
         let name = format!("step {i}, {step}");
-        subject.step(step).map_err(|failure| told(&name, failure.to_string()))?;
+        subject.step(step).map_err(|failure| context(&name, failure.to_string()))?;
         let candidates = runner.after_step(step, &subject.model);
         let crashes = runner.counts.get("crashes");
-        runner.crash_at(vfs.take_images(), &candidates).map_err(|what| told(&name, what))?;
+        runner.crash_at(vfs.take_images(), &candidates).map_err(|what| context(&name, what))?;
         if matches!(step, Step::ToggleIndex(..) | Step::RebuildIndex(..)) {
             let crashes = runner.counts.get("crashes") - crashes;
             runner.counts.add_many("crashes amid builds and drops", crashes);
@@ -86,9 +86,9 @@ pub fn check(seed: u64, options: CrashOptions) -> Outcome<Counts> {
     // The end of the run without a close, and the close itself.
     let end = DiskImage { vfs: vfs.clone_disk(), before: "the end".to_owned(), call: 0 };
     let candidates = runner.states.clone();
-    runner.crash_at(vec![end], &candidates).map_err(|what| told("end", what))?;
+    runner.crash_at(vec![end], &candidates).map_err(|what| context("end", what))?;
     subject.close();
-    runner.crash_at(vfs.take_images(), &candidates).map_err(|what| told("close", what))?;
+    runner.crash_at(vfs.take_images(), &candidates).map_err(|what| context("close", what))?;
     runner.counts.add("histories");
     runner.counts.add_many("steps", history.len() as u64);
     Ok(runner.counts)
@@ -175,12 +175,12 @@ impl Runner {
     /// A second power cut, inside the recovery from the first one; and a third inside the second
     /// recovery.
     fn crash_again(&mut self, image: &DiskImage, state: &Model) -> Outcome {
-        let told = |what| format!("second power cut, before {}: {what}", image.before);
+        let context = |what| format!("second power cut, before {}: {what}", image.before);
         let disk = image.vfs.crash_with_seed(CrashMode::Random, self.rng.next_u64());
         self.counts.add("crashes");
         self.counts.add("crashes inside recovery");
         disk.record_images(RecordImages::SyncPoints);
-        self.reopen(&disk, std::slice::from_ref(state)).map_err(told)?;
+        self.reopen(&disk, std::slice::from_ref(state)).map_err(context)?;
         disk.record_images(RecordImages::Never);
         let images = disk.take_images();
         let Some(third) = self.rng.pick(&images) else { return Ok(()) };
@@ -189,7 +189,7 @@ impl Runner {
         self.counts.add("crashes inside recovery");
         let before = &third.before;
         self.reopen(&disk, std::slice::from_ref(state))
-            .map_err(|what| told(format!("third, before {before}: {what}")))
+            .map_err(|what| context(format!("third, before {before}: {what}")))
             .map(drop)
     }
 
@@ -208,26 +208,27 @@ impl Runner {
 
     /// Writes on after a recovery, and cuts the power once more: nothing old may come back.
     fn go_on(&mut self, disk: &SimVfs, model: Model) -> Outcome {
-        let told = |what: String| format!("after recovery: {what}");
+        let context = |what: String| format!("after recovery: {what}");
         let disk = disk.clone_disk();
         let mut subject = Subject::open(Arc::new(disk.clone()), self.setup, self.seed, model)
-            .map_err(|error| told(format!("{error:?}")))?;
+            .map_err(|error| context(format!("{error:?}")))?;
         let options =
             HistoryOptions { steps: 6, keys: 40, reads: true, reopens: false, kinds: self.options.kinds };
         // The first two steps of a history create collections; here they would drop them.
         for step in history(self.rng.next_u64(), options).iter().skip(2) {
-            subject.step(step).map_err(|failure| told(format!("{step}: {failure}")))?;
+            subject.step(step).map_err(|failure| context(format!("{step}: {failure}")))?;
         }
         let safe = Step::Write { changes: Vec::new(), durability: Durability::Always };
-        subject.step(&safe).map_err(|failure| told(failure.to_string()))?;
-        subject.step(&Step::Flush).map_err(|failure| told(failure.to_string()))?;
+        subject.step(&safe).map_err(|failure| context(failure.to_string()))?;
+        subject.step(&Step::Flush).map_err(|failure| context(failure.to_string()))?;
         let after = disk.crash_with_seed(CrashMode::Random, self.rng.next_u64());
         let model = subject.model.clone();
         drop(subject);
         self.counts.add("crashes");
-        let db = self.setup.open(Arc::new(after), self.seed).map_err(|error| told(format!("{error:?}")))?;
-        match_state(&db, &[&model]).map_err(|failure| told(failure.to_string()))?;
-        verify(&db, &model, &mut self.rng.fork()).map_err(|failure| told(failure.to_string()))
+        let db =
+            self.setup.open(Arc::new(after), self.seed).map_err(|error| context(format!("{error:?}")))?;
+        match_state(&db, &[&model]).map_err(|failure| context(failure.to_string()))?;
+        verify(&db, &model, &mut self.rng.fork()).map_err(|failure| context(failure.to_string()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! An input/output error at every call: once, and from there on.
 //!
-//! A history is run cleanly first, which says how many calls each kind of fault can hit. Then it is run
+//! A history is run cleanly first, which counts how many calls each kind of fault can hit. Then it is run
 //! again for each of these calls. What must hold:
 //!
 //! 1. nothing panics, and no answer is wrong, before or after the error;
@@ -57,7 +57,7 @@ pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
     };
     let clean = disk();
     let mut counts = Counts::default();
-    Run::new(seed, setup, &clean)
+    FaultRun::new(seed, setup, &clean)
         .follow_history(&steps, None, &mut counts)
         .map_err(|what| format!("{setup}: {what}"))?;
     let first = rng.below(options.stride.max(1));
@@ -68,7 +68,7 @@ pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
                 let plan = FaultPlan { fault, at, sticky };
                 let vfs = disk();
                 vfs.set_fault(Some(plan));
-                Run::new(seed, setup, &vfs)
+                FaultRun::new(seed, setup, &vfs)
                     .follow_history(&steps, Some(plan), &mut counts)
                     .map_err(|what| format!("{setup}: {plan:?}: {what}"))?;
                 counts.add("faults");
@@ -82,7 +82,7 @@ pub fn check(seed: u64, options: FaultOptions) -> Outcome<Counts> {
     Ok(counts)
 }
 
-struct Run<'a> {
+struct FaultRun<'a> {
     seed: u64,
     setup: Setup,
     vfs: &'a SimVfs,
@@ -94,7 +94,7 @@ struct Run<'a> {
     failed: Vec<String>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> FaultRun<'a> {
     fn new(seed: u64, setup: Setup, vfs: &'a SimVfs) -> Self {
         Self { seed, setup, vfs, states: vec![Model::default()], doubtful: Vec::new(), failed: Vec::new() }
     }
@@ -117,22 +117,22 @@ impl<'a> Run<'a> {
                 break;
             }
             after_error += usize::from(after_error > 0);
-            let told = |what: String| format!("step {i}, {step}: {what}");
+            let context = |what: String| format!("step {i}, {step}: {what}");
             match subject.step(step) {
                 Ok(()) => {
                     if matches!(step, Step::Reopen) {
-                        self.settle_doubts(&mut subject).map_err(told)?;
+                        self.settle_doubts(&mut subject).map_err(context)?;
                     }
                     self.step_went_well(step, &subject);
                 }
-                Err(StepFailure::Wrong(what)) => return Err(told(what)),
+                Err(StepFailure::Wrong(what)) => return Err(context(what)),
                 Err(StepFailure::Refused(error)) => {
-                    check_kind(&error, plan).map_err(told)?;
+                    check_kind(&error, plan).map_err(context)?;
                     counts.add("failed steps");
                     self.failed.push(format!("step {i}, {step}: {error:?}"));
                     after_error += usize::from(after_error == 0);
                     self.resolve(&mut subject, step, plan)
-                        .map_err(|what| told(format!("{error:?}, then {what}")))?;
+                        .map_err(|what| context(format!("{error:?}, then {what}")))?;
                 }
             }
         }
@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
             return;
         }
         if matches!(step, Step::Flush | Step::Compact) && subject.model.collections.is_empty() {
-            // There is nothing to write, so it tells nothing about a collection whose creation failed.
+            // There is nothing to write, so it shows nothing of a collection whose creation failed.
             return;
         }
         if step.changes_schema() {
@@ -228,11 +228,11 @@ impl<'a> Run<'a> {
             ("power cut", self.vfs.crash_with_seed(CrashMode::None, self.seed)),
         ];
         for (what, disk) in disks {
-            let told = |failure: String| format!("{:?}: reopen after a {what}: {failure}", self.failed);
+            let context = |failure: String| format!("{:?}: reopen after a {what}: {failure}", self.failed);
             let db =
-                self.setup.open(Arc::new(disk), self.seed).map_err(|error| told(format!("{error:?}")))?;
-            let place = match_state(&db, &candidates).map_err(|failure| told(failure.to_string()))?;
-            verify(&db, candidates[place], &mut rng).map_err(|failure| told(failure.to_string()))?;
+                self.setup.open(Arc::new(disk), self.seed).map_err(|error| context(format!("{error:?}")))?;
+            let place = match_state(&db, &candidates).map_err(|failure| context(failure.to_string()))?;
+            verify(&db, candidates[place], &mut rng).map_err(|failure| context(failure.to_string()))?;
         }
         Ok(())
     }

@@ -121,7 +121,7 @@ fn writes(letter: u8, records: usize, rng: &mut SimRng) -> Vec<Step> {
     steps
 }
 
-/// Runs `steps` on `disk`, which holds what `model` says.
+/// Runs `steps` on `disk`, which holds the state `model`.
 fn run(disk: SimVfs, model: Model, steps: &[Step], setup: Setup, seed: u64, closes: bool) -> Outcome<Fork> {
     let mut subject = Subject::open(Arc::new(disk.clone()), setup, seed, model)
         .map_err(|error| format!("open: {error:?}"))?;

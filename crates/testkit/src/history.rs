@@ -100,7 +100,7 @@ pub enum Step {
     ToggleSnapshot(usize),
     /// Creates the index of this specification, or drops the one of its name.
     ToggleIndex(&'static str, Arc<str>),
-    /// Builds the index of this specification's name anew, if it is there.
+    /// Rebuilds the index of this specification's name, if it is there.
     RebuildIndex(&'static str, Arc<str>),
     /// Creates the collection with indexes of these specifications, or drops it.
     ToggleCollection(&'static str, Vec<Arc<str>>),
@@ -134,7 +134,7 @@ impl Step {
     }
 
     /// Whether it changes which collections and indexes there are. That is durable once acknowledged; it
-    /// says nothing of the writes before it.
+    /// shows nothing of the writes before it.
     pub fn changes_schema(&self) -> bool {
         matches!(self, Self::ToggleIndex(..) | Self::ToggleCollection(..))
     }

@@ -147,9 +147,9 @@ pub fn transcript(seed: u64, setup: Setup, steps: &[Step]) -> Outcome<String> {
         subject.step(step).map_err(|failure| format!("step {i}, {step}: {failure}"))?;
     }
     let db = subject.db().map_err(|error| format!("{error:?}"))?;
-    let told = |failure: StepFailure| format!("at the end: {failure}");
-    match_state(db, &[&subject.model]).map_err(told)?;
-    verify(db, &subject.model, &mut SimRng::new(seed)).map_err(told)?;
+    let context = |failure: StepFailure| format!("at the end: {failure}");
+    match_state(db, &[&subject.model]).map_err(context)?;
+    verify(db, &subject.model, &mut SimRng::new(seed)).map_err(context)?;
     Ok(subject.transcript)
 }
 

@@ -15,7 +15,7 @@ pub struct CollectionModel {
     pub rows: Arc<Rows>,
     /// The names of its indexes.
     pub indexes: BTreeSet<String>,
-    /// Tells it from another collection that had its name before.
+    /// Distinguishes it from another collection that had its name before.
     pub birth: u64,
 }
 

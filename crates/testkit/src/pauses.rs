@@ -72,12 +72,12 @@ impl Latencies {
 /// # Errors
 /// Those of the database, in words.
 pub fn measure(directory: &Path, options: PauseOptions) -> Outcome {
-    let told = |error: bolide::Error| format!("{error:?}");
+    let in_words = |error: bolide::Error| format!("{error:?}");
     println!("| index | build s | puts | p50 µs | p99.9 µs | longest µs | most behind µs |");
     println!("|---|---|---|---|---|---|---|");
     for (number, kind) in KINDS.into_iter().enumerate() {
         let database = directory.join(format!("pauses{number}"));
-        watch(&database, kind, options).map_err(told)?;
+        watch(&database, kind, options).map_err(in_words)?;
         let _ = std::fs::remove_dir_all(database);
     }
     Ok(())
@@ -115,7 +115,7 @@ fn watch(directory: &Path, kind: &str, options: PauseOptions) -> bolide::Result<
     Ok(())
 }
 
-/// Puts records, new ones and old ones anew.
+/// Puts records: new ones, and new versions of old ones.
 struct Writer {
     rng: SimRng,
     posts: Collection,
@@ -131,7 +131,7 @@ impl Writer {
         self.posts.put(format!("{number:012}").as_bytes(), record.to_string().as_bytes()).map(drop)
     }
 
-    /// Puts `rate` records a second while `goes_on` says so.
+    /// Puts `rate` records a second while `goes_on` returns true.
     fn pace(&mut self, rate: u64, goes_on: impl Fn() -> bool) -> bolide::Result<Latencies> {
         let mut latencies = Latencies::default();
         let started = Instant::now();
@@ -141,7 +141,7 @@ impl Writer {
             }
             let due = started + Duration::from_micros(turn * 1_000_000 / rate.max(1));
             while let Some(early) = due.checked_duration_since(Instant::now()) {
-                // Sleeping takes longer than asked for; the rest is spun away.
+                // Sleeping takes longer than requested; the rest is spun away.
                 if early > Duration::from_micros(200) {
                     thread::sleep(early - Duration::from_micros(150));
                 } else {

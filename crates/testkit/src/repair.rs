@@ -80,7 +80,7 @@ impl PlantedRepair {
 
 /// Which files a damage hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
+enum DamageTarget {
     Nothing,
     Derived,
     RecordTables,
@@ -91,7 +91,7 @@ enum Target {
 /// All versions that were written, by collection and key.
 type Written = BTreeMap<(&'static str, Vec<u8>), BTreeSet<Vec<u8>>>;
 
-/// A database with what is known of it.
+/// A database with what was written to it, and what it holds.
 struct Built {
     sample: Sample,
     written: Written,
@@ -108,8 +108,9 @@ pub fn check(seed: u64, options: RepairProof) -> Outcome<Counts> {
     counts.add("databases");
     for number in 0..options.damages {
         let target = match number {
-            0 => Target::Nothing,
-            _ => [Target::Derived, Target::RecordTables, Target::Any, Target::Log][(number % 4) as usize],
+            0 => DamageTarget::Nothing,
+            _ => [DamageTarget::Derived, DamageTarget::RecordTables, DamageTarget::Any, DamageTarget::Log]
+                [(number % 4) as usize],
         };
         let damages = built.choose(target, &mut rng);
         let repair = || built.repair(target, &damages, options.planted, &mut counts);
@@ -171,15 +172,15 @@ fn files_in(disk: &SimVfs, dir: &str) -> Outcome<BTreeMap<PathBuf, Vec<u8>>> {
 
 impl Built {
     /// One to three damages of files of this kind.
-    fn choose(&self, target: Target, rng: &mut SimRng) -> Vec<(PathBuf, Damage)> {
+    fn choose(&self, target: DamageTarget, rng: &mut SimRng) -> Vec<(PathBuf, Damage)> {
         let is_table = |path: &PathBuf| path.extension().is_some_and(|end| end == "sst");
         let mut files: Vec<PathBuf> = self.sample.disk.files();
         files.retain(|path| match target {
-            Target::Nothing => false,
-            Target::Derived => self.derived.contains(path),
-            Target::RecordTables => is_table(path) && !self.derived.contains(path),
-            Target::Log => path.extension().is_some_and(|end| end == "wal"),
-            Target::Any => !path.ends_with("LOCK"),
+            DamageTarget::Nothing => false,
+            DamageTarget::Derived => self.derived.contains(path),
+            DamageTarget::RecordTables => is_table(path) && !self.derived.contains(path),
+            DamageTarget::Log => path.extension().is_some_and(|end| end == "wal"),
+            DamageTarget::Any => !path.ends_with("LOCK"),
         });
         let mut chosen = Vec::new();
         for _ in 0..1 + rng.below(3) {
@@ -195,7 +196,7 @@ impl Built {
 
     fn repair(
         &self,
-        target: Target,
+        target: DamageTarget,
         damages: &[(PathBuf, Damage)],
         planted: Option<PlantedRepair>,
         counts: &mut Counts,
@@ -235,13 +236,13 @@ impl Built {
         &self,
         db: &Db,
         report: &RepairReport,
-        target: Target,
+        target: DamageTarget,
         damages: &[(PathBuf, Damage)],
         counts: &mut Counts,
     ) -> Outcome {
         let model = self.sample.states.last().ok_or("there is no state")?;
         let mut rng = SimRng::new(self.sample.seed);
-        if matches!(target, Target::Nothing | Target::Derived) {
+        if matches!(target, DamageTarget::Nothing | DamageTarget::Derived) {
             if !report.is_complete() {
                 return Err("a loss is reported, but nothing is lost".to_owned());
             }
@@ -252,7 +253,7 @@ impl Built {
         let found = contents(db).map_err(|error| format!("{error:?}"))?;
         self.check_versions(db, &found, report)?;
         verify(db, &found, &mut rng).map_err(|failure| failure.to_string())?;
-        if target == Target::RecordTables
+        if target == DamageTarget::RecordTables
             && let Some(loss) = report.losses.iter().find(|loss| !names_keys(loss))
         {
             return Err(format!("only sstables are damaged, but a loss does not name its keys: {loss}"));

@@ -69,7 +69,7 @@ impl SeedRun {
 
     /// Runs `check` on each seed until one fails. A panic is a failure like any other.
     ///
-    /// A failure says the seed, what went wrong, and the command that repeats it.
+    /// A failure has the seed, what went wrong, and the command that repeats it.
     pub fn run(&self, check: impl Fn(u64) -> Outcome<Counts> + Sync) -> Outcome<Counts> {
         let next = AtomicU64::new(self.seeds.start);
         let stop = AtomicBool::new(false);

@@ -59,7 +59,7 @@ struct Peaks {
     disk: u64,
     /// Memory of the process, without files that are mapped.
     process: u64,
-    /// What the database says that it takes.
+    /// What the database reports that it takes.
     accounted: u64,
 }
 
@@ -74,10 +74,10 @@ impl Peaks {
     }
 }
 
-/// Writes for as long as `options` say, in a new directory within `directory`; prints the peaks of each quarter.
+/// Writes for the time of `options`, in a new directory within `directory`; prints the peaks of each quarter.
 ///
 /// # Errors
-/// Says which bound did not hold, or which record was not as written; or the error of the database, in words.
+/// The bound that does not hold, the record that is not as written, or the error of the database, in words.
 pub fn check(directory: &Path, options: SoakOptions) -> Outcome<Counts> {
     let place = directory.join(format!("soak-{}-{}", std::process::id(), options.seed));
     let outcome = run(&place, options).map_err(|error| format!("seed {}: {error}", options.seed));
@@ -124,8 +124,8 @@ impl Soak {
         let file_bytes = (options.memtable_bytes / SSTABLES_A_MEMTABLE) as u64;
         let partitioned =
             CollectionOptions::bytes().layout(Layout::Partitioned).target_file_bytes(file_bytes);
-        let busy = db.create_collection("busy", partitioned).map_err(told)?;
-        let quiet = db.create_collection("quiet", CollectionOptions::bytes()).map_err(told)?;
+        let busy = db.create_collection("busy", partitioned).map_err(in_words)?;
+        let quiet = db.create_collection("quiet", CollectionOptions::bytes()).map_err(in_words)?;
         let versions = vec![0; options.records as usize];
         let rng = SimRng::new(options.seed);
         let place = place.to_owned();
@@ -140,10 +140,10 @@ impl Soak {
     fn put(&mut self, record: u64) -> Outcome {
         let version = self.versions.get_mut(record as usize).ok_or("no such record")?;
         *version += 1;
-        self.busy.put(&key(record), &value(record, *version)).map_err(told)?;
+        self.busy.put(&key(record), &value(record, *version)).map_err(in_words)?;
         self.puts += 1;
         if self.puts.is_multiple_of(100_000) {
-            self.quiet.put(b"puts", &self.puts.to_be_bytes()).map_err(told)?;
+            self.quiet.put(b"puts", &self.puts.to_be_bytes()).map_err(in_words)?;
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Soak {
     /// What there is now.
     ///
     /// # Errors
-    /// Says which bound does not hold.
+    /// Fails with the bound that does not hold.
     fn look(&self) -> Outcome<Peaks> {
         let stats = self.db.stats();
         let budget = self.options.memtable_bytes as u64;
@@ -210,7 +210,7 @@ impl Soak {
 
     fn read(&self, record: u64) -> Outcome {
         let version = self.versions.get(record as usize).copied().unwrap_or(0);
-        let found = self.busy.get(&key(record)).map_err(told)?;
+        let found = self.busy.get(&key(record)).map_err(in_words)?;
         match found {
             Some(found) if found[..] == value(record, version)[..] => Ok(()),
             other => Err(format!(
@@ -247,10 +247,10 @@ impl Soak {
     fn reopened(self) -> Outcome<Self> {
         let Self { db, busy, quiet, place, options, rng, versions, puts, counts } = self;
         drop((busy, quiet));
-        db.close().map_err(told)?;
+        db.close().map_err(in_words)?;
         let db = open(&place, options)?;
-        let busy = db.collection("busy").map_err(told)?;
-        let quiet = db.collection("quiet").map_err(told)?;
+        let busy = db.collection("busy").map_err(in_words)?;
+        let quiet = db.collection("quiet").map_err(in_words)?;
         Ok(Self { db, busy, quiet, place, options, rng, versions, puts, counts })
     }
 }
@@ -258,10 +258,10 @@ impl Soak {
 fn open(place: &Path, options: SoakOptions) -> Outcome<Db> {
     let options =
         Options::default().sync(SyncMode::None).memtable_bytes(options.memtable_bytes).cache_bytes(16 << 20);
-    Db::open(place, options).map_err(told)
+    Db::open(place, options).map_err(in_words)
 }
 
-fn told(error: bolide::Error) -> String {
+fn in_words(error: bolide::Error) -> String {
     format!("{error:?}")
 }
 
@@ -284,7 +284,7 @@ fn log_bytes(place: &Path) -> u64 {
     logs.filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
 }
 
-/// Memory of this process in RAM that is no file's; 0 where the system does not tell.
+/// Memory of this process in RAM that is no file's; 0 where the system does not report it.
 pub(crate) fn anonymous_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

@@ -33,7 +33,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Opens the database on `vfs`, which must hold what `model` says.
+    /// Opens the database on `vfs`, which must hold the state `model`.
     pub fn open(vfs: Arc<dyn Vfs>, setup: Setup, seed: u64, model: Model) -> bolide::Result<Self> {
         Self::open_flawed(vfs, setup, seed, model, None)
     }

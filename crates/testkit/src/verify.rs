@@ -43,7 +43,7 @@ pub fn observe(db: &Db) -> bolide::Result<Observation> {
 }
 
 impl Observation {
-    /// Says how the database differs from `model`, if it does.
+    /// Fails with how the database differs from `model`, if it does.
     pub fn compare(&self, model: &Model) -> Outcome {
         let (found, wanted): (Vec<_>, Vec<_>) =
             (self.collections.keys().collect(), model.collections.keys().collect());
@@ -69,7 +69,7 @@ impl Observation {
     }
 }
 
-/// Says how two lists of rows differ, if they do.
+/// Fails with how two lists of rows differ, if they do.
 pub fn same_rows(what: &str, found: &[(Vec<u8>, Vec<u8>)], wanted: &[(Vec<u8>, Vec<u8>)]) -> Outcome {
     for i in 0..found.len().max(wanted.len()) {
         let (found, wanted) = (found.get(i), wanted.get(i));

@@ -17,7 +17,7 @@ fn each_missing_sync_is_found_by_its_rule() {
 
 #[test]
 fn each_missing_sync_is_found_by_a_short_workload() {
-    // A manifest or `CURRENT` is only written anew by an opening, and a log that is not synced shows at once.
+    // A manifest or `CURRENT` is only rewritten by an opening, and a log that is not synced shows at once.
     let workloads = 0..workloads::count(1);
     for planted in [Planted::LogSync, Planted::TableSync, Planted::ManifestSync, Planted::DirectorySync] {
         let options = WorkloadOptions { planted: Some(planted), ..WorkloadOptions::default() };

@@ -1,6 +1,6 @@
 //! Windows and the nearest against brute force on all areas of England and Wales and all positions of the buses of Austin.
 //!
-//! The data are read from a directory `shared/data` beside the repository; without it the tests say so and pass.
+//! The data are read from a directory `shared/data` beside the repository; without it the tests print a message and pass.
 
 use std::cmp::Ordering;
 use std::path::Path;
@@ -12,7 +12,7 @@ use bolide::{
 use serde_json::Value;
 
 /// A record as the model has it: its key, its corners if it is there, and the number of its last write.
-struct Row {
+struct PlacedRecord {
     key: Vec<u8>,
     corners: Option<[f64; 4]>,
     written: u64,
@@ -21,7 +21,7 @@ struct Row {
 struct Place {
     db: Db,
     collection: Collection,
-    rows: Vec<Row>,
+    rows: Vec<PlacedRecord>,
     path: &'static str,
 }
 
@@ -64,12 +64,12 @@ impl Place {
         let db = Db::open_with("db", options, Components::in_memory()).unwrap();
         let declared = CollectionOptions::json().layout(layout).index(path.parse().unwrap());
         let collection = db.create_collection("c", declared).unwrap();
-        let mut rows: Vec<Row> = Vec::with_capacity(lines.len());
+        let mut rows: Vec<PlacedRecord> = Vec::with_capacity(lines.len());
         for (line, written) in lines.iter().zip(0..) {
             let record: Value = serde_json::from_str(line).unwrap();
             let key = record["id"].to_string().into_bytes();
             collection.put(&key, line.as_bytes()).unwrap();
-            rows.push(Row { key, corners: corners(&record), written });
+            rows.push(PlacedRecord { key, corners: corners(&record), written });
         }
         db.compact().unwrap();
         let (share, bytes) = share(&db);

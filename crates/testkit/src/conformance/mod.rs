@@ -85,7 +85,7 @@ impl Way {
         ways
     }
 
-    /// Little blocks and files, and a memtable that is full when the run says so.
+    /// Little blocks and files, and a memtable that is full when the run requires it.
     fn setup(self) -> Setup {
         Setup {
             layout: self.layout,
@@ -119,7 +119,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// Runs the whole suite with indexes of `kind`. Counts `refused` alone where the library says that it is not
+/// Runs the whole suite with indexes of `kind`. Counts `refused` alone where the library reports that it is not
 /// available in this version.
 pub fn check(kind: &str) -> Outcome<Counts> {
     check_with(kind, None, None)
@@ -146,8 +146,8 @@ fn check_with(kind: &str, flaw: Option<Flaw>, layout: Option<Layout>) -> Outcome
     cases.sort_by_key(|(_, case)| flaw.is_some_and(|flaw| flaw.likely_case() != Some(case.name)));
     for (turn, case) in &cases {
         for way in Way::all(*turn, layout) {
-            let told = |what| format!("{kind}: {} ({way}): {what}", case.name);
-            counts.merge(&run(kind, case, way, flaw).map_err(told)?);
+            let context = |what| format!("{kind}: {} ({way}): {what}", case.name);
+            counts.merge(&run(kind, case, way, flaw).map_err(context)?);
         }
         counts.add("cases");
     }
@@ -165,14 +165,14 @@ fn run(kind: &str, case: &Case, way: Way, flaw: Option<Flaw>) -> Outcome<Counts>
         .collect();
     let subject = Subject::open_flawed(Arc::new(MemVfs::new()), way.setup(), 1, Model::default(), flaw)
         .map_err(|error| format!("{error:?}"))?;
-    let mut run = Run { subject, case, way, turn: way.made as usize, counts: Counts::default() };
+    let mut run = CaseRun { subject, case, way, turn: way.made as usize, counts: Counts::default() };
     run.play(specs)?;
     run.counts.add("runs");
     Ok(run.counts)
 }
 
 /// A case on its way.
-struct Run<'c> {
+struct CaseRun<'c> {
     subject: Subject,
     case: &'c Case,
     way: Way,
@@ -181,7 +181,7 @@ struct Run<'c> {
     counts: Counts,
 }
 
-impl Run<'_> {
+impl CaseRun<'_> {
     fn play(&mut self, specs: Vec<Arc<str>>) -> Outcome {
         let first = if self.way.made == Made::Before { specs.clone() } else { Vec::new() };
         self.step(&Step::ToggleCollection(COLLECTION, first))?;

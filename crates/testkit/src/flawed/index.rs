@@ -155,13 +155,13 @@ impl SecondaryIndex<ReadView> for FlawedIndex {
         self.inner.origins(key, sequence, value, visit)
     }
 
-    /// Finds nothing, so that the answers have to tell.
+    /// Finds nothing, so that only the answers can differ.
     fn check(&self, _: &ReadView, _: &CheckedTable<'_>, _: &mut IndexCheck) -> Result<()> {
         Ok(())
     }
 }
 
-/// Says the same of every candidate.
+/// Gives every candidate the same verdict.
 #[derive(Debug)]
 struct Always(Verdict);
 

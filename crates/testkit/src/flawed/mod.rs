@@ -29,9 +29,9 @@ pub enum Flaw {
     Repeats,
     /// Candidates that come in order change places with their neighbours.
     SwapsNeighbours,
-    /// Candidates are said to come in the order of the question, however they come.
+    /// Candidates claim the order of the query, in whatever order they come.
     ClaimsOrder,
-    /// Nothing newer is said to come after the first candidate.
+    /// Reports that nothing newer comes after the first candidate.
     BoundTooLow,
     /// Candidates have the sequence number before their own.
     WrongSequence,
@@ -88,7 +88,7 @@ impl Flaw {
         match self {
             // Where no order is promised the lookup sorts.
             Self::SwapsNeighbours => kind != IndexKind::Embedded && spec.entry_order() == EntryOrder::Newest,
-            // Whatever is asked for comes in order, so that nobody asks for the bound.
+            // Whatever is asked for comes in order, so that the bound is not used.
             Self::BoundTooLow => !matches!(kind, IndexKind::PsTree | IndexKind::Next),
             Self::WrongIncluded => !spec.included().is_empty(),
             Self::ForgetsLastEntry | Self::ForgetsBackFill => writes_entries,
