@@ -79,8 +79,8 @@ SPEC is [NAME=]ATTRIBUTE[+ATTRIBUTE...][:KIND[:OPTION=VALUE,...]], for example
   author.name    tags[*]    rect(bbox)    recent=score:composite:maintenance=synchronous
 A collection that exists keeps its layout (see `bolide layout`); indexes that are missing are added to it.
 Rows replace rows of the same key. The last line on standard output sums up, as JSON.
-A load that fails leaves no new collection and no new database behind. A row of a change stream without
-FIELD puts its record.")]
+After a load that fails, the rows that it stored stay; a collection or a database that it made is removed
+only if nothing was stored in it. A row of a change stream without FIELD puts its record.")]
 pub(crate) struct Import {
     /// Directory of the database; made if missing
     pub(crate) db: PathBuf,
