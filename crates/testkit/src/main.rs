@@ -52,7 +52,7 @@ steps        prints the steps of a crash history  --steps N (60)
 crashes, faults, panics, flips, forks, repair and steps take --kind NAME: indexes of this kind alone, with all its options.
 crashes, faults, panics, workloads, flips, repair, metamorphic, kinds and conformance take --layout NAME: all collections
 in this layout.
-The seeds are 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
+The seeds A..B are A to B - 1, and 0..10 unless given. Exit status: 0 all held, 1 one failed, 2 wrong usage.";
 
 fn main() -> ExitCode {
     if allocations::run_as_child() {
