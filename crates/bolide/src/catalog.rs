@@ -155,6 +155,7 @@ pub(crate) struct IndexLife {
     pub(crate) done: Done,
     /// Records and bytes a second that the build may read; 0 for no limit.
     pub(crate) limits: (u64, u64),
+    /// Why it failed, is damaged, or is being built again; empty where there is no such cause.
     pub(crate) problem: String,
 }
 

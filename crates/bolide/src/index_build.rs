@@ -350,7 +350,8 @@ fn fill_key_index(engine: &Engine, job: &Job) -> Result<()> {
 fn publish(engine: &Engine, job: &Job, index: &Arc<Index>) -> Result<()> {
     let Job { collection, index: wanted, options } = job;
     let _changing = engine.changing.lock();
-    check_wanted(engine, collection, wanted)?;
+    // Even if the database is closing, which waits for this.
+    check_not_dropped(collection, wanted)?;
     engine.keep(collection.tree, index)?;
     // A write of its own, of a key that no entry has: views that were taken while entries came in must not
     // have the number that the index is complete since. (A key index may have that key: a record may.)
@@ -590,6 +591,10 @@ fn check_wanted(engine: &Engine, collection: &CollectionState, index: &Index) ->
         let what = "the database is closing; its next open goes on building the index";
         return Err(Error::new(ErrorKind::Closed, what));
     }
+    check_not_dropped(collection, index)
+}
+
+fn check_not_dropped(collection: &CollectionState, index: &Index) -> Result<()> {
     collection.check_live()?;
     if index.progress.is_cancelled() {
         let what = format!("the index {:?} was dropped while it was being built", index.name);

@@ -63,6 +63,8 @@ impl Progress {
             },
             given_up: matches!(life.state, IndexState::Failed | IndexState::Damaged),
             set_aside: life.state == IndexState::Damaged,
+            rebuilt_after: (life.state == IndexState::Building && !life.problem.is_empty())
+                .then(|| Error::new(ErrorKind::Corruption, life.problem.clone())),
             ..Attempt::default()
         };
         Self {

@@ -39,6 +39,10 @@ pub struct DbStats {
     /// Ends of log segments that recoveries cut off, oldest first, as long as the files that hold them are there.
     /// Each follows everything that is known to have been synced.
     pub cut_tails: Vec<CutTail>,
+    /// The log segment that the opening read last, if its synced length was not known: the marker `SYNCED` was missing or
+    /// invalid, although machine and mount are the same since the segment was written. Writes at its end that were
+    /// acknowledged as synced may be missing, which nothing else would show.
+    pub unmarked_log: Option<u64>,
     /// What the threads that help queries to fetch records did since it was opened.
     pub fetch: FetchPoolStats,
     /// Errors and panics of background work that no call returns, since it was opened: the first sixteen. They cost no answer and no
@@ -109,6 +113,8 @@ pub struct IndexStats {
     pub spec: String,
     /// Whether queries use it.
     pub state: IndexState,
+    /// The damage of its files because of which it is [damaged](IndexState::Damaged) or is being built again.
+    pub damage: Option<Error>,
     /// The tree of its entries; empty for an index that lies in the sstables of the records.
     pub tree: TreeFigures,
     /// What an embedded index takes in the sstables of its collection.
@@ -214,6 +220,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
                 name: index.name.clone(),
                 spec: index.spec().to_string(),
                 state: index.progress.state(),
+                damage: index.progress.damage_or_cause(),
                 tree: TreeFigures::of(&store, index.tree),
                 embedded: index
                     .embedded
@@ -238,6 +245,7 @@ pub(crate) fn of(engine: &Engine) -> DbStats {
         views: store.views,
         log_segment_bytes: store.log_segment_bytes,
         cut_tails: store.cut_tails.clone(),
+        unmarked_log: store.unmarked_log,
         old_log_segments: store.old_log_segments,
         fetch: engine.fetching.stats(),
         background_errors,

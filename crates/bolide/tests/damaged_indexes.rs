@@ -236,3 +236,38 @@ fn a_rebuild_that_is_killed_goes_on() {
     put(&db.collection("c").unwrap(), &mut model, 1, 1);
     verify(&db, &model, "at last");
 }
+
+/// Openings that close at once, as those of short commands.
+#[test]
+fn a_rebuild_ends_over_openings_that_close_at_once() {
+    for kind in ["n:composite", "n:composite:maintenance=synchronous", "n:composite:validation=key-index"] {
+        let disk = SimVfs::new(7);
+        let components = || support::threaded().vfs(Arc::new(disk.clone()));
+        let db = Db::open_with("db", Options::default(), components()).unwrap();
+        let made = CollectionOptions::json().index(kind.parse().unwrap());
+        let collection = db.create_collection("c", made).unwrap();
+        for key in 0..6000 {
+            collection.put(format!("k{key:05}").as_bytes(), br#"{"n":1}"#).unwrap();
+        }
+        db.compact().unwrap();
+        drop(collection);
+        db.close().unwrap();
+        derived_files(&disk).iter().for_each(|path| disk.remove(path).unwrap());
+        let mut openings = 0;
+        loop {
+            let db = Db::open_with("db", Options::default(), components()).unwrap();
+            let info = db.collection("c").unwrap().index("n").unwrap();
+            if info.state() == IndexState::Ready {
+                break;
+            }
+            assert!(info.damage().is_some(), "{kind}: {openings} openings: {:?}", info.state());
+            openings += 1;
+            assert!(openings < 500, "{kind}: {:?}", info.progress());
+        }
+        println!("{kind}: {openings} openings");
+        let db = Db::open_with("db", Options::default(), components()).unwrap();
+        let found = db.collection("c").unwrap().find(&Query::new().eq("n", 1).using_index("n").keys_only());
+        assert_eq!(found.unwrap().len(), 6000, "{kind}");
+        assert!(db.check(true).unwrap().is_sound(), "{kind}");
+    }
+}

@@ -149,13 +149,18 @@ impl Vfs for DiskVfs {
         let file = fs::File::open(path).map_err(|error| describe("open", path, error))?;
         let metadata = file.metadata().map_err(|error| describe("open", path, error))?;
         if metadata.is_dir() {
-            return Err(describe("open", path, io::Error::from(io::ErrorKind::IsADirectory)));
+            return Err(Error::corruption(path.display(), 0, "a directory is in the place of the file"));
         }
         Ok(Arc::new(DiskFile::new(file, path, false, metadata.len())))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        fs::remove_file(path).map_err(|error| describe("remove", path, error))
+        fs::remove_file(path).map_err(|error| match error.kind() {
+            io::ErrorKind::IsADirectory => {
+                Error::new(ErrorKind::NotFound, format!("remove {}: it is a directory", path.display()))
+            }
+            _ => describe("remove", path, error),
+        })
     }
 
     fn rewrite(&self, path: &Path, from: u64, to: u64) -> Result<()> {

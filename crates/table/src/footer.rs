@@ -148,7 +148,15 @@ impl Fields<'_> {
 
 /// Reads the identity that a file claims to have, after checking that it is an sstable whose header is
 /// intact. For tools that look at a file without its database.
+///
+/// # Errors
+/// `Unsupported` for another kind of file and another format version; `Corruption`; those of the file system.
 pub fn read_identity(source: &FileSource) -> Result<FileIdentity> {
+    identity_of(source, |what| Error::unsupported(source.name(), what))
+}
+
+/// As [`read_identity`]; `other_kind` makes the error for a file that is no sstable.
+fn identity_of(source: &FileSource, other_kind: impl Fn(&str) -> Error) -> Result<FileIdentity> {
     let file_bytes = source.len()?;
     let mut header = [0; HEADER_BYTES];
     let available = usize::try_from(file_bytes).unwrap_or(usize::MAX).min(HEADER_BYTES);
@@ -157,7 +165,7 @@ pub fn read_identity(source: &FileSource) -> Result<FileIdentity> {
         if available < HEADER_MAGIC.len() {
             return Err(source.corruption(file_bytes, "the file is too short for an sstable"));
         }
-        return Err(Error::unsupported(source.name(), "this is not an sstable of Bolide"));
+        return Err(other_kind("this is not an sstable of Bolide"));
     }
     if available < HEADER_BYTES {
         return Err(source.corruption(file_bytes, "the file ends inside its header"));
@@ -187,7 +195,8 @@ fn check_version(source: &FileSource, version: u32, zero: u32, features: u64) ->
 
 /// Checks that the file is the sstable `expected` and was written to its end; answers its footer.
 pub(crate) fn read_footer(source: &FileSource, expected: &FileIdentity) -> Result<Footer> {
-    let identity = read_identity(source)?;
+    // The manifest names the file, so other bytes are damage and no foreign file.
+    let identity = identity_of(source, |what| source.corruption(0, what))?;
     check_identity(source, 24, &identity, expected)?;
     let (_, footer) = read_end(source, source.len()?, Some(expected))?;
     Ok(footer)

@@ -55,9 +55,9 @@ pub(crate) struct TopIndex {
 impl TableReader {
     /// Opens the sstable `identity`. Reads header, footer, properties, index and filter.
     ///
-    /// Fails with [`ErrorKind::Unsupported`](bolide_base::ErrorKind::Unsupported) for a foreign file or
-    /// a newer format, with [`ErrorKind::Corruption`](bolide_base::ErrorKind::Corruption) for a
-    /// truncated or damaged file or that of another database or number, and with the errors of reading.
+    /// Fails with [`ErrorKind::Unsupported`](bolide_base::ErrorKind::Unsupported) for a newer format, with
+    /// [`ErrorKind::Corruption`](bolide_base::ErrorKind::Corruption) for a truncated or damaged file, one of another kind or that
+    /// of another database or number, and with the errors of reading.
     pub fn open(source: FileSource, identity: FileIdentity, cache: Arc<BlockCache>) -> Result<Self> {
         let footer = read_footer(&source, &identity)?;
         let mut reader = Self {

@@ -85,12 +85,14 @@ impl<'f> Fill<'f> {
                 let done = self.commit(&mut batches)?;
                 read += done.bytes;
                 let here = || Filled { key: records.key().to_vec(), through: view.sequence() };
-                let rested = self.rest(done);
-                if rested.is_err() && engine.is_closing() {
+                // Only now, so that each open gets a batch further, however soon the database closes.
+                let goes_on =
+                    self.rest(done).and_then(|()| check_wanted(engine, self.collection, self.wanted));
+                if goes_on.is_err() && engine.is_closing() {
                     // The next open goes on here; where that cannot be noted, a little before.
                     let _ = self.checkpoint(&here());
                 }
-                rested?;
+                goes_on?;
                 let now = engine.components.runtime.now_micros();
                 if read >= self.options.checkpoint_bytes || now >= deadline {
                     return Ok(Some(here()));
@@ -106,7 +108,6 @@ impl<'f> Fill<'f> {
     fn commit(&self, batches: &mut Batches<'_>) -> Result<Done> {
         let (engine, collection, wanted) = (self.engine, self.collection, self.wanted);
         let still_wanted = || check_wanted(engine, collection, wanted);
-        still_wanted()?;
         // Where the index is dropped right here, the store says that its tree is gone.
         let done = batches.commit(engine).map_err(|error| still_wanted().err().unwrap_or(error))?;
         self.index.progress.count(done);
@@ -128,6 +129,11 @@ impl<'f> Fill<'f> {
             filled: Some(filled.clone()),
             done: self.index.progress.done(),
             limits: self.options.limits(),
+            problem: self
+                .index
+                .progress
+                .damage_or_cause()
+                .map_or_else(String::new, |cause| cause.to_string()),
             ..IndexLife::begins(IndexState::Building)
         };
         let bytes = encode_life(self.collection, self.index, life);

@@ -1,9 +1,10 @@
-//! `check`: reads every byte, and with `--deep` compares indexes with their collections. With `--mend` sorted views are built
-//! again whose files are damaged.
+//! `check`: reads every byte, and with `--deep` compares indexes with their collections. With `--mend` sorted views and
+//! indexes are built again whose files are damaged.
 
-use bolide::CheckReport;
+use bolide::{CheckReport, Db, IndexState};
 
 use super::database;
+use super::index::wait_for_builds;
 use crate::arguments::Check;
 use crate::failure::Failure;
 use crate::output::{Fields, print_objects, tell};
@@ -71,16 +72,31 @@ fn report_beside_writer(arguments: &Check) -> Result<CheckReport, Failure> {
     Ok(report)
 }
 
-/// Checks, has the damaged views built again that this finds, and checks what there is then.
+/// Checks, has the damaged views and indexes built again that this finds, and checks what there is then.
 fn mended(arguments: &Check) -> Result<CheckReport, Failure> {
-    let db = database::open_to_write(&arguments.db)?;
+    let mut db = database::open_to_write(&arguments.db)?;
+    wait_for_builds(&db)?;
     let mut report = db.check(arguments.deep)?;
-    if report.files.damaged_views > 0 {
+    let has_damaged_views = report.files.damaged_views > 0;
+    let has_damaged_indexes = has_damaged_index(&db);
+    if has_damaged_indexes {
+        // The next opening for writing builds them again.
+        database::close(db)?;
+        db = database::open_to_write(&arguments.db)?;
+        wait_for_builds(&db)?;
+    }
+    if has_damaged_views || has_damaged_indexes {
         db.wait_until_settled()?;
         report = db.check(arguments.deep)?;
     }
     database::close(db)?;
     Ok(report)
+}
+
+fn has_damaged_index(db: &Db) -> bool {
+    let stats = db.stats();
+    let mut indexes = stats.collections.iter().flat_map(|collection| &collection.indexes);
+    indexes.any(|index| index.state == IndexState::Damaged)
 }
 
 /// What to do about so many damaged views and other problems.

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use bolide::key::{KeyFormat, PrimaryKey};
-use bolide::{Collection, CollectionOptions, Components, Db, ErrorKind, IndexSpec, Options, RecordKind};
+use bolide::{
+    Collection, CollectionOptions, Components, Db, ErrorKind, IndexSpec, IndexState, Options, RecordKind,
+};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -39,7 +41,9 @@ pub(super) fn options() -> Options {
 /// # Errors
 /// Those of the store; a missing database says where it was looked for.
 pub(crate) fn open_to_read(path: &Path) -> Result<Db, Failure> {
-    Db::open_read_only(path, options()).map_err(|error| missing_database(path, error))
+    let db = Db::open_read_only(path, options()).map_err(|error| missing_database(path, error))?;
+    note_damaged_indexes(&db);
+    Ok(db)
 }
 
 /// Whether another process has the database open to write.
@@ -65,13 +69,39 @@ pub(crate) fn open_to_write(path: &Path) -> Result<Db, Failure> {
     let db =
         Db::open(path, options().create_if_missing(false)).map_err(|error| missing_database(path, error))?;
     note_cut_tails(&db);
+    note_damaged_indexes(&db);
     Ok(db)
 }
 
-/// Notes on standard error what recoveries cut off the log.
+/// Notes on standard error what recoveries cut off the log, and whether they could tell how much of it was synced.
 pub(crate) fn note_cut_tails(db: &Db) {
-    for cut in db.stats().cut_tails {
+    let stats = db.stats();
+    for cut in stats.cut_tails {
         tell!("note: {cut}");
+    }
+    if let Some(segment) = stats.unmarked_log {
+        tell!(
+            "note: the marker SYNCED is missing or invalid, so how much of the log segment {segment:06}.wal was synced is not \
+             known: writes at its end that were acknowledged as synced may be missing, which nothing else would show"
+        );
+    }
+}
+
+/// Notes on standard error which indexes are damaged, and how far those are that are being built again.
+fn note_damaged_indexes(db: &Db) {
+    for collection in db.stats().collections {
+        for index in collection.indexes {
+            let Some(damage) = index.damage else { continue };
+            let name = &collection.name;
+            if index.state == IndexState::Damaged {
+                tell!("note: collection `{name}`: {damage}; queries do not use the index");
+            } else {
+                tell!(
+                    "note: collection `{name}`: {damage}; it is being built again while the database is open for writing, and \
+                     queries do not use it until then; `bolide check DB --mend` waits for it"
+                );
+            }
+        }
     }
 }
 
@@ -83,6 +113,7 @@ pub(crate) fn note_cut_tails(db: &Db) {
 pub(super) fn open_or_create(path: &Path) -> Result<Db, Failure> {
     let db = Db::open(path, options())?;
     note_cut_tails(&db);
+    note_damaged_indexes(&db);
     Ok(db)
 }
 

@@ -1,6 +1,6 @@
 //! `import`: rows of a file into a collection.
 
-use bolide::{Collection, CollectionOptions, IndexSpec, SyncMode};
+use bolide::{Collection, CollectionOptions, IndexInfo, IndexSpec, SyncMode};
 
 use super::database;
 use super::layout::layout_of;
@@ -24,10 +24,13 @@ pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     let name = &arguments.collection;
     let options = specs.iter().cloned().fold(options, CollectionOptions::index);
     let tally = with_collection(&arguments.db, name, options, |db, collection, is_new| {
-        if !is_new {
-            prepare(collection, specs, arguments.layout)?;
+        let added = if is_new { Vec::new() } else { prepare(collection, specs, arguments.layout)? };
+        let before = db.stats().sequence;
+        let loaded = load(db, collection, source, &load_options(arguments));
+        if loaded.is_err() && db.stats().sequence == before {
+            added.iter().for_each(|index| drop_index(collection, index));
         }
-        load(db, collection, source, &load_options(arguments))
+        loaded
     })?;
     print_summary(&tally)
 }
@@ -41,30 +44,45 @@ fn load_options(arguments: &Import) -> LoadOptions {
     }
 }
 
-/// Adds those of `specs` that the collection lacks as indexes.
+/// Adds those of `specs` that the collection lacks as indexes, and returns their names. Where one cannot be added, none is.
 fn prepare(
     collection: &Collection,
     specs: Vec<IndexSpec>,
     layout: Option<LayoutName>,
-) -> Result<(), Failure> {
+) -> Result<Vec<String>, Failure> {
     let name = collection.name();
     if layout.is_some() {
         tell!("note: the collection `{name}` exists: it keeps its layout (`bolide layout` changes it)");
     }
     let existing = collection.indexes();
-    for spec in specs {
-        match existing.iter().find(|index| index.name() == spec.name()) {
-            None => collection.create_index(spec)?,
-            Some(index) if *index.spec() == spec => {}
-            Some(index) => {
-                return Err(Failure::operation(
-                    format!("the collection `{name}` has another index of this name: {}", index.spec()),
-                    "drop it first, or give the new one a name: NAME=ATTRIBUTE",
-                ));
-            }
-        }
+    let differs =
+        |index: &&IndexInfo| specs.iter().any(|spec| spec.name() == index.name() && spec != index.spec());
+    if let Some(index) = existing.iter().find(differs) {
+        return Err(Failure::operation(
+            format!("the collection `{name}` has another index of this name: {}", index.spec()),
+            "drop it first, or give the new one a name: NAME=ATTRIBUTE",
+        ));
     }
-    Ok(())
+    let mut added: Vec<String> = Vec::new();
+    for spec in specs {
+        if existing.iter().any(|index| index.name() == spec.name()) {
+            continue;
+        }
+        let index = spec.name().to_owned();
+        if let Err(error) = collection.create_index(spec) {
+            added.iter().for_each(|index| drop_index(collection, index));
+            return Err(error.into());
+        }
+        added.push(index);
+    }
+    Ok(added)
+}
+
+/// Drops an index that the import added.
+fn drop_index(collection: &Collection, index: &str) {
+    if let Err(error) = collection.drop_index(index) {
+        tell!("note: the new index `{index}` could not be dropped again: {}", error.message());
+    }
 }
 
 fn sync_of(name: SyncName) -> SyncMode {

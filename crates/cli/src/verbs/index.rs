@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bolide::{BuildOptions, BuildProgress, Collection, IndexBuild, IndexInfo, IndexState, IndexStats};
+use bolide::{BuildOptions, BuildProgress, Collection, Db, IndexBuild, IndexInfo, IndexState, IndexStats};
 use serde_json::Value;
 
 use super::database;
@@ -84,6 +84,20 @@ fn show(build: &IndexBuild) {
         std::thread::sleep(BAR_INTERVAL);
     }
     bar.finish();
+}
+
+/// Waits for all builds that the open of the database resumed.
+///
+/// # Errors
+/// A build that failed.
+pub(super) fn wait_for_builds(db: &Db) -> Result<(), Failure> {
+    for name in db.collections() {
+        let collection = database::collection(db, &name)?;
+        for info in collection.indexes().iter().filter(|info| info.state() == IndexState::Building) {
+            wait_for(&collection, info.name())?;
+        }
+    }
+    Ok(())
 }
 
 /// Waits for a build that the open of the database resumed.
@@ -185,18 +199,27 @@ fn row(
         };
         fields.extend(ledger.map(|(name, value)| (name.into(), value)));
     }
-    let stale = match info.state() {
-        IndexState::Ready => collection.stale_share(info.name(), SAMPLE)?,
-        _ => None,
+    let (stale, damage) = match info.state() {
+        IndexState::Ready => stale_share(collection, info.name())?,
+        _ => (None, None),
     };
     let stale = stale.map_or(Value::Null, |share| ((share * 1000.0).round() / 10.0).into());
     fields.push(("stale_percent".into(), stale));
-    let problem = info.problem().or(info.damage());
+    let problem = damage.as_ref().or(info.problem()).or(info.damage());
     if form != Format::Table || problem.is_some() {
         let problem = problem.map_or(Value::Null, |problem| problem.to_string().into());
         fields.push(("problem".into(), problem));
     }
     Ok(fields)
+}
+
+/// The share of stale entries, or the damage because of which it cannot be estimated.
+fn stale_share(collection: &Collection, name: &str) -> Result<(Option<f64>, Option<bolide::Error>), Failure> {
+    match collection.stale_share(name, SAMPLE) {
+        Ok(share) => Ok((share, None)),
+        Err(damage) if damage.is_corruption() => Ok((None, Some(damage))),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn percent(progress: &BuildProgress) -> Value {

@@ -1,4 +1,4 @@
-//! A database that a verb makes where there is none, and that goes again where the verb fails before it stored a record.
+//! A database that a verb creates where there is none, and that is removed if the verb fails before it stored a record.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -33,9 +33,8 @@ pub(super) fn with_collection<T>(
         let outcome = match database::collection_or_create(&db, name, options) {
             Ok((collection, is_collection_new)) => {
                 let outcome = work(&db, &collection, is_collection_new);
-                let is_unused =
-                    is_collection_new && collection.iter().is_ok_and(|mut all| all.next().is_none());
                 drop(collection);
+                let is_unused = is_collection_new && has_no_entries(&db, name);
                 if outcome.is_err() && is_unused {
                     drop_collection(&db, name);
                 }
@@ -55,6 +54,12 @@ pub(super) fn with_collection<T>(
     outcome
 }
 
+/// Whether nothing was stored in the collection, not even a record that was deleted again.
+fn has_no_entries(db: &Db, name: &str) -> bool {
+    let stats = db.stats();
+    stats.collections.iter().any(|collection| collection.name == name && collection.table.entries == 0)
+}
+
 fn drop_collection(db: &Db, name: &str) {
     if let Err(error) = db.drop_collection(name) {
         tell!("note: the new collection `{name}` could not be dropped again: {}", error.message());
@@ -65,7 +70,8 @@ fn drop_collection(db: &Db, name: &str) {
 struct Before {
     path: PathBuf,
     had_database: bool,
-    had_directory: bool,
+    /// The directories that were missing: that of the database, then its parents.
+    missing: Vec<PathBuf>,
     names: BTreeSet<OsString>,
 }
 
@@ -80,7 +86,7 @@ impl Before {
         Self {
             path: path.to_path_buf(),
             had_database,
-            had_directory: names.is_ok(),
+            missing: path.ancestors().take_while(|dir| is_missing(dir)).map(Path::to_path_buf).collect(),
             names: names.unwrap_or_default(),
         }
     }
@@ -95,7 +101,7 @@ impl Before {
             for name in names.difference(&self.names) {
                 std::fs::remove_file(self.path.join(name))?;
             }
-            if self.had_directory { Ok(()) } else { std::fs::remove_dir(&self.path) }
+            self.missing.iter().try_for_each(std::fs::remove_dir)
         });
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -107,6 +113,12 @@ impl Before {
             _ => {}
         }
     }
+}
+
+fn is_missing(dir: &Path) -> bool {
+    // The last ancestor of a relative path is the current directory.
+    !dir.as_os_str().is_empty()
+        && std::fs::symlink_metadata(dir).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 fn names_in(path: &Path) -> io::Result<BTreeSet<OsString>> {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use bolide::{
-    Collection, CollectionStats, Db, IndexSpace, IterOptions, KeptFigures, NextFigures, TreeFigures,
+    Collection, CollectionStats, Db, IndexSpace, IndexState, IterOptions, KeptFigures, NextFigures,
+    TreeFigures,
 };
 use serde_json::Value;
 
@@ -54,6 +55,13 @@ pub(super) fn run(arguments: &Stats) -> Result<(), Failure> {
                 ("tree".into(), format!("cut tail of log segment {}", cut.segment).into()),
                 ("bytes".into(), cut.bytes().into()),
                 ("from_byte".into(), cut.start.into()),
+            ]);
+        }
+        if let Some(segment) = stats.unmarked_log {
+            objects.push(vec![
+                ("collection".into(), Value::Null),
+                ("tree".into(), format!("log segment {segment} of unknown synced length").into()),
+                ("problem".into(), "the marker SYNCED is missing or invalid".into()),
             ]);
         }
         for error in &stats.background_errors {
@@ -149,6 +157,12 @@ fn rows_of(collection: &CollectionStats, live: &Live) -> Vec<Fields> {
             sum.push(("garbage_page_bytes".into(), space.garbage_bytes().into()));
             sum.push(("key_bytes".into(), (space.skey.node_bytes + space.skey.record_bytes).into()));
             sum.push(("flagged_entries".into(), space.flagged.into()));
+        }
+        if let Some(sum) = rows.last_mut().filter(|_| index.state != IndexState::Ready) {
+            sum.push(("state".into(), index.state.name().into()));
+        }
+        if let (Some(sum), Some(damage)) = (rows.last_mut(), &index.damage) {
+            sum.push(("problem".into(), damage.to_string().into()));
         }
         let stale = live.stale.iter().find(|(name, _)| *name == index.name);
         if let (Some(sum), Some((_, stale))) = (rows.last_mut(), stale) {

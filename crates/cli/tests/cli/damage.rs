@@ -1,14 +1,16 @@
 //! What the program says and does where files are damaged or missing, or somebody else writes them.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use bolide::key::KeyFormat;
 use bolide::{CollectionOptions, Db, Layout, Options};
 
-use crate::program::{Place, name_of};
+use serde_json::json;
+
+use crate::program::{Place, Run, name_of};
 
 /// A database with sorted views on disk, of partitions with several sorted runs.
 fn with_views() -> Place {
@@ -74,6 +76,122 @@ fn check_has_damaged_and_missing_sorted_views_built_again() {
         place.ok("check db --deep");
         assert_eq!(place.ok("scan db c --format ndjson").stdout, before);
     }
+}
+
+/// A collection of many records with an index of kind `composite`, all of it in sstables, and the files of the index.
+fn with_index(rows: u64) -> (Place, Vec<PathBuf>) {
+    let place = Place::new();
+    let rows: String = (0..rows).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 7)).collect();
+    place.import(&rows, "--index n:composite");
+    place.ok("compact db");
+    let files = place.database_files(".sst");
+    let is_of_index = |path: &PathBuf| {
+        let aside = path.with_extension("aside");
+        std::fs::rename(path, &aside).unwrap();
+        let opens = Db::open_read_only(place.path("db"), Options::default()).is_ok();
+        std::fs::rename(&aside, path).unwrap();
+        opens
+    };
+    let files: Vec<PathBuf> = files.into_iter().filter(is_of_index).collect();
+    assert!(!files.is_empty());
+    (place, files)
+}
+
+#[test]
+fn a_damaged_index_is_named_by_each_verb_and_mended_by_check() {
+    let (place, files) = with_index(3000);
+    std::fs::remove_file(&files[0]).unwrap();
+    let name = name_of(&files[0]);
+    for line in ["get db c 1", "find db c --eq n=1 --limit 1", "stats db", "check db", "index list db"] {
+        let run = place.run(line);
+        let note = "note: collection `c`: the index \"n\" is damaged: ";
+        assert!(run.stderr.contains(note) && run.stderr.contains(&name), "{line}: {}", run.stderr);
+    }
+    let of_index = |run: &Run| run.json().into_iter().find(|row| row["tree"] == "index n").unwrap();
+    let row = of_index(&place.ok("stats db"));
+    assert_eq!(row["state"], "damaged");
+    assert!(row["problem"].as_str().unwrap().contains(&name), "{row}");
+    place.ok("check db --mend --deep");
+    let run = place.ok("stats db");
+    assert_eq!((&of_index(&run)["problem"], run.stderr.as_str()), (&json!(null), ""));
+    assert_eq!(place.ok("index list db").json()[0]["state"], "ready");
+    assert_eq!(place.found("--eq n=1 --index n").len(), 429);
+}
+
+#[test]
+fn check_mends_an_index_whose_damage_it_finds_itself() {
+    let (place, files) = with_index(3000);
+    flip(&files[0]);
+    let list = place.ok("index list db").json();
+    assert_eq!(list[0]["stale_percent"], json!(null));
+    assert!(list[0]["problem"].as_str().unwrap().contains(&name_of(&files[0])), "{list:?}");
+    place.run("check db --deep").expect_status(1, "check");
+    let run = place.ok("check db --deep --mend");
+    assert_eq!(run.json()[1]["entries"], 3000);
+    assert_eq!(place.ok("index list db").json()[0]["problem"], json!(null));
+    place.ok("check db --deep");
+}
+
+#[test]
+fn a_directory_in_place_of_a_file_of_an_index_is_damage() {
+    let (place, files) = with_index(300);
+    std::fs::remove_file(&files[0]).unwrap();
+    std::fs::create_dir(&files[0]).unwrap();
+    assert_eq!(place.found("--eq n=1").len(), 43);
+    place.ok("put db c 7 {\"id\":7,\"n\":1}");
+    place.run("check db").expect_status(1, "check");
+    place.ok("check db --mend --deep");
+    assert_eq!(place.found("--eq n=1 --index n").len(), 44);
+}
+
+#[test]
+fn zeroed_files_that_the_manifest_names_are_damage() {
+    let place = Place::new();
+    place.import("{\"id\":1}\n", "");
+    place.ok("compact db");
+    place.run_with("put db c 2 {\"id\":2}", &[], "").expect_status(0, "put");
+    for end in [".sst", ".wal"] {
+        let path = place.database_files(end).pop().unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, vec![0; whole.len()]).unwrap();
+        let run = place.run("scan db c").expect_status(1, end);
+        assert!(run.stderr.contains(&name_of(&path)) && run.stderr.contains("damaged"), "{}", run.stderr);
+        assert!(!run.stderr.contains("a version of Bolide"), "{}", run.stderr);
+        std::fs::write(&path, whole).unwrap();
+    }
+    place.ok("check db --deep");
+}
+
+#[test]
+fn a_missing_marker_is_noted_after_a_kill_alone() {
+    let place = Place::new();
+    place.import("{\"id\":1}\n", "");
+    place.ok("put db c 2 {\"id\":2}");
+    std::fs::remove_file(place.path("db/SYNCED")).unwrap();
+    for line in ["check db", "stats db", "put db c 3 {\"id\":3}"] {
+        let run = place.ok(line);
+        assert_eq!(run.stderr, "", "{line}, after a clean close");
+    }
+    // A process that did not close it.
+    let db = Db::open(place.path("db"), Options::default()).unwrap();
+    let collection = db.collection("c").unwrap();
+    collection.put(&KeyFormat::Typed.parse("4"), b"{\"id\":4}").unwrap();
+    db.sync().unwrap();
+    let killed = Place::new();
+    std::fs::create_dir(killed.path("db")).unwrap();
+    for file in std::fs::read_dir(place.path("db")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), killed.path("db").join(file.file_name())).unwrap();
+    }
+    drop((collection, db));
+    assert_eq!(killed.ok("check db").stderr, "");
+    std::fs::remove_file(killed.path("db/SYNCED")).unwrap();
+    let note = "note: the marker SYNCED is missing or invalid";
+    assert!(killed.ok("check db").stderr.contains(note));
+    let stats = killed.ok("stats db").json();
+    assert!(stats.iter().any(|row| row["problem"] == "the marker SYNCED is missing or invalid"), "{stats:?}");
+    assert!(killed.ok("put db c 5 {\"id\":5}").stderr.contains(note));
+    assert_eq!(killed.ok("put db c 6 {\"id\":6}").stderr, "");
 }
 
 #[test]

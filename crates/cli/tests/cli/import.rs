@@ -116,13 +116,13 @@ fn a_failed_import_leaves_nothing_new_behind() {
         ("open.csv", "the quote that begins on line 2 is not closed"),
         ("twice.csv", "twice"),
     ] {
-        for db in ["db", "empty", "other"] {
+        for db in ["db", "empty", "other", "new/parents/db"] {
             let line = format!("import {db} c {file} --key id --index n");
             let run = place.run(&line).expect_status(1, &line);
             assert!(run.stderr.contains(reason), "{line}: {}", run.stderr);
             assert!(!run.stderr.contains("note:"), "{line}: {}", run.stderr);
         }
-        assert!(!place.path("db").exists(), "{file}");
+        assert!(!place.path("db").exists() && !place.path("new").exists(), "{file}");
         assert_eq!(std::fs::read_dir(place.path("empty")).unwrap().count(), 0, "{file}");
         assert_eq!(std::fs::read_dir(place.path("other")).unwrap().count(), 1, "{file}");
     }
@@ -132,6 +132,24 @@ fn a_failed_import_leaves_nothing_new_behind() {
     let run = place.run("scan db d").expect_status(1, "scan");
     assert!(run.stderr.contains("the database has c"), "{}", run.stderr);
     assert_eq!(place.found("--eq n=2"), ["\"b\""]);
+    // So does a collection, without new indexes.
+    for line in [
+        "import db c rows.ndjson --key id --index m",
+        "import db c rows.ndjson --key id --index m --index n=m",
+    ] {
+        place.run(line).expect_status(1, line);
+        assert_eq!(place.ok("index list db").json().len(), 1, "{line}");
+    }
+}
+
+#[test]
+fn rows_stay_whose_net_effect_is_none() {
+    let place = Place::new();
+    place.file("rows.ndjson", "{\"id\":1}\n{\"id\":1,\"op\":\"delete\"}\n{\"n\":1}\n");
+    let line = "import db c rows.ndjson --key id --op-field op";
+    let run = place.run(line).expect_status(1, line);
+    assert!(run.stderr.contains("the 2 rows before it are in the database"), "{}", run.stderr);
+    assert_eq!(place.ok("scan db c").stdout, "");
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl LogHeader {
     /// taken (for showing a file to people).
     ///
     /// # Errors
-    /// Unsupported for another kind of file, another format version or an unknown feature bit;
+    /// Unsupported for another format version, an unknown feature bit and, without `expected`, another kind of file;
     /// Corruption for damage and for a log with another tag or number.
     pub fn decode(bytes: &[u8], name: &str, role: LogRole, expected: Option<FileIdentity>) -> Result<Self> {
         let damaged = |offset, what| Error::corruption(name, offset, what);
@@ -180,9 +180,9 @@ impl LogHeader {
         covered[..8].copy_from_slice(&role.magic());
         let intact = identity.checksum(0, &covered) == fields.checksum;
         if fields.magic != role.magic() {
-            // Our own header with damaged first bytes, or our own file of another kind, is told apart
-            // from a foreign file.
-            if intact || fields.magic.starts_with(b"Bolid") {
+            // A file that the manifest names is damaged, and so is our own header with damaged first bytes, or our own
+            // file of another kind; anything else is a foreign file.
+            if expected.is_some() || intact || fields.magic.starts_with(b"Bolid") {
                 return Err(damaged(0, "the first bytes are not those of this kind of file"));
             }
             return Err(Error::unsupported(name, format!("not a Bolide {}", role.noun())));
@@ -475,6 +475,12 @@ mod tests {
         assert!(feature.message().contains("0x4"));
         let foreign = LogHeader::decode(&[b'x'; 64], "x", LogRole::Wal, None).unwrap_err();
         assert_eq!(foreign.kind(), ErrorKind::Unsupported);
+        // The manifest names it: then it is damage.
+        for bytes in [[b'x'; 64], [0; 64]] {
+            assert!(
+                LogHeader::decode(&bytes, "x", LogRole::Wal, Some(IDENTITY)).unwrap_err().is_corruption()
+            );
+        }
         let role = LogHeader::decode(&header().encode(), "x", LogRole::Manifest, None).unwrap_err();
         assert_eq!(role.kind(), ErrorKind::Corruption);
         let decode = |expected| LogHeader::decode(&header().encode(), "x", LogRole::Wal, Some(expected));

@@ -243,7 +243,7 @@ impl Remix {
     /// Reads the REMIX in `file`, which errors call `name`. Reads and checks the whole file.
     ///
     /// # Errors
-    /// `Unsupported` for a foreign file or a newer format, `Corruption` for a damaged one or that of another
+    /// `Unsupported` for a newer format, `Corruption` for a damaged file, one of another kind or that of another
     /// database or number, and those of reading.
     pub fn read(file: &dyn File, name: &str, identity: FileIdentity) -> Result<Self> {
         let file_bytes = file.len()?;
@@ -305,7 +305,7 @@ fn check_header(file: &dyn File, name: &str, identity: &FileIdentity, file_bytes
     let mut header = [0; HEADER_BYTES];
     file.read_exact_at(0, &mut header)?;
     if !header.starts_with(HEADER_MAGIC) {
-        return Err(Error::unsupported(name, "this is not a REMIX of Bolide"));
+        return Err(Error::corruption(name, 0, "this is not a REMIX of Bolide"));
     }
     check_signed(name, identity, 0, &header)
 }

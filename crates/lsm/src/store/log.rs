@@ -47,6 +47,8 @@ pub(super) struct LogState {
     pub(super) targets: Targets,
     /// What recovery found, until the first segment is started.
     pub(super) tail: Option<WalTail>,
+    /// The last segment that recovery read, if its synced length was not known; see [`WalTail::unmarked`].
+    pub(super) unmarked: Option<u64>,
     /// The last sequence number inserted into a memtable. At or above the published one.
     pub(super) applied: SequenceNumber,
     last_sync_micros: u64,
@@ -60,6 +62,7 @@ impl LogState {
             writer: None,
             targets: Targets::default(),
             tail: None,
+            unmarked: None,
             applied,
             last_sync_micros: 0,
             owes_sync: false,

@@ -31,15 +31,16 @@ use crate::wal::replay::{WalSegments, replay};
 impl StoreInner {
     /// Replays the log. Afterwards the store can be read.
     pub(super) fn recover(&self) -> Result<()> {
-        let (floor, segments, marks, last_sequence) = {
+        let (floor, segments, marks, is_marked, last_sequence) = {
             let versions = self.versions.lock();
             let segments = versions.wal_segments().clone();
-            (versions.wal_floor(), segments, versions.marks(), versions.last_sequence())
+            let (marks, is_marked) = (versions.marks(), versions.is_marked());
+            (versions.wal_floor(), segments, marks, is_marked, versions.last_sequence())
         };
         self.snapshots.publish(last_sequence);
         self.log.lock().applied = last_sequence;
         let (vfs, dir) = (&*self.vfs, &*self.options.dir);
-        let wal = WalSegments { vfs, dir, floor, segments: &segments, marks, boot: self.boot() };
+        let wal = WalSegments { vfs, dir, floor, segments: &segments, marks, is_marked, boot: self.boot() };
         let mut replayed = Vec::new();
         let tail = replay(&wal, |number, name, record| {
             if replayed.last() != Some(&number) {
@@ -54,7 +55,9 @@ impl StoreInner {
         }
         self.reset_active_bytes();
         *self.old_logs.lock() = segments.range(floor..).map(|(&number, _)| number).collect();
-        self.log.lock().tail = Some(tail);
+        let mut log = self.log.lock();
+        log.unmarked = tail.unmarked;
+        log.tail = Some(tail);
         Ok(())
     }
 
@@ -212,7 +215,11 @@ impl StoreInner {
                 && !matches!(file, FileName::Tail(_))
                 && file.number().is_some_and(|number| !live.contains(&number))
             {
-                self.retire(file)?;
+                match self.retire(file) {
+                    // A directory of this name is not Bolide's.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    removed => removed?,
+                }
             }
         }
         Ok(())

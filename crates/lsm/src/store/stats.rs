@@ -207,6 +207,9 @@ pub struct StoreStats {
     pub damaged_views: u64,
     /// Ends of log segments that recoveries cut off, oldest first, as long as the files that hold them are there.
     pub cut_tails: Vec<CutTail>,
+    /// The log segment that recovery read last, if its synced length was not known although it should have been: the marker was
+    /// missing, and machine and mount are the same since the segment was written.
+    pub unmarked_log: Option<u64>,
     /// The cache of records that were asked for more than once.
     pub rows: RowCacheStats,
 }
@@ -215,9 +218,9 @@ impl Store {
     /// Figures about the store and each tree. Takes short locks, does no I/O.
     pub fn stats(&self) -> StoreStats {
         let inner = &*self.inner;
-        let (log_bytes, sequence) = {
+        let (log_bytes, unmarked_log, sequence) = {
             let log = inner.log.lock();
-            (log.len(), inner.snapshots.published())
+            (log.len(), log.unmarked, inner.snapshots.published())
         };
         // A guard in the expression below would be held to its end.
         let old_log_segments = inner.old_logs.lock().len();
@@ -232,6 +235,7 @@ impl Store {
             old_log_segments,
             damaged_views: inner.table_files.view_failures.count(),
             cut_tails,
+            unmarked_log,
             rows: inner.rows.stats(),
         }
     }

@@ -34,6 +34,7 @@ use super::wal_segment::{CutTail, WalSegment};
 use crate::file_name::FileName;
 use crate::keeper::KeptRoot;
 use crate::options::ResetTree;
+use crate::record_log::LogRole;
 use crate::sync_marker::{Marks, SyncMarker};
 use crate::wal::LogEnd;
 
@@ -103,6 +104,7 @@ pub struct VersionSet {
     marker: Option<Arc<SyncMarker>>,
     /// What it held when the set was opened.
     marks: Marks,
+    is_marked: bool,
     /// The length of the snapshot that the manifest starts with.
     snapshot_len: u64,
     /// What writes fail with from now on.
@@ -147,6 +149,8 @@ impl VersionSet {
             view_failures: Arc::default(),
         });
         let marks = Marks::read(&*vfs, &dir);
+        let is_marked = |current: CurrentFile| marks.synced_through(LogRole::Manifest, current.manifest) > 0;
+        let is_marked = current.is_some_and(is_marked);
         let mut catalogue = match &current {
             Some(current) => manifest::read(&*vfs, &dir, current, &marks, &files)?,
             None => Catalogue::new(),
@@ -168,6 +172,7 @@ impl VersionSet {
             manifest: None,
             marker: None,
             marks,
+            is_marked,
             manifest_number,
             snapshot_len: 0,
             refusal: None,
@@ -387,6 +392,11 @@ impl VersionSet {
     /// Takes through where logs were synced; `None` where nothing is written, or it cannot be.
     pub fn marker(&self) -> Option<Arc<SyncMarker>> {
         self.marker.clone()
+    }
+
+    /// Whether the marker was about the manifest in force when the set was opened.
+    pub fn is_marked(&self) -> bool {
+        self.is_marked
     }
 
     /// What the marker held when the set was opened.

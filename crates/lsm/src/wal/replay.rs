@@ -44,6 +44,8 @@ pub struct WalSegments<'a> {
     pub segments: &'a BTreeMap<u64, WalSegment>,
     /// Through where logs are known to have been synced.
     pub marks: Marks,
+    /// Whether the marker is about the manifest in force, and so about the last segment too.
+    pub is_marked: bool,
     /// The boot and the mount now.
     pub boot: Boot,
 }
@@ -59,6 +61,9 @@ pub struct WalTail {
     pub synced: u64,
     /// What was cut off behind that end.
     pub cut: Option<CutTail>,
+    /// The last segment, if the marker is missing although machine and mount are the same since the segment was written: what
+    /// was synced at its end may be missing, which nothing shows.
+    pub unmarked: Option<u64>,
     /// How many records were read in all.
     pub records: u64,
 }
@@ -94,7 +99,7 @@ pub fn replay(
     mut apply: impl FnMut(u64, &str, LogRecord<'_>) -> Result<()>,
 ) -> Result<WalTail> {
     wal.require_nothing_unnamed()?;
-    let mut tail = WalTail { last: None, sealed: true, synced: 0, cut: None, records: 0 };
+    let mut tail = WalTail { last: None, sealed: true, synced: 0, cut: None, unmarked: None, records: 0 };
     for (&number, segment) in wal.segments.range(wal.floor..) {
         let mut reader = wal.open(number, segment)?;
         let file_len = reader.limit();
@@ -114,8 +119,9 @@ pub fn replay(
             reader.require_clean_end()?;
         } else {
             tail.synced = tail.synced.max(wal.require_synced(&reader)?);
+            let same_boot = reader.header().boot.is_same(&wal.boot);
+            tail.unmarked = (same_boot && !wal.is_marked).then_some(number);
             if reader.classify_end()? == TailEnd::Torn {
-                let same_boot = reader.header().boot.is_same(&wal.boot);
                 let ended_by = if same_boot { WriterEnd::Process } else { WriterEnd::Machine };
                 let start = reader.position();
                 tail.cut = Some(CutTail { segment: number, start, end: file_len, ended_by });

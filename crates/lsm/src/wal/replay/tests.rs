@@ -61,10 +61,13 @@ impl Log {
         let marks = Marks::read(&*self.vfs, dir());
         let (vfs, dir, segments) = (&*self.vfs, dir(), &self.segments);
         let mut records = Vec::new();
-        let tail = replay(&WalSegments { vfs, dir, floor, segments, marks, boot }, |_, _, record| {
-            records.push(record.payload.to_vec());
-            Ok(())
-        })?;
+        let tail = replay(
+            &WalSegments { vfs, dir, floor, segments, marks, is_marked: true, boot },
+            |_, _, record| {
+                records.push(record.payload.to_vec());
+                Ok(())
+            },
+        )?;
         Ok((tail, records))
     }
 
@@ -105,7 +108,10 @@ fn segments_are_read_in_order_from_the_floor() {
     let (mut log, _, last) = three_segments();
     let (tail, records) = log.read(1).unwrap();
     assert_eq!(records, [b"a", b"b", b"c"]);
-    assert_eq!(tail, WalTail { last: Some(last), sealed: false, synced: 64, cut: None, records: 3 });
+    assert_eq!(
+        tail,
+        WalTail { last: Some(last), sealed: false, synced: 64, cut: None, unmarked: None, records: 3 }
+    );
     assert_eq!(log.read(6).unwrap().1, [b"c"]);
     assert_eq!(log.read(10).unwrap().0.last, None);
     log.seal(last);
