@@ -165,8 +165,8 @@ impl Arena {
             let number = match rng.below(4) {
                 0 => self.read_snapshot(group)?,
                 1 => self.read_iteration(group, rng.one_in(2))?,
-                2 => self.ask(&self.left, group)?,
-                _ => self.ask(&self.right, group)?,
+                2 => self.query_group(&self.left, group)?,
+                _ => self.query_group(&self.right, group)?,
             };
             let last = &mut seen[group as usize];
             if number < *last {
@@ -202,7 +202,7 @@ impl Arena {
         one_number(&format!("an iteration over group {group}"), &records, MEMBERS)
     }
 
-    fn ask(&self, collection: &Collection, group: u64) -> Outcome<u64> {
+    fn query_group(&self, collection: &Collection, group: u64) -> Outcome<u64> {
         let name = collection.name();
         let failed = |error| format!("find in {name}: {error:?}");
         let answers = collection.find(&Query::new().eq("g", group)).map_err(failed)?;
@@ -261,8 +261,8 @@ impl Arena {
         let (left, right) = (db.collection("left"), db.collection("right"));
         let (left, right) = (left.map_err(failed)?, right.map_err(failed)?);
         for group in 0..GROUPS {
-            let number = self.ask(&left, group)?;
-            if self.ask(&right, group)? != number || number < safe[group as usize] {
+            let number = self.query_group(&left, group)?;
+            if self.query_group(&right, group)? != number || number < safe[group as usize] {
                 return Err(format!("group {group} has {number}, {} was safe", safe[group as usize]));
             }
             if !left.indexes().iter().any(|index| index.name() == "number") {
@@ -282,8 +282,11 @@ impl Arena {
             return Err(format!("check: {:?}", report.problems()));
         }
         for group in 0..GROUPS {
-            let numbers =
-                [self.read_snapshot(group)?, self.ask(&self.left, group)?, self.ask(&self.right, group)?];
+            let numbers = [
+                self.read_snapshot(group)?,
+                self.query_group(&self.left, group)?,
+                self.query_group(&self.right, group)?,
+            ];
             if numbers.iter().any(|number| *number != numbers[0]) {
                 return Err(format!("group {group} has the numbers {numbers:?} at the end"));
             }

@@ -119,7 +119,7 @@ pub enum Step {
         /// The slot of the snapshot to read at.
         snapshot: Option<usize>,
     },
-    /// Asks a question, at the snapshot of this slot if there is one.
+    /// Runs a query, at the snapshot of this slot if there is one.
     Find(&'static str, Question, Option<usize>),
 }
 

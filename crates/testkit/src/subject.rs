@@ -12,7 +12,7 @@ use crate::history::{Change, Durability, SNAPSHOTS, Step, index_name};
 use crate::model::{CollectionModel, Model};
 use crate::question::Question;
 use crate::setup::{DATABASE, Setup};
-use crate::verify::{self, Asked};
+use crate::verify::{self, QueryTarget};
 
 /// A database with its model.
 pub struct Subject {
@@ -222,7 +222,7 @@ impl Subject {
             None => target.collection.get(key)?,
         };
         if target.snapshot.is_none() {
-            // Twice asked for is a cached row, the third time the answer.
+            // The second get caches the row, the third returns it.
             let again = [target.collection.get(key)?, target.collection.get(key)?];
             if again.iter().any(|again| *again != got) {
                 return Err(StepFailure::Wrong(format!(
@@ -281,13 +281,14 @@ impl Subject {
 
     fn find(&mut self, name: &str, question: &Question, slot: Option<usize>) -> Result<(), StepFailure> {
         let Some(target) = self.target(name, slot)? else { return Ok(()) };
-        let asked = Asked { collection: &target.collection, snapshot: target.snapshot.as_ref(), index: None };
-        let words = asked.ask(&target.model, question)?;
+        let query_target =
+            QueryTarget { collection: &target.collection, snapshot: target.snapshot.as_ref(), index: None };
+        let words = query_target.check_answer(&target.model, question)?;
         if let Some(index) = verify::pick_index(&target.collection, question) {
-            let asked = Asked { index: Some(&index), ..asked };
-            asked.ask(&target.model, question)?;
+            let query_target = QueryTarget { index: Some(&index), ..query_target };
+            query_target.check_answer(&target.model, question)?;
             if question.pick.is_multiple_of(4) {
-                asked.ask_in_pages(&target.model, question, 1 + (question.pick / 4 % 9) as usize)?;
+                query_target.check_pages(&target.model, question, 1 + (question.pick / 4 % 9) as usize)?;
             }
         }
         let _ = writeln!(self.transcript, "find {words}");

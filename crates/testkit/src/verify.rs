@@ -104,14 +104,14 @@ pub fn verify(db: &Db, model: &Model, rng: &mut SimRng) -> Result<(), StepFailur
         let collection = db.collection(name)?;
         for index in collection.indexes() {
             let Some(path) = index.spec().attributes().first().map(ToString::to_string) else { continue };
-            let asked = Asked { collection: &collection, snapshot: None, index: Some(index.name()) };
+            let target = QueryTarget { collection: &collection, snapshot: None, index: Some(index.name()) };
             for question in whole_index(&path, rng) {
-                asked.ask(contents, &question)?;
+                target.check_answer(contents, &question)?;
             }
         }
         for _ in 0..4 {
-            Asked { collection: &collection, snapshot: None, index: None }
-                .ask(contents, &Question::random(rng))?;
+            QueryTarget { collection: &collection, snapshot: None, index: None }
+                .check_answer(contents, &Question::random(rng))?;
         }
     }
     Ok(())
@@ -149,9 +149,9 @@ pub fn pick_index(collection: &Collection, question: &Question) -> Option<String
     names.into_iter().nth(place as usize)
 }
 
-/// Who is asked, and about which moment.
+/// What a query reads: a collection, at a snapshot, by an index.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct QueryTarget<'a> {
     /// The collection.
     pub collection: &'a Collection,
     /// `None` for the latest state.
@@ -160,13 +160,13 @@ pub struct Asked<'a> {
     pub index: Option<&'a str>,
 }
 
-impl Asked<'_> {
-    /// Asks, compares the answer with the model's, and gives it in words. Where the index is younger than
+impl QueryTarget<'_> {
+    /// Runs the query, compares the answer with the model's, and returns it in words. Where the index is younger than
     /// the snapshot, or still being built, nothing is compared.
     ///
     /// # Errors
     /// Wrong answers, and the errors of the database.
-    pub fn ask(&self, model: &CollectionModel, question: &Question) -> Result<String, StepFailure> {
+    pub fn check_answer(&self, model: &CollectionModel, question: &Question) -> Result<String, StepFailure> {
         let Some(answers) = self.find(query(question)?)? else { return Ok(String::new()) };
         if self.index.is_some() && answers.explain().index.as_deref() != self.index {
             return Err(self.wrong(question, &format!("{:?} answered", answers.explain().index)));
@@ -174,11 +174,11 @@ impl Asked<'_> {
         compare(&answers, question, model).map_err(|what| self.wrong(question, &what))
     }
 
-    /// Asks for all answers, a page at a time: together they must be the model's.
+    /// Reads all answers, a page at a time: together they must be the model's.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
-    pub fn ask_in_pages(
+    /// As [`check_answer`](Self::check_answer).
+    pub fn check_pages(
         &self,
         model: &CollectionModel,
         question: &Question,

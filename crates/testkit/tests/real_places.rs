@@ -94,7 +94,7 @@ impl Place {
         answers.into_iter().map(|answer| answer.key).collect()
     }
 
-    /// Asks for a window, newest first; how many there are.
+    /// Queries a window, newest first, and returns how many records there are.
     fn check_window(&self, window: [f64; 4]) -> usize {
         let [a, b, c, d] = window;
         let meets = |one: &[f64; 4]| one[0] <= c && a <= one[2] && one[1] <= d && b <= one[3];
@@ -109,7 +109,7 @@ impl Place {
         wanted.len()
     }
 
-    /// Asks for the nearest, also page by page.
+    /// Queries the nearest, also page by page.
     fn check_nearest(&self, x: f64, y: f64) {
         let mut wanted: Vec<(f64, &Vec<u8>)> = Vec::new();
         wanted.extend(self.rows.iter().filter_map(|row| Some((distance(row.corners?, x, y), &row.key))));

@@ -12,7 +12,7 @@ pub const COLLECTION: &str = "records";
 pub enum Act {
     /// Applies changes in one batch.
     Write(Vec<Change>),
-    /// Takes a snapshot that is asked at the end; a case takes at most
+    /// Takes a snapshot that is queried at the end; a case takes at most
     /// [`SNAPSHOTS`](crate::history::SNAPSHOTS).
     Snapshot,
 }

@@ -21,7 +21,7 @@ use crate::model::Model;
 use crate::seeds::{Counts, Outcome};
 use crate::setup::Setup;
 use crate::subject::Subject;
-use crate::verify::Asked;
+use crate::verify::QueryTarget;
 
 pub mod cases;
 pub mod questions;
@@ -176,7 +176,7 @@ struct CaseRun<'c> {
     subject: Subject,
     case: &'c Case,
     way: Way,
-    /// Which of the questions are asked that take turns.
+    /// Which of the queries that take turns run.
     turn: usize,
     counts: Counts,
 }
@@ -206,20 +206,20 @@ impl CaseRun<'_> {
         if self.way.made == Made::After {
             self.make(&specs)?;
         }
-        self.ask("at the end of the writes")?;
+        self.check_answers("at the end of the writes")?;
         if self.way.between == Between::Nothing {
             self.step(&Step::Flush)?;
-            self.ask("flushed")?;
+            self.check_answers("flushed")?;
             self.step(&Step::Compact)?;
-            self.ask("compacted")?;
+            self.check_answers("compacted")?;
             for slot in 0..snapshots {
                 self.step(&Step::ToggleSnapshot(slot))?;
             }
             self.step(&Step::Compact)?;
-            self.ask("compacted without snapshots")?;
+            self.check_answers("compacted without snapshots")?;
         }
         self.step(&Step::Reopen)?;
-        self.ask("reopened")
+        self.check_answers("reopened")
     }
 
     fn make(&mut self, specs: &[Arc<str>]) -> Outcome {
@@ -239,21 +239,21 @@ impl CaseRun<'_> {
         self.subject.step(step).map_err(|failure| format!("{step}: {failure}"))
     }
 
-    /// Asks everything of every index, now and at every snapshot.
-    fn ask(&mut self, stage: &str) -> Outcome {
-        let asked = self.ask_all().map_err(|failure| format!("{stage}: {failure}"))?;
-        self.counts.add_many("answers", asked);
+    /// Checks every answer of every index, now and at every snapshot.
+    fn check_answers(&mut self, stage: &str) -> Outcome {
+        let count = self.check_all_answers().map_err(|failure| format!("{stage}: {failure}"))?;
+        self.counts.add_many("answers", count);
         Ok(())
     }
 
-    fn ask_all(&mut self) -> Result<u64, StepFailure> {
+    fn check_all_answers(&mut self) -> Result<u64, StepFailure> {
         let db = self.subject.db()?;
         let report = db.check(true)?;
         if !report.problems().is_empty() {
             return Err(StepFailure::Wrong(format!("check: {:?}", report.problems())));
         }
         let collection = db.collection(COLLECTION)?;
-        let (mut asked, records) = (0, self.case.records());
+        let (mut count, records) = (0, self.case.records());
         // A handful of pages, however many records.
         let page = (records.len() / 8).max(4);
         for (snapshot, model) in self.subject.moments() {
@@ -261,21 +261,22 @@ impl CaseRun<'_> {
             self.turn += 1;
             for index in collection.indexes() {
                 let index_name = Some(index.name());
-                let who = Asked { collection: &collection, snapshot, index: index_name };
+                let target = QueryTarget { collection: &collection, snapshot, index: index_name };
                 for question in questions::paged(&index.spec().attributes_text(), &records) {
-                    who.ask_in_pages(model, &question, page)?;
-                    asked += 1;
+                    target.check_pages(model, &question, page)?;
+                    count += 1;
                 }
                 for question in questions::all(&index.spec().attributes_text(), &records, self.turn) {
-                    who.ask(model, &question)?;
-                    asked += 1;
+                    target.check_answer(model, &question)?;
+                    count += 1;
                 }
             }
             for question in questions::few(&records) {
-                Asked { collection: &collection, snapshot, index: None }.ask(model, &question)?;
-                asked += 1;
+                QueryTarget { collection: &collection, snapshot, index: None }
+                    .check_answer(model, &question)?;
+                count += 1;
             }
         }
-        Ok(asked)
+        Ok(count)
     }
 }

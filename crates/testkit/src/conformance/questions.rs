@@ -9,7 +9,7 @@ use crate::value::{compare, is_spatial, rects_at, same_type, values_at};
 const VALUES: usize = 9;
 
 /// The questions for an index on these attributes, about records that are or were there. Those of all turns
-/// together ask everything.
+/// together cover everything.
 pub fn all(attributes: &str, records: &[Value], turn: usize) -> Vec<Question> {
     let paths: Vec<&str> = attributes.split('+').collect();
     let conditions = match paths[..] {
@@ -36,7 +36,7 @@ pub fn few(records: &[Value]) -> Vec<Question> {
     ["v", "tags[*]"].into_iter().flat_map(|path| of_one(path, records)).map(newest).collect()
 }
 
-/// Questions whose answers are asked for page by page.
+/// Questions whose answers are read page by page.
 pub fn paged(attributes: &str, records: &[Value]) -> Vec<Question> {
     let path = attributes.split('+').next().unwrap_or(attributes);
     if is_spatial(path) {
@@ -157,25 +157,25 @@ fn values(path: &str, records: &[Value]) -> Vec<Value> {
 fn forms(conditions: &[Condition], limits: &[usize], turn: usize) -> Vec<Question> {
     use Arrangement::{Nearest, Newest, Oldest, Value, ValueDescending};
     let mut questions = Vec::new();
-    let mut ask = |(arrangement, limit, limit_per_value, shown)| {
+    let mut add = |(arrangement, limit, limit_per_value, shown)| {
         let conditions = conditions.to_vec();
         questions.push(Question { conditions, arrangement, limit, limit_per_value, shown, pick: 0 });
     };
     if conditions.iter().any(|condition| matches!(condition, Condition::Near(..))) {
-        ask((Nearest, None, None, Shown::Records));
-        ask((Nearest, [Some(1), Some(10)][turn % 2], None, Shown::Keys));
-        ask((Nearest, [Some(2), None][turn % 2], None, [Shown::Values, Shown::Count][turn / 2 % 2]));
+        add((Nearest, None, None, Shown::Records));
+        add((Nearest, [Some(1), Some(10)][turn % 2], None, Shown::Keys));
+        add((Nearest, [Some(2), None][turn % 2], None, [Shown::Values, Shown::Count][turn / 2 % 2]));
         return questions;
     }
     for (place, arrangement) in [Newest, Oldest, Value, ValueDescending].into_iter().enumerate() {
-        ask((arrangement, None, None, Shown::Records));
+        add((arrangement, None, None, Shown::Records));
         let limit = limits.iter().cycle().nth(turn + place);
-        limit.into_iter().for_each(|limit| ask((arrangement, Some(*limit), None, Shown::Records)));
+        limit.into_iter().for_each(|limit| add((arrangement, Some(*limit), None, Shown::Records)));
     }
-    ask((Newest, [Some(1), Some(10), None][turn % 3], None, Shown::Keys));
-    ask((Value, [Some(2), None][turn % 2], None, Shown::Keys));
-    ask((Newest, [None, Some(2)][turn % 2], None, Shown::Count));
-    ask(([Newest, Value][turn % 2], [None, Some(10)][turn % 2], None, Shown::Values));
+    add((Newest, [Some(1), Some(10), None][turn % 3], None, Shown::Keys));
+    add((Value, [Some(2), None][turn % 2], None, Shown::Keys));
+    add((Newest, [None, Some(2)][turn % 2], None, Shown::Count));
+    add(([Newest, Value][turn % 2], [None, Some(10)][turn % 2], None, Shown::Values));
     if conditions.iter().any(Condition::is_range) {
         let of_each_value = [
             (Newest, Some(10), Some(1), Shown::Records),
@@ -184,7 +184,7 @@ fn forms(conditions: &[Condition], limits: &[usize], turn: usize) -> Vec<Questio
             (ValueDescending, Some(10), Some(2), Shown::Keys),
             (Newest, None, Some(3), Shown::Count),
         ];
-        of_each_value.into_iter().cycle().skip(turn).step_by(2).take(2).for_each(ask);
+        of_each_value.into_iter().cycle().skip(turn).step_by(2).take(2).for_each(add);
     }
     questions
 }

@@ -88,7 +88,7 @@ impl Flaw {
         match self {
             // Where no order is promised the lookup sorts.
             Self::SwapsNeighbours => kind != IndexKind::Embedded && spec.entry_order() == EntryOrder::Newest,
-            // Whatever is asked for comes in order, so that the bound is not used.
+            // Every request is answered in order, so that the bound is not used.
             Self::BoundTooLow => !matches!(kind, IndexKind::PsTree | IndexKind::Next),
             Self::WrongIncluded => !spec.included().is_empty(),
             Self::ForgetsLastEntry | Self::ForgetsBackFill => writes_entries,
