@@ -60,7 +60,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The form that was asked for, or the one that suits standard output.
+    /// The form that was requested, or the one that suits standard output.
     pub(crate) fn form(self) -> Format {
         Format::or_default(self.format)
     }
@@ -79,8 +79,8 @@ SPEC is [NAME=]ATTRIBUTE[+ATTRIBUTE...][:KIND[:OPTION=VALUE,...]], for example
   author.name    tags[*]    rect(bbox)    recent=score:composite:maintenance=synchronous
 A collection that exists keeps its layout (see `bolide layout`); indexes that are missing are added to it.
 Rows replace rows of the same key. The last line on standard output sums up, as JSON.
-After a load that fails, the rows that it stored stay; a collection or a database that it made is removed
-only if nothing was stored in it. A row of a change stream without FIELD puts its record.")]
+After a load that fails, the rows that it stored stay. If it stored none, a database, a collection and
+indexes that it made are removed. A row of a change stream without FIELD puts its record.")]
 pub(crate) struct Import {
     /// Directory of the database; made if missing
     pub(crate) db: PathBuf,
@@ -352,14 +352,14 @@ Example:
   bolide check ./db --mend
 
 Exit status 1 where anything is damaged or an index differs from its collection.
-Sorted views are help for readers alone: no answer depends on the file of one.")]
+Sorted views and indexes are derived from the records: where they are damaged, no record is lost.")]
 pub(crate) struct Check {
     /// Directory of the database
     pub(crate) db: PathBuf,
     /// Also compare every index with its collection, in both directions
     #[arg(long)]
     pub(crate) deep: bool,
-    /// Open the database to write, build sorted views again whose files are damaged or missing, and check once more
+    /// Open the database to write, rebuild sorted views and indexes whose files are damaged or missing, and check again
     #[arg(long)]
     pub(crate) mend: bool,
     #[command(flatten)]
