@@ -12,9 +12,8 @@
 //!    the index, queries of older snapshots go without. Entries of the back-fill take no numbers of their own,
 //!    so without that write a view could have the number S and miss the entries, or the tree itself.
 //!
-//! Killed on the way, the next open puts the hook in before the first write, and goes on behind the key in the
-//! descriptor, with a view of its own. So a section of a running build and an attempt of a resumed one are
-//! the same thing.
+//! Killed on the way, the next open puts the hook in before the first write, and goes on behind the key in the descriptor,
+//! with a view of its own. So a section of a running build and an attempt of a resumed one are the same thing.
 //!
 //! # Why nothing is lost, though every section reads another view
 //! Let the sections read the key ranges `R1, R2, …` at views `V1 ≤ V2 ≤ …`, all taken after the hook, and let a
@@ -23,12 +22,11 @@
 //!   read it and committed its entry at `s`, before S was published; so `Q` sees the entry.
 //! * `s > Vi`: `Vi` was taken after the hook, so the write of `r` carried its entry in its own batch.
 //!
-//! A crash loses an end of the log and nothing before it, and a write and its entry are one record of it. The
-//! descriptor speaks only of what was synced before, and records up to `Vi` stand in the log before the
-//! entries of section `i`; so all the above holds of what is found after the crash. (A descriptor whose view is
-//! newer than what the log holds was not written by this order; the build then starts over.) What was committed
-//! behind the last descriptor is committed again: at the same key and sequence number, which replaces
-//! the entry by itself.
+//! A crash loses an end of the log and nothing before it, and a write and its entry are one record of it. The descriptor
+//! covers only what was synced before, and records up to `Vi` stand in the log before the entries of section `i`; so all the
+//! above holds of what is found after the crash. (A descriptor whose view is newer than what the log holds was not written by
+//! this order; the build then starts over.) What was committed behind the last descriptor is committed again: at the same
+//! key and sequence number, which replaces the entry by itself.
 //!
 //! # Why nothing comes back
 //! An entry of a record that was replaced or deleted since its view was taken is *stale*, and blind kinds
@@ -53,14 +51,12 @@
 //! `next` they are then written again; see [`rewrite`].
 //!
 //! # The key index
-//! Indexes with `validation=key-index` share one tree of primary keys for each collection. The first of them
-//! has it made: it joins in the same moment as the index and is filled first, under the same rules. It goes
-//! with the last.
+//! Indexes with `validation=key-index` share one tree of primary keys for each collection. The first of them has it
+//! made: it joins in the same moment as the index and is filled first, under the same rules. It goes with the last.
 //!
 //! # Locks
-//! A build holds none while it reads or sleeps. Joining and leaving hold the schema lock for a swap of
-//! pointers: writers wait for the commits on their way and for nothing else. A batch holds the log for well
-//! under a millisecond.
+//! A build holds none while it reads or sleeps. Joining and leaving hold the schema lock for a swap of pointers: writers
+//! wait for the commits on their way and for nothing else. A batch holds the log for well under a millisecond.
 
 pub(crate) mod options;
 

@@ -59,6 +59,7 @@ pub(crate) fn keep(
         dax_dir: dax_dir.map(Path::to_owned),
         database_id: store.database_id(),
         seed: components.runtime.random_u64(),
+        tag: components.runtime.random_u64().max(1),
         read_only: store.options().read_only,
         deleted: Arc::new(RangesOf { records: store.tree_reader(table)? }),
     };

@@ -222,3 +222,57 @@ fn every_power_cut_leaves_what_the_log_has() {
     }
     assert!(cuts > 30, "only {cuts} power cuts");
 }
+
+/// Both copies have the same names, and the same file but for what was written since.
+#[test]
+fn the_region_of_another_copy_of_the_database_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let open = |name: &str| {
+        let components = Components::system().vfs(Arc::new(DiskVfs::new().assume_durable()));
+        Db::open_with(path(name), options(), components).unwrap()
+    };
+    let mut rng = SimRng::new(4);
+    let db = open("one");
+    db.create_collection("c", made(DAX)).unwrap();
+    fill(&db, &mut rng, 300);
+    db.close().unwrap();
+    fs::create_dir(path("other")).unwrap();
+    for file in fs::read_dir(path("one")).unwrap().map(|entry| entry.unwrap().path()) {
+        fs::copy(&file, path("other").join(file.file_name().unwrap())).unwrap();
+    }
+    let region = regions(&path("one")).remove(0);
+    let common = fs::read(&region).unwrap();
+    for name in ["one", "other"] {
+        let db = open(name);
+        verify(&db, name);
+        fill(&db, &mut rng, 100);
+        db.close().unwrap();
+    }
+    let of_other = fs::read(path("other").join(region.file_name().unwrap())).unwrap();
+    let own = fs::read(&region).unwrap();
+    for (foreign, what) in [(&of_other, "of the other copy"), (&common, "from before the copy")] {
+        fs::write(&region, foreign).unwrap();
+        let components = Components::system().vfs(Arc::new(DiskVfs::new().assume_durable()));
+        let db = Db::open_read_only_with(path("one"), options(), components).unwrap();
+        let index = db.collection("c").unwrap().index("group").unwrap();
+        assert_eq!(index.state(), IndexState::Damaged, "{what}");
+        let damage = index.damage().unwrap().to_string();
+        assert!(damage.contains("another one under this name"), "{what}: {damage}");
+        assert_eq!(db.collection("c").unwrap().iter().unwrap().filter(Result::is_err).count(), 0);
+    }
+    // With its own file it is whole again; with the other one it can be rebuilt.
+    fs::write(&region, own).unwrap();
+    let db = open("one");
+    verify(&db, "its own file");
+    db.close().unwrap();
+    fs::write(&region, common).unwrap();
+    let db = open("one");
+    let c = db.collection("c").unwrap();
+    assert_eq!(c.index("group").unwrap().state(), IndexState::Damaged);
+    fill(&db, &mut rng, 50);
+    c.rebuild_index("group", &bolide::BuildOptions::default()).unwrap();
+    verify(&db, "rebuilt");
+    drop((c, db));
+    verify(&open("one"), "opened again");
+}

@@ -10,12 +10,12 @@ use serde::de::value::Error;
 
 use crate::json_names::Names;
 
-/// Most digits of a number before its exponent: with an exponent of [`MAX_EXPONENT_DIGITS`] it is finite as `f64`.
+/// Largest number of digits of a number before its exponent: with an exponent of [`MAX_EXPONENT_DIGITS`] it is finite as `f64`.
 const MAX_DIGITS: usize = 200;
-/// Most digits of an exponent.
+/// Largest number of digits of an exponent.
 const MAX_EXPONENT_DIGITS: usize = 2;
 
-/// True if `text` is one JSON object that the full pass accepts. False says nothing.
+/// True if `text` is one JSON object that the full pass accepts. False: the full pass decides.
 pub(crate) fn is_plain_object(text: &str) -> bool {
     let mut scan = Scan { text, bytes: text.as_bytes(), names: Names::new(text) };
     scan.record() == Some(text.len())

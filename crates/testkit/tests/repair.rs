@@ -1,4 +1,4 @@
-//! A repaired database holds what checksums vouch for, and every loss is reported.
+//! A repaired database holds what has valid checksums, and every loss is reported.
 
 use bolide_testkit::repair::{self, PlantedRepair, RepairProof};
 use bolide_testkit::seeds::SeedRun;

@@ -65,15 +65,15 @@ impl RepairOptions {
     }
 }
 
-/// Writes everything in the damaged database `from` that checksums vouch for into a new database `to`, and reports what is
+/// Writes everything in the damaged database `from` whose checksums are valid into a new database `to`, and reports what is
 /// lost. No byte of `from` is changed, and no file is created there.
 ///
-/// Cost: reads all sstables and log segments, writes all records, and builds all indexes. Memory is bounded: it does not depend
-/// on the number of records.
+/// Cost: reads all sstables and log segments, writes all records, and builds all indexes. Memory does not depend on the
+/// number of records, but holds all range tombstones and losses.
 ///
 /// # Errors
 /// `Locked` if `from` is open for writing; `NotFound` if it holds no file of a database; `Conflict` if `to` exists and is not
-/// empty, or `to.incomplete` does; `InvalidInput` if `to` lies in `from`. Of the new database `Io`, `NoSpace`,
+/// empty, or `to.incomplete` does; `InvalidInput` if `to` lies in `from` or `from` is `to.incomplete`. Of the new database `Io`, `NoSpace`,
 /// `LimitExceeded`: then what was written is removed, as far as possible. Damage is no error.
 ///
 /// ```
@@ -133,6 +133,14 @@ fn check_places(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<()
     }
     if to.starts_with(from) {
         let what = format!("{} lies in {}, of which nothing may be changed", to.display(), from.display());
+        return Err(Error::invalid_input(what));
+    }
+    if work == from {
+        let what = format!(
+            "{} is where the new database would be written before it is renamed to {}: choose another directory",
+            work.display(),
+            to.display()
+        );
         return Err(Error::invalid_input(what));
     }
     if Store::has_writer(vfs, from)? {

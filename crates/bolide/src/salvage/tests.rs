@@ -148,6 +148,9 @@ fn places_that_would_be_overwritten_are_refused() {
     assert_eq!(kind("db", "db"), ErrorKind::InvalidInput);
     assert_eq!(kind("db", "db/new"), ErrorKind::InvalidInput);
     assert_eq!(kind("db", ".."), ErrorKind::InvalidInput);
+    components.vfs.rename(Path::new("db"), Path::new("db.incomplete")).unwrap();
+    assert_eq!(kind("db.incomplete", "db"), ErrorKind::InvalidInput);
+    components.vfs.rename(Path::new("db.incomplete"), Path::new("db")).unwrap();
     for full in ["new", "new.incomplete"] {
         let path = Path::new(full).join("file");
         components.vfs.create_dir_all(Path::new(full)).unwrap();

@@ -19,7 +19,7 @@ pub(super) fn run(arguments: &Repair) -> Result<(), Failure> {
         Some(to) => to.clone(),
         None => beside(from)?,
     };
-    refuse_inside(from, &to)?;
+    check_places(from, &to)?;
     let options = RepairOptions::default().options(database::options());
     let report = bolide::repair(from, &to, options, Components::system()).map_err(refused)?;
     print_objects(arguments.output.form(), &objects(&report))?;
@@ -60,13 +60,22 @@ fn beside(from: &Path) -> Result<PathBuf, Failure> {
         .ok_or_else(|| Failure::usage(format!("{}: name the new database with --to NEW", from.display())))
 }
 
-/// Links may hide that the new database would lie in the damaged one.
-fn refuse_inside(from: &Path, to: &Path) -> Result<(), Failure> {
+/// Refuses places that the repair would refuse later or with less to say.
+fn check_places(from: &Path, to: &Path) -> Result<(), Failure> {
+    if from.is_file() {
+        let what = format!("{} is a file: name the directory of the database", from.display());
+        return Err(Failure::usage(what));
+    }
+    if to.is_symlink() && !to.exists() {
+        let what = format!("--to {}: it is a link to nothing", to.display());
+        return Err(Failure::usage(what));
+    }
+    // Links may hide that the new database would lie in the damaged one.
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (Ok(from), Ok(parent)) = (std::fs::canonicalize(from), std::fs::canonicalize(parent)) else {
         return Ok(());
     };
-    if parent.starts_with(&from) {
+    if parent.starts_with(&from) || std::fs::canonicalize(to).is_ok_and(|to| to == from) {
         let what =
             format!("--to {}: it lies in the damaged database, of which nothing may change", to.display());
         return Err(Failure::usage(what));

@@ -2,17 +2,23 @@
 //!
 //! ```text
 //! root of a keeper := root of page segments | in place
-//! in place         := 00, state (1 byte: 1 being made, 2 in use), path of the file
+//! in place         := 00, state (1 byte: 1 being made, 2 in use), tag (8 bytes), next tag (8 bytes), path of the file
 //! ```
 //! The root of page segments begins with the number of a file, which is not 0. The path of a file in place is a name in the
 //! directory of the database, or an absolute path. The manifest names it before it is made, so that no file is lost sight of; while it is being
 //! made, all that belongs into it is in the log and in the tree of the index.
+//!
+//! # Tags
+//! A file in place changes, and so do its copies in copies of the database. So each opening for writing gives it a new random
+//! tag: first the manifest names the tag that it has and the next one, then the region takes the next one. A region with
+//! neither of the two tags is that of another copy: damage.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bolide_base::coding::{Decoder, put_u64};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::keeper::KeptRoot;
 use bolide_lsm::page_log::{LoadedRegion, PageLog, RootPointer};
@@ -26,6 +32,8 @@ use crate::spec::{IndexSpec, RegionPlace};
 
 /// The root slot of a region in place with the sequence number through which it has every write whole.
 const THROUGH_SLOT: usize = 30;
+/// The root slot of a region in place with its tag; 0 before it has one.
+const TAG_SLOT: usize = 29;
 /// What files of regions in place are called at the end.
 const EXTENSION: &str = "pmem";
 
@@ -46,6 +54,8 @@ pub struct KeptHome {
     pub dax_dir: Option<PathBuf>,
     /// The random number of the database.
     pub database_id: u64,
+    /// A random number, the next tag of a region in place; not 0.
+    pub tag: u64,
     /// A random number of the index's own, for the hash of primary keys and the name of its file.
     pub seed: u64,
     /// Nothing is to be written: what changes is gone with the process.
@@ -66,6 +76,8 @@ pub(super) enum Durability {
 pub(super) struct InPlace {
     /// Its path as the manifest has it.
     named: String,
+    /// The tag that it has, and the next one.
+    tags: [u64; 2],
     /// The write that is being applied; 0 before the first.
     current: AtomicU64,
     /// The first write that was applied: a power cut may have cut it off before.
@@ -92,13 +104,21 @@ pub(super) struct Opened {
     pub(super) is_new: bool,
 }
 
-/// What a root says of a region in place: whether it is being made, and the path of its file.
-fn in_place_of(root: &KeptRoot) -> Option<(bool, &str)> {
-    let [MARKER, state @ (BEING_MADE | IN_USE), path @ ..] = root.root.as_slice() else { return None };
-    let path = std::str::from_utf8(path).ok()?;
+/// What a root says of a region in place: its state, its tags, and the path of its file.
+struct NamedInPlace<'r> {
+    being_made: bool,
+    tags: [u64; 2],
+    path: &'r str,
+}
+
+fn in_place_of(root: &KeptRoot) -> Option<NamedInPlace<'_>> {
+    let [MARKER, state @ (BEING_MADE | IN_USE), rest @ ..] = root.root.as_slice() else { return None };
+    let mut rest = Decoder::new(rest);
+    let tags = [rest.u64()?, rest.u64()?];
+    let path = std::str::from_utf8(rest.rest()).ok()?;
     let is_plain = Path::new(path).file_name().is_some()
         && (Path::new(path).is_absolute() || Path::new(path).components().count() == 1);
-    is_plain.then_some((*state == BEING_MADE, path))
+    is_plain.then_some(NamedInPlace { being_made: *state == BEING_MADE, tags, path })
 }
 
 /// Where the file is that the manifest has as `named`: in `dax_dir` if that is set, and else where it was made.
@@ -111,7 +131,7 @@ fn resolve(named: &str, dir: &Path, dax_dir: Option<&Path>) -> PathBuf {
 
 /// The path of the file in persistent memory that `root` names, of a database in `dir`; `None` for another root.
 pub fn file_in_place(root: &KeptRoot, dir: &Path, dax_dir: Option<&Path>) -> Option<PathBuf> {
-    in_place_of(root).map(|(_, named)| resolve(named, dir, dax_dir))
+    in_place_of(root).map(|named| resolve(named.path, dir, dax_dir))
 }
 
 /// Whether a file of this name in the directory of the database `database_id` is one of its regions in place.
@@ -140,10 +160,27 @@ impl KeptHome {
     }
 }
 
+impl NamedInPlace<'_> {
+    /// The tag of `region`, whose file is at `path`: one of those that the manifest names; 0 for one that is being made and
+    /// has none yet.
+    fn require_tag(&self, region: &Region, path: &Path) -> Result<u64> {
+        let found = region.root(TAG_SLOT)?;
+        if self.tags.contains(&found) || (self.being_made && found == 0) {
+            return Ok(found);
+        }
+        let [tag, next] = self.tags;
+        let what = format!(
+            "the file is another one under this name: its tag is {found:016x}, not {tag:016x} or {next:016x}"
+        );
+        Err(Error::corruption(path.display(), 0, what))
+    }
+}
+
 impl InPlace {
-    fn new(named: &str) -> Self {
+    fn new(named: &str, tags: [u64; 2]) -> Self {
         Self {
             named: named.into(),
+            tags,
             current: AtomicU64::new(0),
             first: AtomicU64::new(0),
             noted_bytes: AtomicU64::new(0),
@@ -152,6 +189,7 @@ impl InPlace {
 
     fn root(&self, state: u8) -> KeptRoot {
         let mut root = vec![MARKER, state];
+        self.tags.iter().for_each(|tag| put_u64(&mut root, *tag));
         root.extend_from_slice(self.named.as_bytes());
         KeptRoot { files: Vec::new(), root }
     }
@@ -190,6 +228,14 @@ pub(super) fn through(region: &Region) -> Result<SequenceNumber> {
     region.root(THROUGH_SLOT)
 }
 
+/// Gives a region in place its tag.
+fn set_tag(region: &Region, tag: u64) -> Result<()> {
+    let writer = region.writer();
+    writer.set_root(TAG_SLOT, tag)?;
+    writer.fence();
+    Ok(())
+}
+
 fn note_through(writer: &RegionWriter<'_>, sequence: SequenceNumber) -> Result<()> {
     writer.set_root(THROUGH_SLOT, sequence)?;
     writer.fence();
@@ -208,14 +254,14 @@ impl Opened {
     ) -> Result<Self> {
         let name = format!("index {}", spec.name());
         let options = RegionOptions::new().name(name.clone()).id(u64::from(tree));
-        if let Some((being_made, named)) = root.and_then(in_place_of) {
-            return Self::open_in_place(options, named, being_made, home);
+        if let Some(named) = root.and_then(in_place_of) {
+            return Self::open_in_place(options, &named, home, name_root);
         }
         let is_in_place = spec.region() == RegionPlace::Dax && !home.read_only;
         let Some(root) = root else {
             if is_in_place {
                 let named = home.new_name(tree)?;
-                name_root(InPlace::new(&named).root(BEING_MADE))?;
+                name_root(InPlace::new(&named, [home.tag; 2]).root(BEING_MADE))?;
                 return Self::create_in_place(options, &named, home);
             }
             return Self::in_memory(options, home);
@@ -245,21 +291,36 @@ impl Opened {
         })
     }
 
-    fn open_in_place(options: RegionOptions, named: &str, being_made: bool, home: &KeptHome) -> Result<Self> {
-        let path = home.path_of(named);
-        match home.vfs.open_region(&path, options.clone(), home.read_only) {
-            Ok(region) => {
-                let sequence = through(&region)?;
-                let durability = Durability::InPlace(InPlace::new(named));
+    fn open_in_place(
+        options: RegionOptions,
+        named: &NamedInPlace<'_>,
+        home: &KeptHome,
+        name_root: &dyn Fn(KeptRoot) -> Result<()>,
+    ) -> Result<Self> {
+        let being_made = named.being_made;
+        let path = home.path_of(named.path);
+        let opened = home.vfs.open_region(&path, options.clone(), home.read_only);
+        match opened.and_then(|region| named.require_tag(&region, &path).map(|tag| (region, tag))) {
+            Ok((region, tag)) => {
                 let is_new = being_made && region.root(0)? == 0;
-                Ok(Self { region, durability, sequence, is_new })
+                let mut place = InPlace::new(named.path, [tag, home.tag]);
+                if !home.read_only {
+                    name_root(place.root(if being_made { BEING_MADE } else { IN_USE }))?;
+                    set_tag(&region, home.tag)?;
+                    place.tags = [home.tag; 2];
+                }
+                let sequence = through(&region)?;
+                Ok(Self { region, durability: Durability::InPlace(place), sequence, is_new })
             }
             // What belongs into it is all in the log and in the tree.
             Err(_) if being_made && home.read_only => Self::in_memory(options, home),
             Err(error) if being_made && error.kind() != ErrorKind::Unsupported => {
                 match home.vfs.remove(&path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-                    _ => Self::create_in_place(options, named, home),
+                    _ => {
+                        name_root(InPlace::new(named.path, [home.tag; 2]).root(BEING_MADE))?;
+                        Self::create_in_place(options, named.path, home)
+                    }
                 }
             }
             // The manifest names it.
@@ -274,7 +335,8 @@ impl Opened {
 
     fn create_in_place(options: RegionOptions, named: &str, home: &KeptHome) -> Result<Self> {
         let region = home.vfs.create_region(&home.path_of(named), options)?;
-        let durability = Durability::InPlace(InPlace::new(named));
+        set_tag(&region, home.tag)?;
+        let durability = Durability::InPlace(InPlace::new(named, [home.tag; 2]));
         Ok(Self { region, durability, sequence: 0, is_new: true })
     }
 
@@ -293,8 +355,9 @@ impl Opened {
             opened => opened?,
         };
         let filled = opened.region.fill_from(source).and_then(|()| {
+            set_tag(&opened.region, home.tag)?;
             note_through(&opened.region.writer(), sequence)?;
-            name_root(InPlace::new(&named).root(IN_USE))
+            name_root(InPlace::new(&named, [home.tag; 2]).root(IN_USE))
         });
         if let Err(error) = filled {
             // Unless the manifest may name it.
@@ -347,17 +410,28 @@ mod tests {
     #[test]
     fn roots_in_place_are_told_from_roots_of_pages() {
         let name = "00000000000000ab-000003-0000cd12.pmem";
-        let place = InPlace::new(name);
-        assert_eq!(in_place_of(&place.root(BEING_MADE)), Some((true, name)));
-        assert_eq!(in_place_of(&place.root_in_use()), Some((false, name)));
+        let place = InPlace::new(name, [5, 6]);
+        for (root, being_made) in [(place.root(BEING_MADE), true), (place.root_in_use(), false)] {
+            let named = in_place_of(&root).unwrap();
+            assert_eq!((named.being_made, named.tags, named.path), (being_made, [5, 6], name));
+        }
         assert!(RootPointer::decode(&place.root_in_use().root).is_none());
         let pages =
             RootPointer { file: FileIdentity { file_number: 7, tag: 1 }, offset: 4160, len: 48 }.encode();
-        let others =
-            [pages, vec![0, 3, b'a'], vec![0, 2], b"\0\x02../a".to_vec(), b"\0\x02a/b".to_vec(), vec![]];
+        let tagged = |state: u8, path: &[u8]| [&[0, state], [7; 16].as_slice(), path].concat();
+        let others = [
+            pages,
+            tagged(3, b"a"),
+            tagged(2, b""),
+            tagged(2, b"../a"),
+            tagged(2, b"a/b"),
+            vec![0, 2, 1],
+            vec![],
+        ];
         for root in others {
-            assert_eq!(in_place_of(&KeptRoot { files: Vec::new(), root: root.clone() }), None, "{root:?}");
+            assert!(in_place_of(&KeptRoot { files: Vec::new(), root: root.clone() }).is_none(), "{root:?}");
         }
+        assert!(in_place_of(&KeptRoot { files: Vec::new(), root: tagged(2, b"a") }).is_some());
         assert!(is_file_in_place(name, 0xab) && !is_file_in_place(name, 0xac));
         assert!(!is_file_in_place("00000000000000ab-000003.sst", 0xab));
     }
@@ -365,7 +439,7 @@ mod tests {
     #[test]
     fn a_file_is_where_it_was_made_unless_the_settings_say_otherwise() {
         let of = |named: &str, dax_dir: Option<&str>| {
-            let root = InPlace::new(named).root_in_use();
+            let root = InPlace::new(named, [1, 2]).root_in_use();
             file_in_place(&root, Path::new("/db"), dax_dir.map(Path::new))
         };
         assert_eq!(of("a.pmem", None), Some("/db/a.pmem".into()));

@@ -5,6 +5,8 @@
 //! 2. Damaged records are skipped. The edits behind them are applied as far as they fit.
 //! 3. The manifest is *intact* if no edit is missing that was acknowledged. Then its state is exact.
 
+use std::cell::Cell;
+use std::ops::Range;
 use std::path::Path;
 
 use bolide_base::{Error, ErrorKind, FileIdentity, Result};
@@ -112,10 +114,28 @@ fn read_one(
     marks: &Marks,
     losses: &mut Vec<Loss>,
 ) -> SalvagedManifest {
-    let name = FileName::Manifest(identity.file_number);
     let marked = marks.synced_through(LogRole::Manifest, identity);
     let mut manifest = SalvagedManifest { marked: marked > 0, intact: true, ..SalvagedManifest::default() };
-    let mut lose = |bytes: Option<std::ops::Range<u64>>, cause: &str| {
+    let before = losses.len();
+    read_edits(vfs, dir, identity, durable, marked, &mut manifest.state, losses);
+    manifest.intact = losses.len() == before;
+    manifest
+}
+
+/// Applies the readable edits of a manifest to `state`. `marked`: it was synced through this byte, by the marker.
+fn read_edits(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    identity: FileIdentity,
+    durable: Durable,
+    marked: u64,
+    state: &mut SalvagedState,
+    losses: &mut Vec<Loss>,
+) {
+    let name = FileName::Manifest(identity.file_number);
+    let any_lost = Cell::new(false);
+    let mut lose = |bytes: Option<Range<u64>>, cause: &str| {
+        any_lost.set(true);
         let mut loss = Loss::new(LossKind::Manifest, name.to_string(), format!("{cause}: {CONSEQUENCE}"));
         loss.bytes = bytes;
         losses.push(loss);
@@ -125,11 +145,7 @@ fn read_one(
         vfs.open(&name.path(dir)).and_then(|file| LogReader::open_as(file, name.to_string(), header));
     let mut reader = match opened {
         Ok(reader) => reader,
-        Err(error) => {
-            lose(None, error.message());
-            manifest.intact = false;
-            return manifest;
-        }
+        Err(error) => return lose(None, error.message()),
     };
     if durable.is_end {
         reader.end_at(durable.at_least);
@@ -138,58 +154,39 @@ fn read_one(
     loop {
         let position = reader.position();
         let cause = match reader.next_record() {
-            Ok(Some(record)) => match VersionEdit::decode(record.payload) {
-                Some(edit) => {
-                    let misfits = manifest.state.apply(&edit);
-                    if misfits > 0 && manifest.intact {
-                        manifest.intact = false;
+            Ok(Some(record)) => {
+                let bytes = position..record.end;
+                match VersionEdit::decode(record.payload).map(|edit| state.apply(&edit)) {
+                    None => lose(Some(bytes), "a version edit cannot be decoded"),
+                    // What follows an edit that is lost may not fit either.
+                    Some(misfits) if misfits > 0 && !any_lost.get() => {
                         let what = format!("{misfits} operations of an edit do not fit what precedes it");
-                        lose(Some(position..record.end), &what);
+                        lose(Some(bytes), &what);
                     }
-                    continue;
+                    Some(_) => {}
                 }
-                None => {
-                    manifest.intact = false;
-                    let bytes = position..record.end;
-                    lose(Some(bytes), "a version edit cannot be decoded");
-                    continue;
-                }
-            },
+                continue;
+            }
             Ok(None) => match reader.stop() {
                 Some(Stop::Invalid(what)) => what.to_owned(),
                 _ if position < durable_len => {
-                    manifest.intact = false;
                     let what = format!(
                         "the manifest ends at byte {position}, but was durable through byte {durable_len}"
                     );
-                    lose(Some(position..durable_len), &what);
-                    break;
+                    return lose(Some(position..durable_len), &what);
                 }
-                _ => break,
+                _ => return,
             },
             Err(error) => error.message().to_owned(),
         };
-        let was_durable = position < durable_len;
         match reader.resynchronize() {
-            Ok(Some(next)) => {
-                manifest.intact = false;
-                lose(Some(position..next), &cause);
-            }
+            Ok(Some(next)) => lose(Some(position..next), &cause),
             // Behind what was acknowledged: a torn last edit, on which nothing was based.
-            Ok(None) if !was_durable => break,
-            Ok(None) => {
-                manifest.intact = false;
-                lose(Some(position..reader.limit().max(durable_len)), &cause);
-                break;
-            }
-            Err(error) => {
-                manifest.intact = false;
-                lose(Some(position..reader.limit()), error.message());
-                break;
-            }
+            Ok(None) if position >= durable_len => return,
+            Ok(None) => return lose(Some(position..reader.limit().max(durable_len)), &cause),
+            Err(error) => return lose(Some(position..reader.limit()), error.message()),
         }
     }
-    manifest
 }
 
 /// The identity of the record log at `path`: its number as in its name, its tag as in its header, damaged or not. `None` if the

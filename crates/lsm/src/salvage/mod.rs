@@ -19,7 +19,7 @@
 //!
 //! # Memory
 //! One block of each sstable that overlaps in keys with others, the index block of its partition, and 16 MiB of log entries,
-//! of which the rest lies in scratch files.
+//! of which the rest lies in scratch files. Range tombstones and losses are held in memory, each of them.
 //!
 //! | file | concept |
 //! |---|---|
@@ -72,8 +72,6 @@ pub struct SalvagedTree {
     pub options: Option<Vec<u8>>,
     /// Its descriptor; `None` if it is not known.
     pub descriptor: Option<Vec<u8>>,
-    /// How many sstables it has.
-    pub tables: usize,
     /// True if the log shows that it holds records. Without that, and without a descriptor, it may hold entries of an index.
     pub has_logged_records: bool,
 }
@@ -81,7 +79,7 @@ pub struct SalvagedTree {
 impl SalvagedTree {
     /// A tree of which nothing but its id is known.
     pub fn unknown(id: TreeId) -> Self {
-        Self { id, options: None, descriptor: None, tables: 0, has_logged_records: false }
+        Self { id, options: None, descriptor: None, has_logged_records: false }
     }
 }
 
@@ -272,7 +270,6 @@ impl Salvage {
             id,
             options: tree.options.clone(),
             descriptor: tree.descriptor.clone(),
-            tables: tree.tables.len(),
             has_logged_records: self.found.unknown.contains(&id),
         });
         let is_new = |id: &&TreeId| !self.manifest.state.trees.contains_key(id);

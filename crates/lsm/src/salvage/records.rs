@@ -104,8 +104,11 @@ pub(super) fn visit_newest(
                 Some(EntryKind::Put) if !is_hidden() => visit(key, trailer.sequence(), cursor.value())?,
                 Some(EntryKind::Put | EntryKind::Delete) => {}
                 Some(EntryKind::Merge) | None => {
-                    let mut loss =
-                        Loss::new(LossKind::Entry, "", "an entry is an operand, which no record is");
+                    let mut loss = Loss::new(
+                        LossKind::Entry,
+                        "",
+                        "an entry is a merge operand, which no record of a collection is",
+                    );
                     loss.tree = Some(tree);
                     loss.keys = Some(LostKeys { first: Some(key.to_vec()), last: Some(key.to_vec()) });
                     losses.push(loss);

@@ -28,6 +28,7 @@ fn empty() -> Kept {
         dir: "db".into(),
         dax_dir: None,
         database_id: 1,
+        tag: 3,
         seed: 1,
         read_only: false,
         deleted: Arc::new(NoRanges),
