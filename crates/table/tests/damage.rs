@@ -185,10 +185,10 @@ fn foreign_newer_and_misplaced_files_are_named() -> Result<()> {
     };
     refused(
         b"{\"a text\": \"of some other program, long enough for a header\"}",
-        ErrorKind::Unsupported,
+        ErrorKind::Corruption,
         "not an sstable",
     );
-    refused(&vec![0; 4096], ErrorKind::Unsupported, "not an sstable");
+    refused(&vec![0; 4096], ErrorKind::Corruption, "not an sstable");
     refused(b"", ErrorKind::Corruption, "too short");
     refused(b"BOLIDSST", ErrorKind::Corruption, "ends inside its header");
     refused(&with_header(&good, |header| header[8] = 1), ErrorKind::Unsupported, "format version 1");

@@ -24,8 +24,8 @@ const BATCH_BYTES: usize = 1 << 20;
 const BATCHES_AHEAD: usize = 4;
 /// Loads from this size on end with a flush, so that later opens need not replay the log.
 const FLUSH_ROWS: u64 = 10_000;
-/// Bad rows that are told one by one when they are skipped.
-const BAD_ROWS_TOLD: u64 = 10;
+/// Bad rows that are named one by one when they are skipped.
+const MAX_NAMED_BAD_ROWS: u64 = 10;
 
 /// How to load.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub(super) struct LoadOptions {
     pub(super) sync: SyncMode,
     /// What to do at a row that is no record.
     pub(super) bad_rows: BadRows,
-    /// Whether to say after each batch how many rows are in the database.
+    /// Whether to print after each batch how many rows are in the database.
     pub(super) acknowledge: bool,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn load(
     });
     reader.bar.finish();
     let rows = committed.load(Ordering::Relaxed);
-    // If both failed, the store's refusal came first: the reader only noticed that nobody listens.
+    // If both failed, the store's refusal came first: the reader only noticed that the channel was closed.
     written?;
     read.map_err(|failure| match failure {
         Failure::Operation { message, advice, .. } => {
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads to the end; hands full batches to `sender`. Stops quietly where nobody takes them any more.
+    /// Reads to the end; hands full batches to `sender`. Stops without an error once the channel is closed.
     fn read_all(&mut self, sender: &SyncSender<WriteBatch>) -> Result<(), Failure> {
         let outcome = self.read_rows(sender);
         // What was read before a bad row is kept.
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Adds a row to the batch, or says why it is bad.
+    /// Adds a row to the batch, or returns why it is bad.
     fn take(&mut self, text: &[u8]) -> Result<(), String> {
         let taken = match self.options.shape.read(text)? {
             Change::Put(key) => self.batch.put(self.collection, &key.encode(), text.trim_ascii()),
@@ -193,16 +193,18 @@ impl<'a> Reader<'a> {
     }
 
     fn bad_row(&mut self, reason: &str) -> Result<(), Failure> {
-        let told = format!("line {} of {}: {reason}", self.rows.line(), self.name);
+        let bad_row = format!("line {} of {}: {reason}", self.rows.line(), self.name);
         match self.options.bad_rows {
             BadRows::Stop => {
-                Err(Failure::operation(told, "fix the row, or pass over such rows with --bad-rows skip"))
+                Err(Failure::operation(bad_row, "fix the row, or pass over such rows with --bad-rows skip"))
             }
             BadRows::Skip => {
                 self.bad_rows += 1;
                 match self.bad_rows {
-                    ..BAD_ROWS_TOLD => self.bar.note(&format!("skipped {told}")),
-                    BAD_ROWS_TOLD => self.bar.note(&format!("skipped {told}; further ones are only counted")),
+                    ..MAX_NAMED_BAD_ROWS => self.bar.note(&format!("skipped {bad_row}")),
+                    MAX_NAMED_BAD_ROWS => {
+                        self.bar.note(&format!("skipped {bad_row}; further ones are only counted"))
+                    }
                     _ => {}
                 }
                 Ok(())

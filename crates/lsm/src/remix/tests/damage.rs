@@ -77,7 +77,7 @@ fn a_file_of_another_place_is_refused() {
     }
     let mut foreign = bytes.clone();
     foreign[..8].copy_from_slice(b"notremix");
-    assert_eq!(read(&foreign).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(read(&foreign).unwrap_err().kind(), ErrorKind::Corruption);
 }
 
 #[test]
