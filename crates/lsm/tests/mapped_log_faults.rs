@@ -115,7 +115,7 @@ fn path_of(error: &Error) -> PathBuf {
 }
 
 #[test]
-fn a_store_maps_nothing_to_be_written_unless_told_to() {
+fn a_store_makes_no_writable_mapping_by_default() {
     let vfs = SimVfs::new(1);
     let (store, tree) = open(&vfs);
     (0..WRITES).for_each(|number| _ = write(&store, tree, number, SyncMode::None).unwrap());
