@@ -19,6 +19,8 @@ pub(crate) mod check;
 pub(crate) mod collector;
 pub(crate) mod matches;
 pub(crate) mod memtable_index;
+#[cfg(test)]
+mod memtable_index_tests;
 pub(crate) mod memtable_read;
 #[cfg(test)]
 mod panic_tests;
