@@ -8,9 +8,16 @@ without_tests() {
     grep -vE '(^|/)(tests|[a-z_]*_tests|test_[a-z_]*)(\.rs|/)' || true
 }
 
-# tested_trees: the hash of the source files of the tested crates at HEAD, without their tests, as git ls-tree lists them.
+# tested_trees: the hash of the names and contents of the source files of the tested crates at HEAD, without their tests and
+# without the lines that declare these.
 tested_trees() {
-    git ls-tree -r HEAD "${tested_crates[@]}" 2>/dev/null | without_tests | git hash-object --stdin | cut -c1-10
+    local files
+    files=$(git ls-tree -r HEAD "${tested_crates[@]}" 2>/dev/null | without_tests)
+    {
+        printf '%s\n' "$files" | cut -f 2
+        printf '%s\n' "$files" | awk '{ print $3 }' | git cat-file --batch='%(objecttype)' |
+            sed '/^#\[cfg(test)\]$/{N;/\nmod [a-z_]*;$/d}'
+    } | git hash-object --stdin | cut -c1-10
 }
 
 # is_clean: whether these files are those of HEAD.
