@@ -248,3 +248,36 @@ fn a_receiver_that_stops_gets_no_more_and_the_view_is_let_go() {
         assert_eq!(db.stats().views, 0);
     }
 }
+
+/// A validator that reads the table would read what the fetch of the record reads anyway.
+#[test]
+fn records_validate_themselves_unless_the_validator_reads_nothing() {
+    for (kind, by_record) in [
+        ("composite", true),
+        ("composite:validation=key-index", true),
+        ("composite:validation=get-lite", true),
+        ("lazy", true),
+        ("composite:maintenance=synchronous", false),
+        ("lazy:maintenance=synchronous", false),
+        ("ps-tree", false),
+    ] {
+        let options = tiny_collection().index(format!("group:{kind}").parse().unwrap());
+        let db = Db::open_with("db", tiny(), components(1)).unwrap();
+        let collection = db.create_collection("records", options).unwrap();
+        for number in 0..60_u64 {
+            // Half of the writes replaces a record.
+            let record = format!(r#"{{"group":"g{}"}}"#, number % 3);
+            collection.put(format!("{:04}", number % 30).as_bytes(), record.as_bytes()).unwrap();
+        }
+        // More than what is answered without the driver.
+        let query = Query::new().eq("group", "g1").order(Order::Oldest).using_index("group");
+        let records = collection.find(&query).unwrap().explain().clone();
+        let keys = collection.find(&query.keys_only()).unwrap().explain().clone();
+        assert_eq!((records.answers, keys.answers), (10, 10), "{kind}");
+        assert_eq!(records.validation == "record", by_record, "{kind}: {}", records.validation);
+        assert_ne!(keys.validation, "record", "{kind}");
+        if by_record {
+            assert_eq!(records.fetch.spared, 0, "{kind}: none is found obsolete without its record");
+        }
+    }
+}
