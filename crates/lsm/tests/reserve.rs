@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bolide_base::{ErrorKind, Result, TreeId};
 use bolide_lsm::{Bounds, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeOptions};
-use bolide_storage::{CrashMode, SimRng, SimRuntime, SimVfs, Vfs};
+use bolide_storage::{CrashMode, Fault, FaultPlan, SimRng, SimRuntime, SimVfs, Vfs};
 use bolide_table::{BlockCache, Compression};
 
 const RESERVE: &str = "/db/RESERVE";
@@ -143,4 +143,29 @@ fn no_reserve_is_made_where_none_is_wanted() {
     let store = open(&vfs, 1 << 20).unwrap();
     assert!(vfs.exists(Path::new(RESERVE)).unwrap());
     drop(store);
+}
+
+#[test]
+fn the_reserve_is_for_deletes_that_find_the_disk_full() {
+    let delete_one = |store: &Store, tree| delete(store, tree, 1..2);
+    let put_one = |store: &Store, tree| put(store, tree, 2, &mut SimRng::new(1));
+    let once = |fault| Some(FaultPlan { fault, at: 1, sticky: false });
+    for (fault, deletes, expected) in [
+        (Fault::NoSpace, false, Some(ErrorKind::NoSpace)),
+        (Fault::NoSpace, true, None),
+        // A part was written: trying again would leave a damaged record in the log.
+        (Fault::ShortAppend, true, Some(ErrorKind::Io)),
+    ] {
+        let vfs = SimVfs::new(1);
+        let store = open(&vfs, 1 << 20).unwrap();
+        let tree = create_tree(&store);
+        put(&store, tree, 1, &mut SimRng::new(1)).unwrap();
+        vfs.set_fault(once(fault));
+        let result = if deletes { delete_one(&store, tree) } else { put_one(&store, tree) };
+        assert_eq!(vfs.counters().faults, 1, "{fault:?}");
+        assert_eq!(result.err().map(|error| error.kind()), expected, "{fault:?}, deletes: {deletes}");
+        if expected.is_some() {
+            assert!(vfs.exists(Path::new(RESERVE)).unwrap(), "{fault:?}, deletes: {deletes}");
+        }
+    }
 }
