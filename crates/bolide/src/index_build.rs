@@ -347,7 +347,8 @@ fn publish(engine: &Engine, job: &Job, index: &Arc<Index>) -> Result<()> {
     let Job { collection, index: wanted, options } = job;
     let _changing = engine.changing.lock();
     // Even if the database is closing, which waits for this.
-    check_not_dropped(collection, wanted)?;
+    check_in_use(collection, wanted)?;
+    check_in_use(collection, index)?;
     engine.keep(collection.tree, index)?;
     // A write of its own, of a key that no entry has: views that were taken while entries came in must not
     // have the number that the index is complete since. (A key index may have that key: a record may.)
@@ -581,17 +582,22 @@ fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) 
     Ok(())
 }
 
-/// Fails where nobody wants the index any more.
+/// Fails where the build of the index is to end.
 fn check_wanted(engine: &Engine, collection: &CollectionState, index: &Index) -> Result<()> {
+    check_in_use(collection, index)?;
     if engine.is_closing() {
         let what = "the database is closing; its next open goes on building the index";
         return Err(Error::new(ErrorKind::Closed, what));
     }
-    check_not_dropped(collection, index)
+    Ok(())
 }
 
-fn check_not_dropped(collection: &CollectionState, index: &Index) -> Result<()> {
+/// Fails if the index was dropped or set aside.
+fn check_in_use(collection: &CollectionState, index: &Index) -> Result<()> {
     collection.check_live()?;
+    if let Some(damage) = index.progress.damage() {
+        return Err(damage);
+    }
     if index.progress.is_cancelled() {
         let what = format!("the index {:?} was dropped while it was being built", index.name);
         return Err(Error::new(ErrorKind::Conflict, what));

@@ -271,3 +271,31 @@ fn a_rebuild_ends_over_openings_that_close_at_once() {
         assert!(db.check(true).unwrap().is_sound(), "{kind}");
     }
 }
+
+/// A build whose index is set aside while the database closes.
+#[test]
+fn a_build_that_is_set_aside_stays_damaged() {
+    let disk = SimVfs::new(7);
+    let components = || support::threaded().vfs(Arc::new(disk.clone()));
+    let db = Db::open_with("db", Options::default(), components()).unwrap();
+    let collection = db.create_collection("c", CollectionOptions::json()).unwrap();
+    for key in 0..3000 {
+        collection.put(format!("k{key:05}").as_bytes(), br#"{"n":1}"#).unwrap();
+    }
+    db.flush().unwrap();
+    let slow = bolide::BuildOptions::default().records_per_second(400);
+    let build = collection.create_index_background("n:eager".parse().unwrap(), &slow).unwrap();
+    while build.progress().records == 0 {
+        std::thread::yield_now();
+    }
+    db.flush().unwrap();
+    for file in derived_files(&disk) {
+        disk.damage(&file, |bytes| bytes[40] ^= 4).unwrap();
+    }
+    assert!(!db.check(false).unwrap().is_sound());
+    assert_eq!(collection.index("n").unwrap().state(), IndexState::Damaged);
+    drop((build, collection));
+    db.close().unwrap();
+    let db = Db::open_read_only_with("db", Options::default(), components()).unwrap();
+    assert_eq!(db.collection("c").unwrap().index("n").unwrap().state(), IndexState::Damaged);
+}

@@ -154,6 +154,11 @@ impl Vfs for DiskVfs {
         Ok(Arc::new(DiskFile::new(file, path, false, metadata.len())))
     }
 
+    fn resolve(&self, path: &Path) -> Result<PathBuf> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        fs::canonicalize(path).map_err(|error| describe("resolve", path, error))
+    }
+
     fn remove(&self, path: &Path) -> Result<()> {
         fs::remove_file(path).map_err(|error| match error.kind() {
             io::ErrorKind::IsADirectory => {

@@ -24,7 +24,7 @@
 //! * A failed call of [`Vfs`] changed nothing, or did what it was asked and failed to say so.
 
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result};
@@ -63,6 +63,14 @@ pub trait Vfs: Send + Sync + Debug + 'static {
     ///
     /// Fails with [`ErrorKind::NotFound`] if there is no such file.
     fn open(&self, path: &Path) -> Result<Arc<dyn File>>;
+
+    /// The path of something that exists, without links and `..`; a file system without links returns it as it is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`]; those of the file system.
+    fn resolve(&self, path: &Path) -> Result<PathBuf> {
+        Ok(path.to_path_buf())
+    }
 
     /// Removes the name of a file. Handles that are open keep the bytes.
     ///

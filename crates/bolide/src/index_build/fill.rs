@@ -9,7 +9,7 @@ use bolide_lsm::{Bounds, CommitStage, ReadView, StoreBatch, SyncMode};
 
 use super::options::BuildOptions;
 use super::pace::Pace;
-use super::{Job, check_wanted, encode_life};
+use super::{Job, check_in_use, check_wanted, encode_life};
 use crate::back_fill::BackFill;
 use crate::catalog::{Done, Filled, IndexLife, IndexState};
 use crate::handle::Engine;
@@ -124,6 +124,10 @@ impl<'f> Fill<'f> {
     fn checkpoint(&self, filled: &Filled) -> Result<()> {
         // What the descriptor speaks of must not be lost behind it.
         self.engine.store.sync()?;
+        let _changing = self.engine.changing.lock();
+        // The descriptor of an index that was set aside stays as it is: writes may have left the index out since.
+        check_in_use(self.collection, self.wanted)?;
+        check_in_use(self.collection, self.index)?;
         let life = IndexLife {
             replaces: self.index.replaces,
             filled: Some(filled.clone()),

@@ -73,7 +73,7 @@ impl RepairOptions {
 ///
 /// # Errors
 /// `Locked` if `from` is open for writing; `NotFound` if it holds no file of a database; `Conflict` if `to` exists and is not
-/// empty, or `to.incomplete` does; `InvalidInput` if `to` lies in `from` or `from` is `to.incomplete`. Of the new database `Io`, `NoSpace`,
+/// empty, or `to.incomplete` does; `InvalidInput` if `to` lies in `from`, `from` is `to.incomplete`, `to` is a link, or its parent does not exist. Of the new database `Io`, `NoSpace`,
 /// `LimitExceeded`: then what was written is removed, as far as possible. Damage is no error.
 ///
 /// ```
@@ -131,18 +131,7 @@ fn check_places(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<()
     if !vfs.exists(from)? {
         return Err(Error::new(ErrorKind::NotFound, format!("{} does not exist", from.display())));
     }
-    if to.starts_with(from) {
-        let what = format!("{} lies in {}, of which nothing may be changed", to.display(), from.display());
-        return Err(Error::invalid_input(what));
-    }
-    if work == from {
-        let what = format!(
-            "{} is where the new database would be written before it is renamed to {}: choose another directory",
-            work.display(),
-            to.display()
-        );
-        return Err(Error::invalid_input(what));
-    }
+    check_outside(vfs, from, to, work)?;
     if Store::has_writer(vfs, from)? {
         let what = format!("{} is open for writing: close it before it is repaired", from.display());
         return Err(Error::new(ErrorKind::Locked, what));
@@ -154,6 +143,33 @@ fn check_places(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<()
             let what = format!("{} exists and is not empty: {cause}", place.display());
             return Err(Error::new(ErrorKind::Conflict, what));
         }
+    }
+    Ok(())
+}
+
+/// Fails if the new database would lie in the damaged one, or be written over it, by whatever path.
+fn check_outside(vfs: &dyn Vfs, from: &Path, to: &Path, work: &Path) -> Result<()> {
+    let parent = to.parent().unwrap_or(Path::new(""));
+    if !parent.as_os_str().is_empty() && !vfs.exists(parent)? {
+        let what = format!("{} does not exist: create it first, for {}", parent.display(), to.display());
+        return Err(Error::invalid_input(what));
+    }
+    let (resolved_from, parent) = (vfs.resolve(from)?, vfs.resolve(parent)?);
+    let resolved = |path: &Path| parent.join(path.file_name().unwrap_or_default());
+    if resolved(to).starts_with(&resolved_from) {
+        let what = format!("{} lies in {}, of which nothing may be changed", to.display(), from.display());
+        return Err(Error::invalid_input(what));
+    }
+    if resolved(work) == resolved_from {
+        let what = format!(
+            "{} is where the new database would be written before it is renamed to {}: choose another directory",
+            work.display(),
+            to.display()
+        );
+        return Err(Error::invalid_input(what));
+    }
+    if vfs.exists(to)? && vfs.resolve(to)? != resolved(to) {
+        return Err(Error::invalid_input(format!("{} is a link: name its target", to.display())));
     }
     Ok(())
 }

@@ -127,6 +127,17 @@ fn what_cannot_be_repaired_is_refused() {
     assert!(run.stderr.contains("full exists and is not empty"), "{}", run.stderr);
     place.run("repair db --to db/new").expect_status(2, "repair");
     place.run("repair db --to db").expect_status(2, "repair");
+    // Whatever the spelling, the damaged database is not changed.
+    std::fs::rename(place.path("db"), place.path("x.incomplete")).unwrap();
+    let before = bytes_of(&place.path("x.incomplete"));
+    for to in
+        ["x", "y/../x", "n/m/../../x", "./x", "empty/../x", "x.incomplete/a", "x.incomplete/a/b", "nope/a"]
+    {
+        let run = place.run(&format!("repair x.incomplete --to {to}"));
+        assert!(run.status == 1 || run.status == 2, "{to}: {}", run.stderr);
+        assert_eq!(bytes_of(&place.path("x.incomplete")), before, "{to}");
+    }
+    std::fs::rename(place.path("x.incomplete"), place.path("db")).unwrap();
     let run = place.run("repair db/CURRENT").expect_status(2, "repair");
     assert!(run.stderr.contains("name the directory of the database"), "{}", run.stderr);
     #[cfg(unix)]
