@@ -60,6 +60,7 @@
 
 pub(crate) mod options;
 
+mod conditions;
 mod fill;
 mod pace;
 pub(crate) mod rewrite;
@@ -71,6 +72,7 @@ use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_index::{IndexSpec, ValidationStrategy};
 use bolide_lsm::{StoreBatch, SyncMode, TreeOptions};
 
+use self::conditions::{check_in_use, check_wanted};
 use self::fill::{Fill, caught};
 use self::options::BuildOptions;
 use crate::catalog::{
@@ -578,29 +580,6 @@ fn leave(engine: &Engine, collection: &CollectionState, leaves: impl Fn(&Index) 
             return Err(error);
         }
         dropped.push(index.tree);
-    }
-    Ok(())
-}
-
-/// Fails where the build of the index is to end.
-fn check_wanted(engine: &Engine, collection: &CollectionState, index: &Index) -> Result<()> {
-    check_in_use(collection, index)?;
-    if engine.is_closing() {
-        let what = "the database is closing; its next open goes on building the index";
-        return Err(Error::new(ErrorKind::Closed, what));
-    }
-    Ok(())
-}
-
-/// Fails if the index was dropped or set aside.
-fn check_in_use(collection: &CollectionState, index: &Index) -> Result<()> {
-    collection.check_live()?;
-    if let Some(damage) = index.progress.damage() {
-        return Err(damage);
-    }
-    if index.progress.is_cancelled() {
-        let what = format!("the index {:?} was dropped while it was being built", index.name);
-        return Err(Error::new(ErrorKind::Conflict, what));
     }
     Ok(())
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 use bolide_lsm::{Bounds, CommitStage, ReadView, StoreBatch, SyncMode};
 
+use super::conditions::{check_in_use, check_wanted};
 use super::options::BuildOptions;
 use super::pace::Pace;
-use super::{Job, check_in_use, check_wanted, encode_life};
+use super::{Job, encode_life};
 use crate::back_fill::BackFill;
 use crate::catalog::{Done, Filled, IndexLife, IndexState};
 use crate::handle::Engine;

@@ -1,0 +1,30 @@
+//! Whether the build of an index goes on.
+
+use bolide_base::{Error, ErrorKind, Result};
+
+use crate::handle::Engine;
+use crate::index_set::Index;
+use crate::schema::CollectionState;
+
+/// Fails where the build of the index is to end.
+pub(super) fn check_wanted(engine: &Engine, collection: &CollectionState, index: &Index) -> Result<()> {
+    check_in_use(collection, index)?;
+    if engine.is_closing() {
+        let what = "the database is closing; its next open goes on building the index";
+        return Err(Error::new(ErrorKind::Closed, what));
+    }
+    Ok(())
+}
+
+/// Fails if the index was dropped or set aside.
+pub(super) fn check_in_use(collection: &CollectionState, index: &Index) -> Result<()> {
+    collection.check_live()?;
+    if let Some(damage) = index.progress.damage() {
+        return Err(damage);
+    }
+    if index.progress.is_cancelled() {
+        let what = format!("the index {:?} was dropped while it was being built", index.name);
+        return Err(Error::new(ErrorKind::Conflict, what));
+    }
+    Ok(())
+}
