@@ -73,7 +73,8 @@ impl RepairOptions {
 ///
 /// # Errors
 /// `Locked` if `from` is open for writing; `NotFound` if it holds no file of a database; `Conflict` if `to` exists and is not
-/// empty, or `to.incomplete` does; `InvalidInput` if `to` lies in `from`, `from` is `to.incomplete`, `to` is a link, or its parent does not exist. Of the new database `Io`, `NoSpace`,
+/// empty, or `to.incomplete` does; `InvalidInput` if `to` lies in `from`, `from` is
+/// `to.incomplete`, `to` is a link, or its parent does not exist. Of the new database `Io`, `NoSpace`,
 /// `LimitExceeded`: then what was written is removed, as far as possible. Damage is no error.
 ///
 /// ```

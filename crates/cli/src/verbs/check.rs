@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
 /// Checks without the lock. A writer that replaces files meanwhile makes problems that the next check does not find.
 fn report_beside_writer(arguments: &Check) -> Result<CheckReport, Failure> {
     let check = || Ok::<_, Failure>(database::open_to_read(&arguments.db)?.check(arguments.deep)?);
-    database::note_cut_tails(&database::open_to_read(&arguments.db)?);
+    database::note_log_ends(&database::open_to_read(&arguments.db)?);
     let mut report = check()?;
     for _ in 0..CHECKS_AGAIN {
         if report.is_sound() || !database::has_writer(&arguments.db) {

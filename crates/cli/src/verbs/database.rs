@@ -68,13 +68,13 @@ pub(crate) fn note_writer(path: &Path) {
 pub(crate) fn open_to_write(path: &Path) -> Result<Db, Failure> {
     let db =
         Db::open(path, options().create_if_missing(false)).map_err(|error| missing_database(path, error))?;
-    note_cut_tails(&db);
+    note_log_ends(&db);
     note_damaged_indexes(&db);
     Ok(db)
 }
 
-/// Notes on standard error what recoveries cut off the log, and whether they could tell how much of it was synced.
-pub(crate) fn note_cut_tails(db: &Db) {
+/// Notes on standard error what recoveries cut off the log, and whether the synced length of its last segment is unknown.
+pub(crate) fn note_log_ends(db: &Db) {
     let stats = db.stats();
     for cut in stats.cut_tails {
         tell!("note: {cut}");
@@ -112,7 +112,7 @@ fn note_damaged_indexes(db: &Db) {
 /// Those of the store.
 pub(super) fn open_or_create(path: &Path) -> Result<Db, Failure> {
     let db = Db::open(path, options())?;
-    note_cut_tails(&db);
+    note_log_ends(&db);
     note_damaged_indexes(&db);
     Ok(db)
 }

@@ -104,7 +104,7 @@ pub(super) struct Opened {
     pub(super) is_new: bool,
 }
 
-/// What a root says of a region in place: its state, its tags, and the path of its file.
+/// The root of a region in place, decoded: its state, its tags, and the path of its file.
 struct NamedInPlace<'r> {
     being_made: bool,
     tags: [u64; 2],
