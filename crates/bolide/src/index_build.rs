@@ -331,7 +331,8 @@ fn fill_key_index(engine: &Engine, job: &Job) -> Result<()> {
     let Job { collection, index, options } = job;
     // Of two builds that need it the second waits for the first, or goes on where that was given up.
     let _filling = collection.filling_keys.lock();
-    check_wanted(engine, collection, index)?;
+    // Even if the database is closing: each opening gets a batch further.
+    check_in_use(collection, index)?;
     let set = collection.indexes();
     let keys = set.key_index().ok_or_else(|| Error::internal("an index lacks the key index it needs"))?;
     if keys.progress.state() == IndexState::Ready {

@@ -30,6 +30,17 @@ struct Shelf {
     /// How many writes it took.
     applied: Mutex<usize>,
     eager: bool,
+    /// Runs when the next write arrives, before it is taken.
+    before_write: BeforeWrite,
+}
+
+#[derive(Default)]
+struct BeforeWrite(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl std::fmt::Debug for BeforeWrite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BeforeWrite")
+    }
 }
 
 impl Shelf {
@@ -76,6 +87,8 @@ impl TreeKeeper for Shelf {
     }
 
     fn apply(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+        let before_write = self.before_write.0.lock().take();
+        before_write.into_iter().for_each(|act| act());
         let mut reserved = self.reserved.lock();
         *reserved =
             reserved.checked_sub(1).ok_or_else(|| Error::internal("a write that was not reserved"))?;
@@ -306,6 +319,40 @@ fn writes_from_before_the_keeper_are_handed_over_with_their_sstables() {
     assert_eq!(store.stats().trees[1].memtable_entries, 0);
     drop(store);
     verify(&vfs, false, "after the hand-over");
+}
+
+/// A compaction by hand that waits for the hand-over leaves the sstables to the first cut.
+#[test]
+fn a_compaction_that_waits_for_the_hand_over_does_nothing() {
+    for seed in 0..4 {
+        let (mut rng, vfs) = (SimRng::new(seed), SimVfs::new(seed));
+        let (runtime, cache) = (Arc::new(SystemRuntime::default()), BlockCache::new(1 << 20));
+        let components = StoreComponents { vfs: Arc::new(vfs.clone()), runtime, cache };
+        let store = Arc::new(Store::open(options(2), components).unwrap());
+        store.create_tree(TreeOptions::default(), b"plain").unwrap();
+        store.create_tree(TreeOptions::default(), b"kept").unwrap();
+        store.start();
+        for _ in 0..150 {
+            write(&store, &mut rng).unwrap();
+        }
+        // So that all of them are quiet but for the compaction.
+        store.flush().unwrap();
+        store.wait_until_settled().unwrap();
+        let compactions = store.stats().writes.compactions;
+        let shelf = Arc::new(Shelf::open(&vfs, &store, KEPT, false).unwrap());
+        let compaction = Arc::new(Mutex::new(None));
+        let (inside, begun) = (store.clone(), compaction.clone());
+        *shelf.before_write.0.lock() = Some(Box::new(move || {
+            *begun.lock() = Some(std::thread::spawn(move || inside.compact(KEPT)));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }));
+        store.set_keeper(KEPT, shelf.clone()).unwrap();
+        let compacted = compaction.lock().take().expect("the tree has writes to hand over").join().unwrap();
+        compacted.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(store.stats().writes.compactions, compactions, "seed {seed}");
+        write(&store, &mut rng).unwrap();
+        same(&shelf, &store, &format!("seed {seed}"));
+    }
 }
 
 #[test]

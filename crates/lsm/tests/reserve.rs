@@ -132,6 +132,35 @@ fn with_64_kib_free_a_store_opens_and_takes_deletes_and_compactions() {
     }
 }
 
+/// Segments without a record take no space, however often a store is opened while its log cannot be flushed.
+#[test]
+fn openings_on_a_full_disk_leave_no_segments_behind() {
+    let vfs = SimVfs::new(5);
+    let mut rng = SimRng::new(5);
+    let store = open(&vfs, 0).unwrap();
+    let tree = create_tree(&store);
+    let written = 400;
+    (0..written).for_each(|number| put(&store, tree, number, &mut rng).unwrap());
+    let mut vfs = vfs.crash(CrashMode::None);
+    drop(store);
+    vfs.set_capacity(Some(vfs.used_bytes() + (32 << 10)));
+    let segments = |vfs: &SimVfs| {
+        vfs.files().iter().filter(|path| path.extension().is_some_and(|extension| extension == "wal")).count()
+    };
+    for opening in 0..30 {
+        let store = open(&vfs, 0).unwrap_or_else(|error| panic!("opening {opening}: {error}"));
+        assert_eq!(count(&store, tree), written, "opening {opening}");
+        assert!(segments(&vfs) <= 3, "opening {opening}: {:?}", vfs.files());
+        if opening % 2 == 0 {
+            store.close().unwrap();
+        } else {
+            let killed = vfs.clone_disk();
+            drop(store);
+            vfs = killed;
+        }
+    }
+}
+
 #[test]
 fn no_reserve_is_made_where_none_is_wanted() {
     let vfs = SimVfs::new(1);

@@ -172,10 +172,15 @@ impl LogWriter {
             return Err(in_doubt(error));
         }
         self.synced.store(target, Ordering::Release);
-        if let Some(marker) = &self.marker {
-            marker.note(self.header.role, self.header.identity, target);
-        }
+        self.note_synced_length();
         Ok(())
+    }
+
+    /// Stores in the marker how much of the log is durable. [`sync`](Self::sync) does so too.
+    pub fn note_synced_length(&self) {
+        if let Some(marker) = &self.marker {
+            marker.note(self.header.role, self.header.identity, self.synced_through());
+        }
     }
 
     /// The offset at which the last whole record ends, in bytes: the length of the log.

@@ -138,8 +138,10 @@ impl<'a> LogSalvage<'a> {
         if let Some(end) = end {
             reader.end_at(end);
         }
-        let durable = end.unwrap_or_else(|| self.marks.synced_through(LogRole::Wal, identity));
-        if end.is_none() && is_last && self.manifest.intact && !self.manifest.marked {
+        let marked = self.marks.synced_through(LogRole::Wal, identity);
+        let durable = end.unwrap_or(marked);
+        let is_marked = self.manifest.marked && marked > 0;
+        if end.is_none() && is_last && self.manifest.intact && !is_marked {
             self.note_unknown_end(number);
         }
         let losses = self.losses.len();

@@ -33,6 +33,8 @@ pub(super) struct SalvagedState {
     pub(super) dropped: BTreeSet<TreeId>,
     pub(super) wal_floor: u64,
     pub(super) segments: BTreeMap<u64, WalSegment>,
+    /// The segments with a cut tail.
+    cut_tails: BTreeSet<u64>,
     pub(super) last_sequence: SequenceNumber,
     /// All sstables that an edit added or removed.
     pub(super) mentioned: BTreeSet<u64>,
@@ -53,6 +55,10 @@ impl SalvagedState {
         for operation in edit.operations() {
             misfits += u64::from(self.apply_operation(operation).is_none());
         }
+        let (floor, cut_tails) = (self.wal_floor, &self.cut_tails);
+        self.segments.retain(|number, segment| {
+            *number >= floor && (!segment.is_empty() || cut_tails.contains(number))
+        });
         misfits
     }
 
@@ -64,8 +70,12 @@ impl SalvagedState {
             }
             EditOperation::WalFloor(number) => {
                 self.wal_floor = self.wal_floor.max(*number);
-                let floor = self.wal_floor;
-                self.segments.retain(|&number, _| number >= floor);
+            }
+            EditOperation::NoteCutTail(tail) => {
+                self.cut_tails.insert(tail.segment);
+            }
+            EditOperation::ForgetCutTail(number) => {
+                self.cut_tails.remove(number);
             }
             EditOperation::StartWal { number, tag } => {
                 self.segments.insert(*number, WalSegment { tag: *tag, end: None });
@@ -123,6 +133,7 @@ impl SalvagedState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::version::{CutTail, WriterEnd};
 
     fn meta(number: u64) -> TableMeta {
         TableMeta {
@@ -138,6 +149,25 @@ mod tests {
             filtered_through: 0,
             attachment: Vec::new(),
         }
+    }
+
+    #[test]
+    fn ended_segments_without_a_record_are_forgotten_unless_a_tail_was_cut_off() {
+        let mut state = SalvagedState::default();
+        let mut edit = VersionEdit::new();
+        for number in [6, 7, 8] {
+            edit.start_wal(number, 1);
+        }
+        edit.seal_wal(6, 64);
+        edit.seal_wal(7, 64);
+        edit.seal_wal(8, 65);
+        edit.note_cut_tail(CutTail { segment: 7, start: 64, end: 70, ended_by: WriterEnd::Process });
+        assert_eq!(state.apply(&edit), 0);
+        assert_eq!(state.segments.keys().copied().collect::<Vec<_>>(), [7, 8]);
+        let mut edit = VersionEdit::new();
+        edit.forget_cut_tail(7);
+        assert_eq!(state.apply(&edit), 0);
+        assert_eq!(state.segments.keys().copied().collect::<Vec<_>>(), [8]);
     }
 
     #[test]

@@ -31,16 +31,16 @@ use crate::wal::replay::{WalSegments, replay};
 impl StoreInner {
     /// Replays the log. Afterwards the store can be read.
     pub(super) fn recover(&self) -> Result<()> {
-        let (floor, segments, marks, is_marked, last_sequence) = {
+        let (floor, segments, marks, is_manifest_marked, last_sequence) = {
             let versions = self.versions.lock();
             let segments = versions.wal_segments().clone();
-            let (marks, is_marked) = (versions.marks(), versions.is_marked());
-            (versions.wal_floor(), segments, marks, is_marked, versions.last_sequence())
+            let (marks, is_manifest_marked) = (versions.marks(), versions.is_manifest_marked());
+            (versions.wal_floor(), segments, marks, is_manifest_marked, versions.last_sequence())
         };
         self.snapshots.publish(last_sequence);
         self.log.lock().applied = last_sequence;
         let (vfs, dir) = (&*self.vfs, &*self.options.dir);
-        let wal = WalSegments { vfs, dir, floor, segments: &segments, marks, is_marked, boot: self.boot() };
+        let wal = WalSegments { vfs, dir, floor, segments: &segments, marks, is_manifest_marked, boot: self.boot() };
         let mut replayed = Vec::new();
         let tail = replay(&wal, |number, name, record| {
             if replayed.last() != Some(&number) {
@@ -179,6 +179,8 @@ impl StoreInner {
                 self.discard_segment(number);
             }
         })?;
+        // Only now: until then the marker has the length of the segment before, whose end the edit stores.
+        writer.note_in_use();
         log.start_segment(writer);
         self.current_log.store(number, Ordering::Release);
         Ok(())

@@ -86,7 +86,7 @@ impl StoreInner {
         }
         let message = format!(
             "{}: the disk is full, and what was reserved for deletes and compactions is in use: free {} bytes, \
-             or delete records and compact",
+             or delete records and compact, which needs space for what remains in the log of records and index entries",
             self.options.dir.display(),
             self.options.reserve_bytes
         );

@@ -473,10 +473,11 @@ impl Store {
         self.flush()?;
         let inner = &*self.inner;
         let tree = inner.tree(tree)?;
-        if tree.keeper.get().is_some() {
-            return Ok(());
-        }
         inner.with_reserved(tree.id, || {
+            // Only now: a keeper may have been set while this waited.
+            if tree.keeper.get().is_some() {
+                return Ok(());
+            }
             let state = tree.state();
             let shape = VersionShape::of(&state.version);
             match policy_for(&tree.options(), inner.options.partition_tables).full(&shape) {

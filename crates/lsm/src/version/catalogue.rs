@@ -162,8 +162,10 @@ impl Catalogue {
         applied.changed.sort_unstable();
         applied.changed.dedup();
         applied.changed.retain(|tree| self.trees.contains_key(tree));
-        let floor = self.wal_floor;
-        self.segments.retain(|&number, _| number >= floor);
+        let (floor, cut_tails) = (self.wal_floor, &self.cut_tails);
+        self.segments.retain(|number, segment| {
+            *number >= floor && (!segment.is_empty() || cut_tails.contains_key(number))
+        });
         Ok(applied)
     }
 

@@ -104,7 +104,7 @@ pub struct VersionSet {
     marker: Option<Arc<SyncMarker>>,
     /// What it held when the set was opened.
     marks: Marks,
-    is_marked: bool,
+    is_manifest_marked: bool,
     /// The length of the snapshot that the manifest starts with.
     snapshot_len: u64,
     /// What writes fail with from now on.
@@ -149,8 +149,8 @@ impl VersionSet {
             view_failures: Arc::default(),
         });
         let marks = Marks::read(&*vfs, &dir);
-        let is_marked = |current: CurrentFile| marks.synced_through(LogRole::Manifest, current.manifest) > 0;
-        let is_marked = current.is_some_and(is_marked);
+        let is_manifest_marked = |current: CurrentFile| marks.synced_through(LogRole::Manifest, current.manifest) > 0;
+        let is_manifest_marked = current.is_some_and(is_manifest_marked);
         let mut catalogue = match &current {
             Some(current) => manifest::read(&*vfs, &dir, current, &marks, &files)?,
             None => Catalogue::new(),
@@ -172,7 +172,7 @@ impl VersionSet {
             manifest: None,
             marker: None,
             marks,
-            is_marked,
+            is_manifest_marked,
             manifest_number,
             snapshot_len: 0,
             refusal: None,
@@ -395,8 +395,8 @@ impl VersionSet {
     }
 
     /// Whether the marker was about the manifest in force when the set was opened.
-    pub fn is_marked(&self) -> bool {
-        self.is_marked
+    pub fn is_manifest_marked(&self) -> bool {
+        self.is_manifest_marked
     }
 
     /// What the marker held when the set was opened.

@@ -5,6 +5,7 @@ use std::fmt;
 use bolide_base::coding::{Decoder, put_varint};
 
 use crate::file_name::FileName;
+use crate::record_log::format::HEADER_BYTES;
 
 /// A segment of the log that may be needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,13 @@ pub struct WalSegment {
     pub tag: u64,
     /// Where its records end, in bytes, all of them durable; `None` for the one that is written.
     pub end: Option<u64>,
+}
+
+impl WalSegment {
+    /// True if the segment ended without a record: nobody needs it, and the manifest forgets it, unless it has a cut tail.
+    pub fn is_empty(&self) -> bool {
+        self.end.is_some_and(|end| end <= HEADER_BYTES as u64)
+    }
 }
 
 /// Bytes at the end of a WAL segment that recovery did not take for records. They follow everything that is known to
@@ -80,8 +88,8 @@ impl fmt::Display for CutTail {
         };
         write!(
             f,
-            "recovery cut {} bytes off the log at byte {} of {segment}: {ended}. Everything that was known to be synced \
-             lies before them. They are kept in {segment}, renamed to {tail} once the segment is not needed; remove \
+            "recovery cut {} bytes off the log at byte {} of {segment}: {ended}. What is known to have been \
+             synced lies before them. They are kept in {segment}, renamed to {tail} once the segment is not needed; remove \
              that file to remove this note",
             self.bytes(),
             self.start,

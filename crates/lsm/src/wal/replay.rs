@@ -44,8 +44,8 @@ pub struct WalSegments<'a> {
     pub segments: &'a BTreeMap<u64, WalSegment>,
     /// Through where logs are known to have been synced.
     pub marks: Marks,
-    /// Whether the marker is about the manifest in force, and so about the last segment too.
-    pub is_marked: bool,
+    /// Whether the marker is about the manifest in force.
+    pub is_manifest_marked: bool,
     /// The boot and the mount now.
     pub boot: Boot,
 }
@@ -61,7 +61,7 @@ pub struct WalTail {
     pub synced: u64,
     /// What was cut off behind that end.
     pub cut: Option<CutTail>,
-    /// The last segment, if the marker is missing although machine and mount are the same since the segment was written: what
+    /// The last segment, if the marker is not about it or not about the manifest, although machine and mount are the same since the segment was written: what
     /// was synced at its end may be missing, which nothing shows.
     pub unmarked: Option<u64>,
     /// How many records were read in all.
@@ -118,9 +118,12 @@ pub fn replay(
         if tail.sealed {
             reader.require_clean_end()?;
         } else {
-            tail.synced = tail.synced.max(wal.require_synced(&reader)?);
+            let marked = wal.require_synced(&reader)?;
+            tail.synced = tail.synced.max(marked);
             let same_boot = reader.header().boot.is_same(&wal.boot);
-            tail.unmarked = (same_boot && !wal.is_marked).then_some(number);
+            // The marker is about a segment before its first record is written, and about the manifest from its snapshot on.
+            let is_marked = wal.is_manifest_marked && marked > 0;
+            tail.unmarked = (same_boot && !is_marked).then_some(number);
             if reader.classify_end()? == TailEnd::Torn {
                 let ended_by = if same_boot { WriterEnd::Process } else { WriterEnd::Machine };
                 let start = reader.position();

@@ -64,6 +64,12 @@ impl WalWriter {
         self.log.sync()
     }
 
+    /// Stores in the marker that this segment is in use, before its first record. From then on the marker is about this segment,
+    /// unless it was lost.
+    pub fn note_in_use(&self) {
+        self.log.note_synced_length();
+    }
+
     /// The number of the segment.
     pub fn number(&self) -> u64 {
         self.log.header().identity.file_number

@@ -40,6 +40,7 @@ impl Log {
         }
         let writer = self.create(number);
         self.segments.insert(number, WalSegment { tag: identity(number).tag, end: None });
+        writer.note_in_use();
         writer
     }
 
@@ -62,7 +63,7 @@ impl Log {
         let (vfs, dir, segments) = (&*self.vfs, dir(), &self.segments);
         let mut records = Vec::new();
         let tail = replay(
-            &WalSegments { vfs, dir, floor, segments, marks, is_marked: true, boot },
+            &WalSegments { vfs, dir, floor, segments, marks, is_manifest_marked: true, boot },
             |_, _, record| {
                 records.push(record.payload.to_vec());
                 Ok(())
