@@ -288,7 +288,8 @@ impl Collection {
     ///
     /// # Errors
     /// `NotFound` if there is none of this name; `Conflict` if it is being rebuilt already, or was dropped
-    /// meanwhile; else as [`create_index`](Self::create_index). After an error all is as it was.
+    /// meanwhile; `Corruption` if it needs a key index that is damaged; else as [`create_index`](Self::create_index). After an
+    /// error all is as it was.
     ///
     /// ```
     /// use bolide::{Components, Db, Options, Query};

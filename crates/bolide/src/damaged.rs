@@ -166,6 +166,23 @@ impl Engine {
         any
     }
 
+    /// Fails if the index `name` of `collection` needs a key index whose sstables are damaged, and sets that aside. To be called
+    /// without the schema lock.
+    ///
+    /// Cost: reads the key index, where the index needs one.
+    pub(crate) fn check_key_index(&self, collection: &CollectionState, name: &str) -> Result<()> {
+        let set = collection.indexes();
+        let needs_it = set.all().iter().any(|index| index.name == name && index.needs_key_index());
+        let Some(keys) = set.key_index().filter(|_| needs_it) else { return Ok(()) };
+        let Some(damage) = self.store.verify_tables(keys.tree).err() else { return Ok(()) };
+        self.set_damaged_aside(collection, &damage);
+        let what = format_args!(
+            "the index {name:?} needs the key index, which is damaged; the next opening for writing builds both again \
+             (`bolide check --mend` waits for it)"
+        );
+        Err(damage.context(what))
+    }
+
     /// Sets `index` aside, durably where the database is open for writing. False if it was set aside meanwhile.
     fn set_aside(&self, collection: &CollectionState, index: &Index, damage: Error) -> bool {
         let _changing = self.changing.lock();

@@ -124,6 +124,7 @@ pub(crate) fn rebuild(
     name: &str,
     options: &BuildOptions,
 ) -> Result<()> {
+    handle.engine.check_key_index(collection, name)?;
     let job = add_beside(handle, collection, name, options)?;
     run_or_remove(&handle.engine, &job)
 }
@@ -135,6 +136,7 @@ pub(crate) fn rebuild_in_background(
     name: &str,
     options: &BuildOptions,
 ) -> Result<Arc<Index>> {
+    handle.engine.check_key_index(collection, name)?;
     let job = add_beside(handle, collection, name, options)?;
     let index = job.index.clone();
     start(handle, vec![job])?;

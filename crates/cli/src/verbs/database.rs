@@ -105,6 +105,22 @@ fn note_damaged_indexes(db: &Db) {
     }
 }
 
+/// The names of the indexes of `collection` that are damaged.
+pub(super) fn damaged_indexes(collection: &Collection) -> Vec<String> {
+    let infos = collection.indexes();
+    let damaged = infos.iter().filter(|info| info.damage().is_some());
+    damaged.map(|info| info.name().to_owned()).collect()
+}
+
+/// Notes on standard error which indexes were found to be damaged since `known` were.
+pub(super) fn note_damage_since(collection: &Collection, name: &str, known: &[String]) {
+    for info in collection.indexes() {
+        if let Some(damage) = info.damage().filter(|_| !known.iter().any(|known| known == info.name())) {
+            tell!("note: collection `{name}`: {damage}; queries do not use the index");
+        }
+    }
+}
+
 /// Opens a database to change it, and makes it where there is none. [`NewDatabase`](super::new_database::NewDatabase)
 /// removes it again.
 ///

@@ -23,6 +23,7 @@ pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
         Some(query) => query,
         None => query_of(arguments, |name| attribute_of(&collection, name))?,
     };
+    let damaged = database::damaged_indexes(&collection);
     let explain = if arguments.count {
         let options = FindOptions::default().measure(arguments.explain.is_some());
         let answers = collection
@@ -34,7 +35,10 @@ pub(super) fn run(arguments: &Find) -> Result<(), Failure> {
     } else {
         print_answers(&collection, &query, arguments)?
     };
-    if explain.is_full_scan() && !explain.scans_by_choice {
+    database::note_damage_since(&collection, &arguments.collection, &damaged);
+    // One that is damaged was noted, and would perhaps serve.
+    let any_damaged = !database::damaged_indexes(&collection).is_empty();
+    if explain.is_full_scan() && !explain.scans_by_choice && !any_damaged {
         tell!("note: no index serves this question: the whole collection was read (see `bolide index add`)");
     }
     if explain.answers == 0 {

@@ -80,9 +80,14 @@ fn check_has_damaged_and_missing_sorted_views_built_again() {
 
 /// A collection of many records with an index of kind `composite`, all of it in sstables, and the files of the index.
 fn with_index(rows: u64) -> (Place, Vec<PathBuf>) {
+    with_index_of(rows, "n:composite")
+}
+
+/// As [`with_index`], with an index of this specification; the files of its key index are among those of the index.
+fn with_index_of(rows: u64, index: &str) -> (Place, Vec<PathBuf>) {
     let place = Place::new();
     let rows: String = (0..rows).map(|id| format!("{{\"id\":{id},\"n\":{}}}\n", id % 7)).collect();
-    place.import(&rows, "--index n:composite");
+    place.import(&rows, &format!("--index {index}"));
     place.ok("compact db");
     let files = place.database_files(".sst");
     let is_of_index = |path: &PathBuf| {
@@ -115,6 +120,40 @@ fn a_damaged_index_is_named_by_each_verb_and_mended_by_check() {
     let run = place.ok("stats db");
     assert_eq!((&of_index(&run)["problem"], run.stderr.as_str()), (&json!(null), ""));
     assert_eq!(place.ok("index list db").json()[0]["state"], "ready");
+    assert_eq!(place.found("--eq n=1 --index n").len(), 429);
+}
+
+#[test]
+fn a_query_that_meets_a_damaged_index_names_it() {
+    let (place, files) = with_index(3000);
+    flip(&files[0]);
+    for line in ["find db c --eq n=2 --limit 400", "find db c --eq n=2 --count"] {
+        let run = place.ok(line);
+        let note = "note: collection `c`: the index \"n\" is damaged: ";
+        assert!(run.stderr.contains(note) && run.stderr.contains(&name_of(&files[0])), "{line}: {}", run.stderr);
+        assert!(!run.stderr.contains("no index serves"), "{line}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_rebuild_of_an_index_whose_key_index_is_damaged_is_refused() {
+    let (place, files) = with_index_of(3000, "n:composite:validation=key-index");
+    let damaged = |file: &&PathBuf| {
+        let whole = std::fs::read(file).unwrap();
+        flip(file);
+        let run = place.run("index rebuild db c n");
+        if run.status != 0 {
+            assert!(run.stderr.contains("needs the key index, which is damaged"), "{}", run.stderr);
+            assert!(run.stderr.contains(&name_of(file)) && run.stderr.contains("--mend"), "{}", run.stderr);
+            return true;
+        }
+        std::fs::write(file, whole).unwrap();
+        false
+    };
+    // The sstable of the index itself is not read by its rebuild, which replaces it.
+    assert!(files.iter().any(|file| damaged(&file)), "{files:?}");
+    place.ok("check db --mend --deep");
+    place.ok("check db --deep");
     assert_eq!(place.found("--eq n=1 --index n").len(), 429);
 }
 

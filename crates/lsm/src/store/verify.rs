@@ -101,6 +101,15 @@ impl Store {
         tree.unreadable.get().cloned().or_else(|| self.inner.damage_of(&tree, error))
     }
 
+    /// Reads the sstables of `tree` whole. Cost: reads the whole tree; writers and readers go on.
+    ///
+    /// # Errors
+    /// The damage of the first sstable that has one; NotFound.
+    pub fn verify_tables(&self, tree: TreeId) -> Result<()> {
+        let state = self.inner.tree(tree)?.state();
+        state.version.tables().try_for_each(|table| verify_table(table).map(drop))
+    }
+
     /// The damage that background work of `tree` met, if any: its sstables are not merged any more.
     pub fn unreadable(&self, tree: TreeId) -> Option<Error> {
         self.inner.tree(tree).ok()?.unreadable.get().cloned()
