@@ -4,6 +4,7 @@
 //! [`crate::index_build`]; when it is complete its tree is handed to a keeper, and from then on the keeper takes what is
 //! written to the tree. At an opening the keeper is made from what the manifest names, before anything is written.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -99,11 +100,12 @@ pub(crate) fn drop_tree(
 pub(crate) fn remove_unknown_files(store: &Store, components: &Components) -> Result<()> {
     let dir = &store.options().dir;
     let is_region = |name: &String| is_file_in_place(name, store.database_id());
-    let mut unknown: Vec<_> =
-        components.vfs.list(dir)?.into_iter().filter(is_region).map(|name| dir.join(name)).collect();
+    let mut unknown: Vec<String> = components.vfs.list(dir)?.into_iter().filter(is_region).collect();
     for tree in store.trees() {
+        // By name alone, which no other region has: the directory of persistent memory may be this one by another path.
         let known = store.kept_root(tree.id).and_then(|root| file_in_place(&root, dir, None));
-        unknown.retain(|path| Some(path) != known.as_ref());
+        let name = known.as_deref().and_then(Path::file_name);
+        unknown.retain(|other| Some(OsStr::new(other)) != name);
     }
-    unknown.iter().try_for_each(|path| components.vfs.remove(path))
+    unknown.iter().try_for_each(|name| components.vfs.remove(&dir.join(name)))
 }

@@ -129,6 +129,26 @@ fn an_index_in_a_mapped_file_is_found_again_and_dropped() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
+/// The directory of the database is that of persistent memory too, by another path.
+#[cfg(unix)]
+#[test]
+fn a_region_in_the_directory_of_the_database_is_known_by_whatever_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, link) = (dir.path().join("db"), dir.path().join("link"));
+    fs::create_dir(&path).unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let components = Components::system().vfs(Arc::new(DiskVfs::new().assume_durable()));
+    let open = |options: Options| Db::open_with(&link, options, components.clone()).unwrap();
+    let db = open(options().dax_dir(&path));
+    db.create_collection("c", made(DAX)).unwrap();
+    fill(&db, &mut SimRng::new(1), 300);
+    db.close().unwrap();
+    let db = open(options());
+    verify(&db, "opened by another path");
+    assert_eq!(regions(&path).len(), 1);
+    assert!(db.check(true).unwrap().is_sound());
+}
+
 #[test]
 fn an_index_is_built_beside_writers_and_goes_with_its_collection() {
     let vfs = Arc::new(MemVfs::new());

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use bolide::key::encode_string;
@@ -95,7 +96,8 @@ fn load_posts(out: &mut impl Write, db: &Db, dir: &Path) -> Result<Collection, F
         bad_rows: BadRows::Stop,
         acknowledge: false,
     };
-    let tally = load(db, &posts, Source::of_bytes("posts.ndjson.zst", POSTS)?, &load_options)?;
+    let tally =
+        load(db, &posts, Source::of_bytes("posts.ndjson.zst", POSTS)?, &load_options, &AtomicU64::new(0))?;
     let rows_a_second = figures::grouped(figures::per_second(tally.rows, tally.duration));
     writeln!(
         out,

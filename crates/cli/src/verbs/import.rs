@@ -1,5 +1,7 @@
 //! `import`: rows of a file into a collection.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bolide::{Collection, CollectionOptions, IndexInfo, IndexSpec, SyncMode};
 
 use super::database;
@@ -24,10 +26,10 @@ pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
     let name = &arguments.collection;
     let options = specs.iter().cloned().fold(options, CollectionOptions::index);
     let tally = with_collection(&arguments.db, name, options, |db, collection, is_new| {
+        let committed = AtomicU64::new(0);
         let added = if is_new { Vec::new() } else { prepare(collection, specs, arguments.layout)? };
-        let before = db.stats().sequence;
-        let loaded = load(db, collection, source, &load_options(arguments));
-        if loaded.is_err() && db.stats().sequence == before {
+        let loaded = load(db, collection, source, &load_options(arguments), &committed);
+        if loaded.is_err() && committed.load(Ordering::Relaxed) == 0 {
             added.iter().for_each(|index| drop_index(collection, index));
         }
         loaded

@@ -51,7 +51,7 @@ pub(super) struct Tally {
     pub(super) duration: Duration,
 }
 
-/// Loads all rows of `source`.
+/// Loads all rows of `source`, and counts in `committed` those that are in the database.
 ///
 /// # Errors
 /// A bad row where those stop the load, an input that ends early, and what the store refuses; the
@@ -61,13 +61,13 @@ pub(super) fn load(
     collection: &Collection,
     source: Source,
     options: &LoadOptions,
+    committed: &AtomicU64,
 ) -> Result<Tally, Failure> {
     let started = Instant::now();
-    let committed = AtomicU64::new(0);
     let (sender, receiver) = sync_channel(BATCHES_AHEAD);
     let mut reader = Reader::new(collection, source, options)?;
     let (read, written) = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| commit_all(db, receiver, options, &committed));
+        let writer = scope.spawn(|| commit_all(db, receiver, options, committed));
         let read = reader.read_all(&sender);
         drop(sender);
         let written = writer.join().unwrap_or_else(|_| {
@@ -78,14 +78,13 @@ pub(super) fn load(
     reader.bar.finish();
     let rows = committed.load(Ordering::Relaxed);
     // If both failed, the store's refusal came first: the reader only noticed that the channel was closed.
-    written?;
-    read.map_err(|failure| match failure {
-        Failure::Operation { message, advice, .. } => {
+    written.and(read).map_err(|failure| match failure {
+        Failure::Operation { message, advice, kind } => {
             let rest = match rows {
                 0 => "no row was loaded".to_owned(),
                 _ => format!("the {rows} rows before it are in the database"),
             };
-            Failure::operation(format!("{message}; {rest}"), advice)
+            Failure::Operation { message: format!("{message}; {rest}"), advice, kind }
         }
         other => other,
     })?;

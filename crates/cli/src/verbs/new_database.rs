@@ -86,7 +86,7 @@ impl Before {
         Self {
             path: path.to_path_buf(),
             had_database,
-            missing: path.ancestors().take_while(|dir| is_missing(dir)).map(Path::to_path_buf).collect(),
+            missing: missing_directories(path),
             names: names.unwrap_or_default(),
         }
     }
@@ -113,6 +113,12 @@ impl Before {
             _ => {}
         }
     }
+}
+
+/// The directories that are to be created for `path`: itself, then its parents. `made/..` is none of its own.
+fn missing_directories(path: &Path) -> Vec<PathBuf> {
+    let missing = path.ancestors().take_while(|dir| is_missing(dir));
+    missing.filter(|dir| dir.file_name().is_some()).map(Path::to_path_buf).collect()
 }
 
 fn is_missing(dir: &Path) -> bool {

@@ -66,6 +66,10 @@ fn check_places(from: &Path, to: &Path) -> Result<(), Failure> {
         let what = format!("{} is a file: name the directory of the database", from.display());
         return Err(Failure::usage(what));
     }
+    if to.is_file() {
+        let what = format!("--to {}: it is a file: name a directory that does not exist", to.display());
+        return Err(Failure::usage(what));
+    }
     if to.is_symlink() && !to.exists() {
         let what = format!("--to {}: it is a link to nothing", to.display());
         return Err(Failure::usage(what));

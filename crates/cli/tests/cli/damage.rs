@@ -130,7 +130,11 @@ fn a_query_that_meets_a_damaged_index_names_it() {
     for line in ["find db c --eq n=2 --limit 400", "find db c --eq n=2 --count"] {
         let run = place.ok(line);
         let note = "note: collection `c`: the index \"n\" is damaged: ";
-        assert!(run.stderr.contains(note) && run.stderr.contains(&name_of(&files[0])), "{line}: {}", run.stderr);
+        assert!(
+            run.stderr.contains(note) && run.stderr.contains(&name_of(&files[0])),
+            "{line}: {}",
+            run.stderr
+        );
         assert!(!run.stderr.contains("no index serves"), "{line}: {}", run.stderr);
     }
 }

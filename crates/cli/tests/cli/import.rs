@@ -116,7 +116,7 @@ fn a_failed_import_leaves_nothing_new_behind() {
         ("open.csv", "the quote that begins on line 2 is not closed"),
         ("twice.csv", "twice"),
     ] {
-        for db in ["db", "empty", "other", "new/parents/db"] {
+        for db in ["db", "empty", "other", "new/parents/db", "new/../new/db"] {
             let line = format!("import {db} c {file} --key id --index n");
             let run = place.run(&line).expect_status(1, &line);
             assert!(run.stderr.contains(reason), "{line}: {}", run.stderr);

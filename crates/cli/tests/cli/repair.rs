@@ -125,6 +125,8 @@ fn what_cannot_be_repaired_is_refused() {
     std::fs::write(place.path("full/file"), "x").unwrap();
     let run = place.run("repair db --to full").expect_status(1, "repair");
     assert!(run.stderr.contains("full exists and is not empty"), "{}", run.stderr);
+    let run = place.run("repair db --to full/file").expect_status(2, "repair");
+    assert!(run.stderr.contains("it is a file"), "{}", run.stderr);
     place.run("repair db --to db/new").expect_status(2, "repair");
     place.run("repair db --to db").expect_status(2, "repair");
     // Whatever the spelling, the damaged database is not changed.

@@ -40,7 +40,15 @@ impl StoreInner {
         self.snapshots.publish(last_sequence);
         self.log.lock().applied = last_sequence;
         let (vfs, dir) = (&*self.vfs, &*self.options.dir);
-        let wal = WalSegments { vfs, dir, floor, segments: &segments, marks, is_manifest_marked, boot: self.boot() };
+        let wal = WalSegments {
+            vfs,
+            dir,
+            floor,
+            segments: &segments,
+            marks,
+            is_manifest_marked,
+            boot: self.boot(),
+        };
         let mut replayed = Vec::new();
         let tail = replay(&wal, |number, name, record| {
             if replayed.last() != Some(&number) {

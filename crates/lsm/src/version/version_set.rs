@@ -149,7 +149,8 @@ impl VersionSet {
             view_failures: Arc::default(),
         });
         let marks = Marks::read(&*vfs, &dir);
-        let is_manifest_marked = |current: CurrentFile| marks.synced_through(LogRole::Manifest, current.manifest) > 0;
+        let is_manifest_marked =
+            |current: CurrentFile| marks.synced_through(LogRole::Manifest, current.manifest) > 0;
         let is_manifest_marked = current.is_some_and(is_manifest_marked);
         let mut catalogue = match &current {
             Some(current) => manifest::read(&*vfs, &dir, current, &marks, &files)?,

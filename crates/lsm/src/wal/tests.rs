@@ -21,7 +21,15 @@ fn dir() -> &'static Path {
 /// What there is to replay.
 fn wal<'a>(vfs: &'a SimVfs, segments: &'a BTreeMap<u64, WalSegment>) -> WalSegments<'a> {
     let marks = Marks::read(vfs, dir());
-    WalSegments { vfs, dir: dir(), floor: 0, segments, marks, is_manifest_marked: true, boot: Boot::default() }
+    WalSegments {
+        vfs,
+        dir: dir(),
+        floor: 0,
+        segments,
+        marks,
+        is_manifest_marked: true,
+        boot: Boot::default(),
+    }
 }
 
 /// A writer with what a database would keep in its manifest, and a model.
