@@ -77,7 +77,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     };
     let segments = BTreeMap::from([(IDENTITY.file_number, WalSegment { tag: IDENTITY.tag, end })]);
     let (marks, boot) = (Marks::default(), Boot::default());
-    let wal = WalSegments { vfs: &vfs, dir, floor: 0, segments: &segments, marks, is_marked: true, boot };
+    let wal = WalSegments { vfs: &vfs, dir, floor: 0, segments: &segments, marks, is_manifest_marked: true, boot };
     let mut read = Vec::new();
     let outcome = replay(&wal, |_, _, record| {
         read.push(record.payload.to_vec());
