@@ -139,13 +139,35 @@ impl FromStr for AttributePath {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        if text.len() > MAX_PATH_BYTES {
-            return Err(Error::limit_exceeded(
-                "an attribute path in bytes",
-                text.len() as u64,
-                MAX_PATH_BYTES as u64,
-            ));
-        }
+        check_length(text.len())?;
+        let path = Self::parse(text)?;
+        path.check_length()?;
+        Ok(path)
+    }
+}
+
+/// Refuses a text of a path with more than [`MAX_PATH_BYTES`] bytes.
+fn check_length(bytes: usize) -> Result<()> {
+    if bytes > MAX_PATH_BYTES {
+        return Err(Error::limit_exceeded(
+            "an attribute path in bytes, with its escapes",
+            bytes as u64,
+            MAX_PATH_BYTES as u64,
+        ));
+    }
+    Ok(())
+}
+
+impl AttributePath {
+    /// Refuses a path whose text, with all escapes, is over the limit: it could be stored but not read again.
+    ///
+    /// # Errors
+    /// `LimitExceeded`.
+    pub(crate) fn check_length(&self) -> Result<()> {
+        check_length(self.to_string().len())
+    }
+
+    fn parse(text: &str) -> Result<Self> {
         let refuse = |why: &str| Error::invalid_input(format!("attribute path `{text}`: {why}"));
         let opened = |name: &str| text.strip_prefix(name).map(|rest| rest.strip_suffix(')'));
         let unclosed = "its bracket is not closed; write `\\(` for the character";
@@ -341,6 +363,13 @@ mod tests {
             assert_eq!(text.parse::<AttributePath>().is_ok(), over == 0);
             let deep = vec!["a"; MAX_JSON_DEPTH + over].join(".");
             assert_eq!(deep.parse::<AttributePath>().is_ok(), over == 0);
+            // The limit applies to the text with all escapes, as it is stored.
+            let escaped = "=".repeat(MAX_PATH_BYTES / 2 + over);
+            let path = escaped.parse::<AttributePath>();
+            assert_eq!(path.is_ok(), over == 0);
+            if let Ok(path) = path {
+                assert_eq!(path.to_string().parse::<AttributePath>().unwrap(), path);
+            }
         }
     }
 
