@@ -72,8 +72,8 @@ impl fmt::Display for CheckReport {
         if files.views > 0 {
             writeln!(f, "{} sorted views, {} bytes read", files.views, files.view_bytes)?;
         }
-        if files.kept_files > 0 {
-            writeln!(f, "{} page segments, {} bytes read", files.kept_files, files.kept_bytes)?;
+        if files.external_files > 0 {
+            writeln!(f, "{} page segments, {} bytes read", files.external_files, files.kept_bytes)?;
         }
         for CheckedIndex { collection, index, found } in &self.indexes {
             writeln!(

@@ -13,7 +13,7 @@ use bolide_lsm::ReadView;
 use bolide_storage::{DiskVfs, MemVfs, Runtime, SystemRuntime, Vfs};
 use bolide_table::BlockCache;
 
-use crate::caught::CaughtExtractor;
+use crate::catch_panic::CaughtExtractor;
 use crate::index_set::Index;
 
 /// Puts something else in the place of an index over the records in a tree.

@@ -9,7 +9,7 @@
 //! Where records are wanted and not keys alone, the index says which writes they are, and they are read by their sequence
 //! numbers, all at once and where they lie. What a write put never changes, so whichever is found is right; where one
 //! is not, because it was replaced since and compacted away, the driver answers. It does so too where there are
-//! [many](MOST_RECORDS), and where they come from files, since it has several threads for these. Each record is looked at
+//! [many](MAX_RECORDS), and where they come from files, since it has several threads for these. Each record is looked at
 //! as the driver does: it has to have the value.
 
 use std::cell::Cell;
@@ -29,7 +29,7 @@ use crate::handle::Collection;
 use crate::index_set::{Index, IndexSet};
 
 /// The most records that are fetched here: all of them are held at a time.
-const MOST_RECORDS: usize = 64;
+const MAX_RECORDS: usize = 64;
 /// Records from which on several threads are worth it where they come from files.
 const WORTH_SHARING: usize = 8;
 /// Questions that are left to the driver after one whose records came from files.
@@ -67,7 +67,7 @@ impl Collection {
             let index = set.only_index_on(question.path, at);
             let wanted = |index: &&Arc<Index>| query.forced_index().is_none_or(|name| name == index.name);
             let Some(index) = index.filter(wanted) else { return Ok(false) };
-            let is_told = self.ask_index(index, question, at, found)?;
+            let is_told = self.prefetch_index(index, question, at, found)?;
             names = is_told.then(|| Names::of(index));
             Ok(is_told)
         };
@@ -104,7 +104,7 @@ impl Collection {
         }
         // One more is asked for, to see whether there are too many.
         question.limit = limit.min(most.saturating_add(1));
-        let Some(at) = self.ask_as_of_now(&question, options, found, ask)? else { return Ok(None) };
+        let Some(at) = self.prefetch_as_of_now(&question, options, found, ask)? else { return Ok(None) };
         if !question.records {
             let rows = found.iter().map(|(sequence, key)| (sequence, key, None));
             return give_rows(limit, rows, give).map(Some);
@@ -123,18 +123,18 @@ impl Collection {
             return 0;
         }
         if fetch.threads <= 1 {
-            return MOST_RECORDS;
+            return MAX_RECORDS;
         }
         if left > 0 && limit >= WORTH_SHARING {
             LEFT.set(left - 1);
             return 0;
         }
-        MOST_RECORDS.min(fetch.shared_from.saturating_sub(1))
+        MAX_RECORDS.min(fetch.shared_from.saturating_sub(1))
     }
 
     /// Has `ask` answer a question at the snapshot of `options`, or as of now: returns the number that it was answered at.
     #[inline]
-    fn ask_as_of_now(
+    fn prefetch_as_of_now(
         &self,
         question: &NewestQuestion<'_>,
         options: &FindOptions,
@@ -162,7 +162,7 @@ impl Collection {
 
     /// Has `index` answer a question, into `found`. False if it cannot.
     #[inline]
-    pub(crate) fn ask_index(
+    pub(crate) fn prefetch_index(
         &self,
         index: &Index,
         question: &NewestQuestion<'_>,

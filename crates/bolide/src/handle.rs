@@ -15,8 +15,8 @@ use crate::background_errors::BackgroundErrors;
 use crate::components::Components;
 use crate::fetching::Fetching;
 use crate::index_set::Index;
-use crate::kept_index;
-use crate::repairs::Repairs;
+use crate::external_index;
+use crate::stale_deletions::Repairs;
 use crate::schema::{CollectionState, Schema};
 
 /// Databases opened so far by this process.
@@ -70,21 +70,21 @@ impl Engine {
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no collection {name:?}")))
     }
 
-    /// Has `index`, of the records in `table`, kept from now on; see [`kept_index::keep`].
+    /// Has `index`, of the records in `table`, kept from now on; see [`external_index::keep`].
     pub(crate) fn keep(&self, table: TreeId, index: &Index) -> Result<()> {
         let dax_dir = self.dax_dir.as_deref();
-        kept_index::keep(&self.store, &self.components, &self.path, dax_dir, table, index)
+        external_index::keep(&self.store, &self.components, &self.path, dax_dir, table, index)
     }
 
     /// Drops a tree with all its files.
     pub(crate) fn drop_tree(&self, tree: TreeId) -> Result<()> {
-        kept_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, None)
+        external_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, None)
     }
 
     /// Drops a tree with all its files, and gives `heir` this descriptor; or does neither.
     pub(crate) fn drop_tree_for(&self, tree: TreeId, heir: TreeId, descriptor: &[u8]) -> Result<()> {
         let heir = Some((heir, descriptor));
-        kept_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, heir)
+        external_index::drop_tree(&self.store, &self.components, self.dax_dir.as_deref(), tree, heir)
     }
 
     /// Fails on a database that was opened read-only.

@@ -20,7 +20,7 @@ use crate::catalog::RecordKind;
 use crate::embedded::{Owner, install_collectors};
 use crate::index_writes::{DerivedWrites, StagedWrites};
 use crate::progress::Progress;
-use crate::repairs::{self, Repairs};
+use crate::stale_deletions::{self, Repairs};
 
 /// One index of an open database.
 pub(crate) struct Index {
@@ -39,7 +39,7 @@ pub(crate) struct Index {
     pub(crate) embedded: Option<Arc<EmbeddedIndex>>,
     /// The same, for an index of kind `next`.
     pub(crate) next: Option<Arc<NextIndex>>,
-    /// The same, for an index that is kept in memory; see [`crate::kept_index`].
+    /// The same, for an index that is kept in memory; see [`crate::external_index`].
     pub(crate) ps_tree: Option<Arc<PsTreeIndex>>,
 }
 
@@ -371,7 +371,7 @@ impl IndexSet {
         repairs: &Arc<Repairs>,
     ) -> Result<()> {
         let structures = self.indexes.iter().map(|index| index.structure.clone()).collect();
-        repairs::listen(store, table, structures, self.owner(table).extractor, repairs)?;
+        stale_deletions::listen(store, table, structures, self.owner(table).extractor, repairs)?;
         let indexes = self.indexes.iter().filter_map(|index| index.in_sstables()).collect();
         install_collectors(store, self.owner(table), indexes)
     }

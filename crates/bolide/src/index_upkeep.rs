@@ -13,8 +13,8 @@ use bolide_lsm::compaction::{CompactionFilter, FilteredEntry};
 use bolide_lsm::store::TreeReader;
 
 use crate::index_set::Index;
-use crate::posting_fate::{LeftOut, TableWrites};
-use crate::repairs::repairs;
+use crate::posting_filter::{LeftOut, TableWrites};
+use crate::stale_deletions::repairs;
 
 /// Lets compactions drop entries that no reader needs any more, and merge the posting lists of a lazy index; lets
 /// postings be counted, for estimates.

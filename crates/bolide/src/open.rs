@@ -41,11 +41,11 @@ use crate::handle::{Engine, Handle};
 use crate::index_build::{self, Job};
 use crate::index_set::{Index, IndexSet};
 use crate::index_upkeep::install_upkeep;
-use crate::kept_index;
+use crate::external_index;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::repair;
-use crate::repairs::Repairs;
+use crate::stale_deletions::Repairs;
 use crate::schema::{CollectionState, Schema};
 
 /// The work of the thread that frees what a crash left, for messages.
@@ -78,11 +78,11 @@ pub(crate) fn open(
             install_upkeep(&store, collection.tree, index)?;
             // One that is being built has its entries in its tree still, unless it was all but ready.
             let is_ready = index.progress.state() == IndexState::Ready;
-            let root = store.kept_root(index.tree);
+            let root = store.external_root(index.tree);
             if !is_ready && root.is_none() {
                 continue;
             }
-            let kept = kept_index::keep(&store, &components, path, dax_dir, collection.tree, index);
+            let kept = external_index::keep(&store, &components, path, dax_dir, collection.tree, index);
             let in_place = root.and_then(|root| file_in_place(&root, path, dax_dir)).is_some();
             match kept {
                 Err(damage) if damage.is_corruption() && !in_place && !read_only => {
@@ -120,7 +120,7 @@ pub(crate) fn open(
         for tree in &catalog.leftover {
             handle.engine.drop_tree(*tree)?;
         }
-        kept_index::remove_unknown_files(&handle.engine.store, &handle.engine.components)?;
+        external_index::remove_unknown_files(&handle.engine.store, &handle.engine.components)?;
         reclaim(&handle, options.background_threads > 0)?;
         index_build::resume(&handle, unfinished, options.background_threads > 0)?;
     }

@@ -133,7 +133,7 @@ impl PreparedQuery {
         self.value.clear();
         value.encode(&mut self.value)?;
         let mut answered = false;
-        let given = self.ask_index_alone(|answer| {
+        let given = self.prefetch_index_alone(|answer| {
             answered = true;
             each(answer)
         });
@@ -153,7 +153,7 @@ impl PreparedQuery {
     }
 
     #[inline]
-    fn ask_index_alone(
+    fn prefetch_index_alone(
         &mut self,
         each: impl FnMut(AnswerRef<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Option<Given>> {
@@ -162,7 +162,7 @@ impl PreparedQuery {
         let ask = &mut |question: &NewestQuestion<'_>, at: SequenceNumber, found: &mut NewestKeys| {
             // Later than the number: writes up to it are in every index that is still here.
             let Some(index) = index_now(indexes, resolved, query, question.path) else { return Ok(false) };
-            Ok(index.progress.serves(at) && collection.ask_index(index, question, at, found)?)
+            Ok(index.progress.serves(at) && collection.prefetch_index(index, question, at, found)?)
         };
         let question = NewestQuestion { path, value, limit: *limit, records: *records };
         found.shrink();

@@ -1,4 +1,4 @@
-//! Takes out the stale index entries that compactions of the records told of (see [`crate::repairs`]), by
+//! Takes out the stale index entries that compactions of the records told of (see [`crate::stale_deletions`]), by
 //! ordinary commits: of a thread, or, without background threads, of writers before they write.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use bolide_lsm::{CommitStage, ReadView, StoreBatch, SyncMode};
 
 use crate::handle::{Engine, Handle};
 use crate::index_writes::StagedWrites;
-use crate::repairs::{Stale, repairs};
+use crate::stale_deletions::{Stale, repairs};
 
 /// How often the thread looks whether the database is being closed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

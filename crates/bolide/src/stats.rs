@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bolide_base::{Error, SequenceNumber};
-use bolide_index::perseid::KeptFigures;
+use bolide_index::perseid::PsTreeFigures;
 use bolide_index::{EmbeddedFigures, FetchPoolStats, NextFigures};
 use bolide_lsm::store::{LevelStats, StoreStats, TreeStats, WriteCounters};
 use bolide_lsm::version::CutTail;
@@ -122,7 +122,7 @@ pub struct IndexStats {
     /// What an index of kind `next` takes in the sstables of its collection, and in memory.
     pub next: Option<NextFigures>,
     /// What an index of kind `ps-tree` takes in memory and on disk, and how far its files are behind.
-    pub kept: Option<KeptFigures>,
+    pub kept: Option<PsTreeFigures>,
 }
 
 /// One tree: the records of a collection, or the entries of an index.

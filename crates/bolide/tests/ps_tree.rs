@@ -163,7 +163,7 @@ fn a_check_reads_the_page_segments() {
     }
     db.flush().unwrap();
     let report = db.check(false).unwrap();
-    assert!(report.is_sound() && report.files.kept_files > 0, "{report}");
+    assert!(report.is_sound() && report.files.external_files > 0, "{report}");
     assert!(report.to_string().contains("page segments"), "{report}");
     let segment =
         vfs.files().into_iter().find(|path| path.extension().is_some_and(|end| end == "region")).unwrap();

@@ -62,7 +62,7 @@ struct Collected {
 }
 
 /// Newest candidates that are kept track of, at most.
-const MOST_RANKED: usize = 4096;
+const MAX_RANKED: usize = 4096;
 /// Candidates of the first drain where more than that are wanted.
 const FIRST_DRAIN: usize = 512;
 /// Room for so many candidates is taken at once.
@@ -201,7 +201,7 @@ impl TopK {
     /// True if so many candidates at or above `bound` are there that draining them pays: all `wanted` in
     /// [`Order::Newest`], and where that is very many, enough to keep the sorting cheap. Constant time.
     pub(crate) fn is_worth_draining(&mut self, bound: SequenceNumber, wanted: usize) -> bool {
-        if wanted > MOST_RANKED {
+        if wanted > MAX_RANKED {
             return self.collected.len() >= self.enough || self.bytes.len() >= self.enough_bytes;
         }
         if wanted != self.ranked {

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bolide_base::{Error, ErrorKind, MAX_SEQUENCE, Result, SequenceNumber, TreeId};
-use bolide_lsm::keeper::{KeeperCut, KeeperStats, KeptWrite};
+use bolide_lsm::external_tree::{ExternalCheckpoint, ExternalTreeStats, ExternalWrite};
 use bolide_lsm::{
-    CommitStage, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeKeeper,
+    CommitStage, ReadView, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, ExternalTree,
     TreeOptions,
 };
 use bolide_storage::{Fault, FaultPlan, SimRuntime, SimVfs, Vfs};
@@ -234,12 +234,12 @@ fn a_group_is_synced_once_and_takes_about_a_mebibyte() {
 #[derive(Debug, Default)]
 struct Durable(AtomicUsize);
 
-impl TreeKeeper for Durable {
+impl ExternalTree for Durable {
     fn reserve(&self, _writes: usize, _bytes: usize) -> Result<()> {
         Ok(())
     }
 
-    fn apply(&self, _write: KeptWrite<'_>, _oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+    fn apply(&self, _write: ExternalWrite<'_>, _oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -248,7 +248,7 @@ impl TreeKeeper for Durable {
         true
     }
 
-    fn cut(&self, _sequence: SequenceNumber) -> Result<Box<dyn KeeperCut + '_>> {
+    fn cut(&self, _sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>> {
         Err(Error::internal("this test has no checkpoint"))
     }
 
@@ -268,8 +268,8 @@ impl TreeKeeper for Durable {
         0
     }
 
-    fn stats(&self) -> KeeperStats {
-        KeeperStats::default()
+    fn stats(&self) -> ExternalTreeStats {
+        ExternalTreeStats::default()
     }
 }
 
@@ -280,7 +280,7 @@ fn what_is_durable_at_once_gets_nothing_that_the_log_may_lose() {
         let store = open(&vfs);
         assert_eq!(store.create_tree(TreeOptions::default(), b"kept").unwrap(), KEPT);
         let durable = Arc::new(Durable::default());
-        store.set_keeper(KEPT, durable.clone()).unwrap();
+        store.set_external_tree(KEPT, durable.clone()).unwrap();
         let fault = || vfs.set_fault(Some(FaultPlan { fault: Fault::LostSync, at: 1, sticky: true }));
         let result = if together {
             let batches = vec![(batch(KEPT, 1, 1, b""), None), (batch(PLAIN, 2, 1, b""), None)];

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_lsm::keeper::{KeeperCut, KeeperFiles, KeeperStats, KeptRoot, KeptWrite};
+use bolide_lsm::external_tree::{ExternalCheckpoint, ExternalFiles, ExternalTreeStats, ExternalRoot, ExternalWrite};
 use bolide_lsm::{
-    Bounds, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, TreeKeeper, TreeOptions,
+    Bounds, Store, StoreBatch, StoreComponents, StoreOptions, SyncMode, ExternalTree, TreeOptions,
 };
 use bolide_storage::{
     CrashMode, DiskImage, Fault, FaultPlan, RecordImages, SimRng, SimRuntime, SimVfs, SystemRuntime, Vfs,
@@ -47,8 +47,8 @@ impl Shelf {
     /// What `root` names, or nothing.
     fn open(vfs: &dyn Vfs, store: &Store, tree: TreeId, eager: bool) -> Result<Self> {
         let mut versions = Versions::new();
-        if let Some(root) = store.kept_root(tree) {
-            let path = store.kept_file_path(root.files[0]);
+        if let Some(root) = store.external_root(tree) {
+            let path = store.external_file_path(root.files[0]);
             let file = vfs.open(&path)?;
             let mut bytes = vec![0; u64::from_le_bytes(root.root[..8].try_into().unwrap()) as usize];
             file.read_exact_at(0, &mut bytes)?;
@@ -79,14 +79,14 @@ impl Shelf {
     }
 }
 
-impl TreeKeeper for Shelf {
+impl ExternalTree for Shelf {
     fn reserve(&self, writes: usize, bytes: usize) -> Result<()> {
         assert!(bytes > 0);
         *self.reserved.lock() += writes;
         Ok(())
     }
 
-    fn apply(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+    fn apply(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
         let before_write = self.before_write.0.lock().take();
         before_write.into_iter().for_each(|act| act());
         let mut reserved = self.reserved.lock();
@@ -105,7 +105,7 @@ impl TreeKeeper for Shelf {
         Ok(())
     }
 
-    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut + '_>> {
+    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>> {
         let versions = self.versions.lock().clone();
         let newest =
             versions.values().filter_map(|versions| versions.last_key_value()).map(|(&at, _)| at).max();
@@ -130,9 +130,9 @@ impl TreeKeeper for Shelf {
         0
     }
 
-    fn stats(&self) -> KeeperStats {
+    fn stats(&self) -> ExternalTreeStats {
         let entries = self.versions.lock().values().map(|versions| versions.len() as u64).sum();
-        KeeperStats { entries, ..KeeperStats::default() }
+        ExternalTreeStats { entries, ..ExternalTreeStats::default() }
     }
 }
 
@@ -142,8 +142,8 @@ struct ShelfCut {
     installed: Arc<Mutex<Vec<SequenceNumber>>>,
 }
 
-impl KeeperCut for ShelfCut {
-    fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot> {
+impl ExternalCheckpoint for ShelfCut {
+    fn write(&mut self, files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
         let count: u64 = self.versions.values().map(|versions| versions.len() as u64).sum();
         let mut bytes = count.to_le_bytes().to_vec();
         for (key, versions) in &self.versions {
@@ -162,7 +162,7 @@ impl KeeperCut for ShelfCut {
         files.vfs().sync_dir(path.parent().unwrap())?;
         let mut root = (bytes.len() as u64).to_le_bytes().to_vec();
         root.extend(bolide_base::checksum::hash_key(&bytes).to_le_bytes());
-        Ok(KeptRoot { files: vec![identity.file_number], root })
+        Ok(ExternalRoot { files: vec![identity.file_number], root })
     }
 
     fn written_bytes(&self) -> u64 {
@@ -199,7 +199,7 @@ fn open(vfs: Arc<dyn Vfs>, threads: usize, eager: bool) -> Result<(Store, Arc<Sh
         assert_eq!(store.create_tree(TreeOptions::default(), b"kept")?, KEPT);
     }
     let shelf = Arc::new(Shelf::open(&*vfs, &store, KEPT, eager)?);
-    store.set_keeper(KEPT, shelf.clone())?;
+    store.set_external_tree(KEPT, shelf.clone())?;
     store.start();
     Ok((store, shelf))
 }
@@ -246,9 +246,9 @@ fn verify(vfs: &SimVfs, eager: bool, told: &str) {
     let (store, shelf) =
         open(Arc::new(vfs.clone()), 0, eager).unwrap_or_else(|error| panic!("{told}: {error:?}"));
     same(&shelf, &store, told);
-    let files = store.kept_root(KEPT).map(|root| root.files.clone()).unwrap_or_default();
+    let files = store.external_root(KEPT).map(|root| root.files.clone()).unwrap_or_default();
     let name = |path: &PathBuf| path.file_name().unwrap().to_owned();
-    let named: BTreeSet<_> = files.iter().map(|&file| name(&store.kept_file_path(file))).collect();
+    let named: BTreeSet<_> = files.iter().map(|&file| name(&store.external_file_path(file))).collect();
     let is_region = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "region");
     let found: BTreeSet<_> = vfs.files().iter().filter(is_region).map(name).collect();
     assert_eq!(found, named, "{told}: files of keepers");
@@ -307,9 +307,9 @@ fn writes_from_before_the_keeper_are_handed_over_with_their_sstables() {
         |store: &Store| store.stats().trees[1].levels.iter().map(|level| level.tables).sum::<usize>();
     assert!(tables(&store) > 0, "the test wants sstables");
     let shelf = Arc::new(Shelf::open(&vfs, &store, KEPT, false).unwrap());
-    store.set_keeper(KEPT, shelf.clone()).unwrap();
+    store.set_external_tree(KEPT, shelf.clone()).unwrap();
     same(&shelf, &store, "");
-    let again = store.set_keeper(KEPT, Arc::new(Shelf::default()));
+    let again = store.set_external_tree(KEPT, Arc::new(Shelf::default()));
     assert_eq!(again.unwrap_err().kind(), ErrorKind::Conflict);
     for _ in 0..40 {
         write(&store, &mut rng).unwrap();
@@ -346,7 +346,7 @@ fn a_compaction_that_waits_for_the_hand_over_does_nothing() {
             *begun.lock() = Some(std::thread::spawn(move || inside.compact(KEPT)));
             std::thread::sleep(std::time::Duration::from_millis(100));
         }));
-        store.set_keeper(KEPT, shelf.clone()).unwrap();
+        store.set_external_tree(KEPT, shelf.clone()).unwrap();
         let compacted = compaction.lock().take().expect("the tree has writes to hand over").join().unwrap();
         compacted.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_eq!(store.stats().writes.compactions, compactions, "seed {seed}");
@@ -454,7 +454,7 @@ fn dropping_a_kept_tree_removes_its_files() {
         write(&store, &mut rng).unwrap();
     }
     store.flush().unwrap();
-    assert!(store.kept_root(KEPT).is_some());
+    assert!(store.external_root(KEPT).is_some());
     store.drop_tree(KEPT).unwrap();
     drop((store, shelf));
     assert!(!vfs.files().iter().any(|path| path.extension().is_some_and(|extension| extension == "region")));
@@ -483,7 +483,7 @@ fn a_checkpoint_has_the_files_of_keepers() {
     let store = Store::open(options, components).unwrap();
     let shelf = Shelf::open(&vfs, &store, KEPT, true).unwrap();
     let shelf = Arc::new(shelf);
-    store.set_keeper(KEPT, shelf.clone()).unwrap();
+    store.set_external_tree(KEPT, shelf.clone()).unwrap();
     assert_eq!(shelf.visible(), expected);
 }
 

@@ -81,7 +81,7 @@ struct Seen {
 }
 
 /// Asks for every write there ever was, and for some that never were.
-fn ask_all(view: &TreeView, log: &Journal, rng: &mut SimRng, seen: &mut Seen) {
+fn prefetch_all(view: &TreeView, log: &Journal, rng: &mut SimRng, seen: &mut Seen) {
     let at = view.sequence();
     let mut asked: Vec<(Vec<u8>, SequenceNumber)> = Vec::new();
     for (sequence, written) in &log.writes {
@@ -187,7 +187,7 @@ fn reads_by_number_are_those_of_whole_reads() {
         for (view, then) in &held {
             // The components of then, and those of now at the number of then.
             for tree_view in [then.clone(), view.tree(tree).unwrap()] {
-                ask_all(&tree_view, &log, &mut rng, &mut seen);
+                prefetch_all(&tree_view, &log, &mut rng, &mut seen);
             }
         }
     }

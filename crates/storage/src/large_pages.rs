@@ -28,12 +28,12 @@ pub const LARGE_PAGE_BYTES: usize = 2 << 20;
 const SMALL_PAGE_BYTES: usize = 4096;
 
 /// Most pages that are kept for the next who asks, in the whole process: 128 MiB.
-const MOST_KEPT: usize = (128 << 20) / LARGE_PAGE_BYTES;
+const MAX_KEPT: usize = (128 << 20) / LARGE_PAGE_BYTES;
 /// For so many pages in use one is made ahead at most, so that little memory waits for its use.
 const USED_FOR_ONE: usize = 4;
 /// Most pages that are made ahead. A writer at full speed fills one in some milliseconds: these are time enough for the
 /// maker to get a processor.
-const MOST_AHEAD: usize = 8;
+const MAX_AHEAD: usize = 8;
 
 /// Single pages, in the whole process.
 pub(crate) static POOL: Mutex<Pool> =
@@ -64,12 +64,12 @@ pub(crate) trait MadeAhead: Send + Sync {
 impl Pool {
     /// True if more pages should be made ahead.
     pub(crate) fn is_short(&self) -> bool {
-        self.kept.len() + self.being_made < (self.used / USED_FOR_ONE).min(MOST_AHEAD)
+        self.kept.len() + self.being_made < (self.used / USED_FOR_ONE).min(MAX_AHEAD)
     }
 
     /// Keeps a page; answers it if there are enough.
     pub(crate) fn keep(&mut self, page: Mapping) -> Option<Mapping> {
-        if self.kept.len() >= MOST_KEPT {
+        if self.kept.len() >= MAX_KEPT {
             return Some(page);
         }
         self.kept.push(page);

@@ -72,10 +72,10 @@ fn a_page_is_kept_for_the_next_who_asks_unless_it_is_released() {
 #[test]
 fn no_more_than_so_many_are_kept() {
     let _alone = ALONE.lock();
-    let many = if cfg!(miri) { return } else { MOST_KEPT + 3 };
+    let many = if cfg!(miri) { return } else { MAX_KEPT + 3 };
     let pages: Vec<_> = (0..many).map(|_| LargePages::new(1).unwrap()).collect();
     drop(pages);
-    assert_eq!(kept(), MOST_KEPT);
+    assert_eq!(kept(), MAX_KEPT);
 }
 
 /// Waits until so many are kept; says how many are if that takes very long.
@@ -104,7 +104,7 @@ fn pages_are_made_ahead_of_a_writer_a_quarter_of_those_in_use() {
             assert!(is_touched(&page), "page {number} was made ahead");
         }
         pages.push(page);
-        let wanted = (number / USED_FOR_ONE).min(MOST_AHEAD);
+        let wanted = (number / USED_FOR_ONE).min(MAX_AHEAD);
         assert_eq!(wait_for(wanted), wanted, "with {number} in use");
     }
     makers.iter().for_each(|maker| maker.stop());

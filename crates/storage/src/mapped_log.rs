@@ -88,7 +88,7 @@ struct State {
     /// Where the extent starts that a maker is to make.
     wanted: Option<u64>,
     /// The next extent is asked for when the log has so many bytes.
-    ask_at: u64,
+    prefetch_at: u64,
     /// Bytes appended.
     len: u64,
     /// Bytes of the file whose space is reserved.
@@ -105,7 +105,7 @@ impl State {
     /// Wants nothing made ahead. Answers what was, to be unmapped.
     fn give_up_next(&mut self) -> Option<Window> {
         self.wanted = None;
-        self.ask_at = NEVER;
+        self.prefetch_at = NEVER;
         self.next.take()
     }
 }
@@ -126,7 +126,7 @@ impl MappedLog {
             left: None,
             next: None,
             wanted: None,
-            ask_at: EXTENT_BYTES / 2,
+            prefetch_at: EXTENT_BYTES / 2,
             len: 0,
             reserved: EXTENT_BYTES,
             synced: false,
@@ -145,8 +145,8 @@ impl MappedLog {
     }
 
     /// Has a maker make the next extent.
-    fn ask_for_next(&self, state: &mut State) {
-        state.ask_at = NEVER;
+    fn prefetch_next(&self, state: &mut State) {
+        state.prefetch_at = NEVER;
         if !state.window.is_large() {
             state.window.go_on_in_large_pages();
         }
@@ -200,7 +200,7 @@ impl Shared {
         let left = mem::replace(&mut state.window, window);
         // Unmapping takes a while: a maker has the time.
         state.left = large.then_some(left);
-        state.ask_at = if large { state.len } else { NEVER };
+        state.prefetch_at = if large { state.len } else { NEVER };
         state.synced = false;
         state.stale = false;
         Ok(())
@@ -296,8 +296,8 @@ impl File for MappedLog {
             state.len += count as u64;
             rest = &rest[count..];
         }
-        if state.len >= state.ask_at {
-            self.ask_for_next(&mut state);
+        if state.len >= state.prefetch_at {
+            self.prefetch_next(&mut state);
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ struct Header {
 }
 
 /// More references than this are a leak that would end in memory freed too early.
-const MOST_REFERENCES: u32 = i32::MAX as u32;
+const MAX_REFERENCES: u32 = i32::MAX as u32;
 
 /// Bytes that any number of owners share, like an `Arc<[u8]>`. They never change once they are shared.
 pub(crate) struct SharedBytes {
@@ -131,7 +131,7 @@ impl Clone for SharedBytes {
     #[inline]
     fn clone(&self) -> Self {
         // The one who clones has a reference, so that nothing is to be waited for.
-        if self.header().references.fetch_add(1, Ordering::Relaxed) > MOST_REFERENCES {
+        if self.header().references.fetch_add(1, Ordering::Relaxed) > MAX_REFERENCES {
             std::process::abort();
         }
         Self { header: self.header, len: self.len }

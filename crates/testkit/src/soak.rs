@@ -41,14 +41,14 @@ const SSTABLES_A_MEMTABLE: usize = 4;
 
 /// Bytes of the log for each byte of the memtable budget that there may be: four segments that a memtable with kept
 /// entries may hold back, the one in use, those of the memtables that wait, with the log's own bytes about small records.
-const MOST_LOG: u64 = 12;
+const MAX_LOG: u64 = 12;
 
 /// Bytes beyond that: each segment has disk space set aside for it, up to a MiB.
 const LOG_SET_ASIDE: u64 = 8 << 20;
 
 /// Bytes of memtables for each byte of their budget: the one in use, those that wait, and what they take beyond the
 /// bytes of their entries.
-const MOST_MEMTABLES: u64 = 6;
+const MAX_MEMTABLES: u64 = 6;
 
 /// The largest figures of one quarter of the time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -188,8 +188,8 @@ impl Soak {
             accounted: memtables + resident + stats.cache.used_bytes + stats.rows.used_bytes,
         };
         let bounds = [
-            ("the log", peaks.log, budget * MOST_LOG + LOG_SET_ASIDE),
-            ("memtables", peaks.memtables, budget * MOST_MEMTABLES),
+            ("the log", peaks.log, budget * MAX_LOG + LOG_SET_ASIDE),
+            ("memtables", peaks.memtables, budget * MAX_MEMTABLES),
             ("what aborts keep back", peaks.retained, budget * 15 / 100),
         ];
         for (what, bytes, most) in bounds {

@@ -21,7 +21,7 @@ const CLASS_BITS: u32 = 48;
 /// Squares that stick out of a window are split until so many lie along a side of it.
 const ALONG: u32 = 4;
 /// Ranges that a window is covered by in each grid, at most.
-const MOST_RANGES: usize = 64;
+const MAX_RANGES: usize = 64;
 
 /// The cell of a rectangle (`[min x, min y, max x, max y]`, degrees).
 pub fn cell_of(rect: [f64; 4]) -> u64 {
@@ -124,7 +124,7 @@ fn cover(low: [u32; 2], high: [u32; 2], bits: u32) -> Vec<(u64, u64)> {
         }
         let is_same =
             finer.len() == squares.len() && finer.iter().zip(&squares).all(|(a, b)| a.bits == b.bits);
-        if finer.len() > MOST_RANGES || is_same {
+        if finer.len() > MAX_RANGES || is_same {
             break;
         }
         squares = finer;
@@ -162,7 +162,7 @@ mod tests {
                 other = [other[0], other[1], other[0], other[1]];
             }
             let ranges = ranges(window, |class| number % 2 == 0 || class == class_of(cell_of(other)));
-            assert!(ranges.len() <= 4 * MOST_RANGES, "{} ranges", ranges.len());
+            assert!(ranges.len() <= 4 * MAX_RANGES, "{} ranges", ranges.len());
             if other[0] <= window[2]
                 && window[0] <= other[2]
                 && other[1] <= window[3]

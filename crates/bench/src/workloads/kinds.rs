@@ -136,7 +136,7 @@ pub fn run(plan: &KindsPlan, path: &Path) -> Result<Vec<RowFigures>> {
     // Without an index every question is a scan of everything.
     let asks = if spec.is_empty() { &[][..] } else { &ASKS[..] };
     for ask in asks {
-        figures.push(ask_row(&records, ask, &mut model, &by_secondary, path, &mapped)?);
+        figures.push(prefetch_row(&records, ask, &mut model, &by_secondary, path, &mapped)?);
     }
     Ok(figures)
 }
@@ -159,7 +159,7 @@ fn write_row(
     meter.figures(row, &stopped, numbers.len(), settled, numbers.len() * (KEY_BYTES + RECORD_BYTES))
 }
 
-fn ask_row(
+fn prefetch_row(
     records: &Collection,
     ask: &Ask,
     model: &mut Model,

@@ -28,7 +28,7 @@ use crate::report::RowFigures;
 pub(super) const RECORD_BYTES: usize = 128;
 const RECORDS_PER_SECONDARY: u64 = 25;
 /// The memory of the global index, with the directories under it, in parts of the table.
-const MOST_INDEX_SHARE: f64 = 0.01;
+const MAX_INDEX_SHARE: f64 = 0.01;
 
 /// The subjects, the one first that the others are compared with.
 pub const SUBJECTS: &[(&str, &str)] =
@@ -180,7 +180,7 @@ pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
     // Without an index every question is a scan of everything.
     let asks = if spec.is_empty() { &[][..] } else { &ASKS[..] };
     for ask in asks {
-        let row = ask_row(&records, ask, &mut model, &by_secondary, path, &mapped)?;
+        let row = prefetch_row(&records, ask, &mut model, &by_secondary, path, &mapped)?;
         if ask.row != WARM_UP {
             figures.push(row);
         }
@@ -197,7 +197,7 @@ pub(super) fn index_share(db: &Db) -> Result<Option<f64>> {
     let next = stats.collections.iter().flat_map(|of| &of.indexes).find_map(|index| index.next);
     let Some(next) = next else { return Ok(None) };
     let share = next.resident_bytes() as f64 / next.table_bytes.max(1) as f64;
-    if next.global_bytes == 0 || share > MOST_INDEX_SHARE {
+    if next.global_bytes == 0 || share > MAX_INDEX_SHARE {
         let (bytes, of) = (next.resident_bytes(), next.table_bytes);
         return Err(format!("the global index takes {bytes} bytes of memory over a table of {of}").into());
     }
@@ -221,7 +221,7 @@ fn write_row(
     meter.figures(row, &stopped, numbers.len(), settled, numbers.len() * (KEY_BYTES + RECORD_BYTES))
 }
 
-fn ask_row(
+fn prefetch_row(
     records: &Collection,
     ask: &Ask,
     model: &mut Model,
@@ -291,8 +291,8 @@ mod tests {
         let ask = Ask { row: "all", width: 240, limit: usize::MAX, questions: 1 };
         let by_secondary = model.by_secondary();
         let path = folder.path();
-        ask_row(&records, &ask, &mut model, &by_secondary, path, &|| 0).unwrap();
+        prefetch_row(&records, &ask, &mut model, &by_secondary, path, &|| 0).unwrap();
         records.delete(&keys::key(7)).unwrap();
-        assert!(ask_row(&records, &ask, &mut model, &by_secondary, path, &|| 0).is_err());
+        assert!(prefetch_row(&records, &ask, &mut model, &by_secondary, path, &|| 0).is_err());
     }
 }

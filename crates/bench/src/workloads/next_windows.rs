@@ -241,7 +241,7 @@ pub fn run(plan: &NextPlan, path: &Path) -> Result<Vec<RowFigures>> {
     let model = model.by_longitude();
     let asks = if matches!(asking, Asking::Nothing) { &[][..] } else { &ASKS[..] };
     for ask in asks {
-        let row = ask_row(&records, ask, &asking, &model, &mut random, path, &mapped)?;
+        let row = prefetch_row(&records, ask, &asking, &model, &mut random, path, &mapped)?;
         if ask.row != WARM_UP {
             figures.push(row);
         }
@@ -270,7 +270,7 @@ fn write_row(
     meter.figures(row, &stopped, writes.len(), settled, writes.len() * (KEY_BYTES + RECORD_BYTES))
 }
 
-fn ask_row(
+fn prefetch_row(
     records: &Collection,
     ask: &Ask,
     asking: &Asking,
@@ -340,7 +340,7 @@ mod tests {
             assert!((40..60).contains(&model.within(window).count()));
             let ask = Ask { row: "all", answers: 500, questions: 1 };
             let mut random = Random::new(1);
-            let mut row = || ask_row(&records, &ask, &asking, &model, &mut random, path, &|| 0);
+            let mut row = || prefetch_row(&records, &ask, &asking, &model, &mut random, path, &|| 0);
             row().unwrap();
             records.delete(&keys::key(7)).unwrap();
             assert!(row().is_err());

@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &Check) -> Result<(), Failure> {
         ("entries".into(), report.files.entries.into()),
         ("sorted_views".into(), report.files.views.into()),
         ("sorted_view_bytes".into(), report.files.view_bytes.into()),
-        ("page_segments".into(), report.files.kept_files.into()),
+        ("page_segments".into(), report.files.external_files.into()),
         ("page_segment_bytes".into(), report.files.kept_bytes.into()),
         ("malformed_records".into(), report.malformed_records.into()),
     ];

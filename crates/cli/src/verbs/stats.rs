@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bolide::{
-    Collection, CollectionStats, Db, IndexSpace, IndexState, IterOptions, KeptFigures, NextFigures,
+    Collection, CollectionStats, Db, IndexSpace, IndexState, IterOptions, PsTreeFigures, NextFigures,
     TreeFigures,
 };
 use serde_json::Value;
@@ -193,7 +193,7 @@ fn next_fields(next: &NextFigures) -> Fields {
 }
 
 /// What an index of kind `ps-tree` takes in memory, and how far its files are behind.
-fn kept_fields(kept: &KeptFigures) -> Fields {
+fn kept_fields(kept: &PsTreeFigures) -> Fields {
     let number = |name: &str, value: u64| (name.to_owned(), Value::from(value));
     vec![
         ("region".into(), if kept.in_place { "dax" } else { "disk" }.into()),

@@ -47,7 +47,7 @@ pub(super) struct Waiting {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     /// Its record is needed.
-    pub(super) ask_record: bool,
+    pub(super) prefetch_record: bool,
     /// The value that it came with is the one at which it stands.
     pub(super) knows_value: bool,
     /// Its record says at which value it stands.
@@ -84,7 +84,7 @@ impl<V> Window<V> {
         let included_end = self.bytes.len();
         // Longer ones are fetched again: what waits is copied.
         let is_short = |record: &&[u8]| record.len() <= MAX_IN_HAND_BYTES;
-        let record = candidate.origin.record.filter(|_| turn.ask_record).filter(is_short);
+        let record = candidate.origin.record.filter(|_| turn.prefetch_record).filter(is_short);
         self.bytes.extend_from_slice(record.unwrap_or_default());
         self.candidates.push(Waiting {
             sequence: candidate.sequence,

@@ -25,9 +25,9 @@ const READ_AT_ONCE: usize = 256;
 /// Bytes that a key takes, about.
 const KEY_ROOM: usize = 24;
 /// Bytes of blocks that are held at most. Records of further blocks are copied.
-const MOST_HELD_BYTES: usize = 16 << 20;
+const MAX_HELD_BYTES: usize = 16 << 20;
 /// Bytes of copied records at most. Further ones are left to the driver.
-const MOST_COPIED_BYTES: usize = 16 << 20;
+const MAX_COPIED_BYTES: usize = 16 << 20;
 
 /// A version of a record that an entry names.
 #[derive(Debug, Clone, Copy)]
@@ -101,13 +101,13 @@ impl HeldBlocks {
     /// Keeps a value of the block at `place`, pinned or copied behind `values`.
     fn keep(&mut self, place: u64, value: &ValueRef, values: &mut Vec<u8>) -> Kept {
         let more = if self.last == Some(place) { 0 } else { value.held_bytes() };
-        if self.bytes + more <= MOST_HELD_BYTES {
+        if self.bytes + more <= MAX_HELD_BYTES {
             self.bytes += more;
             self.last = Some(place);
             return Kept::Pinned;
         }
         let start = values.len();
-        if value.len() > MAX_IN_HAND_BYTES || start + value.len() > MOST_COPIED_BYTES {
+        if value.len() > MAX_IN_HAND_BYTES || start + value.len() > MAX_COPIED_BYTES {
             return Kept::Not;
         }
         values.extend_from_slice(value);
@@ -412,7 +412,7 @@ mod tests {
     fn blocks_are_held_within_a_bound_and_small_records_copied_beyond() {
         let (mut held, mut values) = (HeldBlocks::default(), b"before".to_vec());
         let block = ValueRef::from(vec![7; 1 << 20]);
-        for place in 0..(MOST_HELD_BYTES >> 20) as u64 {
+        for place in 0..(MAX_HELD_BYTES >> 20) as u64 {
             assert!(matches!(held.keep(place, &block, &mut values), Kept::Pinned));
         }
         let last = held.last;
@@ -424,7 +424,7 @@ mod tests {
             _ => panic!("a short one is copied"),
         }
         assert_eq!((&values[..], held.last), (&b"beforeshort"[..], last));
-        values.resize(MOST_COPIED_BYTES, 0);
+        values.resize(MAX_COPIED_BYTES, 0);
         assert!(matches!(held.keep(99, &short, &mut values), Kept::Not));
     }
 

@@ -9,7 +9,7 @@ use bolide_table::{BlockHandle, MAX_META_BLOCK_BYTES};
 use super::directory::{self, DirectoryBuilder};
 use super::index_block::{Entry, IndexBlockBuilder};
 use super::key_filter::FilterBuilder;
-use super::notes::Notes;
+use super::secondary_key_sort::Notes;
 use crate::attribute;
 use crate::in_table::InTable;
 use crate::in_table::collector::{Keys, SstableCollector, SstableIndex, Summaries, Version};

@@ -28,7 +28,7 @@ use super::batch::{Batch, Item, NO_KEY, Told, Turn, Version, is_sparse, lost, mi
 use super::costs::NextCosts;
 use super::global_index::{BlockPlace, GlobalIndex};
 use super::opened_block::sstable_of;
-use super::ranked::{MOST_SORTED, Ranked};
+use super::ranked::{MAX_SORTED, Ranked};
 use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor};
 use crate::explain::Explain;
@@ -43,13 +43,13 @@ use crate::space::rect_block_reader::WindowCodes;
 /// are proposed.
 const SPARSE_BATCH: usize = 256;
 /// Questions for more answers do not go by a heap.
-const MOST_NEWEST: usize = 4096;
+const MAX_NEWEST: usize = 4096;
 /// Versions of a batch that goes by place, and at most of one that goes by a heap.
 const BATCH: usize = 512;
 /// Versions of a batch when as many were proposed as are wanted.
 const FURTHER_BATCH: usize = 16;
 /// Index blocks that the processor is asked for at once, and how much of each.
-const MOST_ASKED_FOR: usize = 32;
+const MAX_ASKED_FOR: usize = 32;
 const HEAD_BYTES: usize = 256;
 /// Entries that are taken of an index block at first, at least.
 const FIRST_TAKEN: usize = 16;
@@ -207,10 +207,10 @@ impl<'v> NextCursor<'v> {
             self.global.pass_filters(&mut blocks, &access.low);
             self.told.costs.index_blocks_filtered = self.told.costs.index_blocks_met - blocks.len() as u64;
         }
-        self.ask_for(&blocks);
+        self.prefetch_for(&blocks);
         let is_indexed = self.global.without().is_empty();
         match self.question.order {
-            Order::Newest if is_indexed && access.limit <= MOST_NEWEST => {
+            Order::Newest if is_indexed && access.limit <= MAX_NEWEST => {
                 self.way = Way::Newest;
                 self.begin_newest(&blocks);
                 Ok(())
@@ -231,8 +231,8 @@ impl<'v> NextCursor<'v> {
     }
 
     /// Asks the processor for the first ones of these index blocks, which are read soon: they wait for memory together.
-    fn ask_for(&self, blocks: &[BlockPlace]) {
-        let soon = blocks.iter().take(MOST_ASKED_FOR);
+    fn prefetch_for(&self, blocks: &[BlockPlace]) {
+        let soon = blocks.iter().take(MAX_ASKED_FOR);
         let meta_blocks =
             soon.filter_map(|&at| Some((self.global.place(at.member)?, self.global.info(at)?.meta_block)));
         self.table.prefetch_meta_blocks(meta_blocks, HEAD_BYTES);
@@ -260,7 +260,7 @@ impl<'v> NextCursor<'v> {
         let below = self.table.sequence().saturating_add(1);
         for &at in blocks {
             self.gather(at, below, usize::MAX, true)?;
-            if self.versions.len() > MOST_SORTED {
+            if self.versions.len() > MAX_SORTED {
                 return Ok(false);
             }
         }
@@ -269,7 +269,7 @@ impl<'v> NextCursor<'v> {
             let mut part = Some((rank, MemtablePart::All));
             while let Some(next) = part {
                 part = read_memtable(&self.question, &self.table, memtable, next, &mut self.matches)?;
-                if self.matches.found.len() > MOST_SORTED {
+                if self.matches.found.len() > MAX_SORTED {
                     return Ok(false);
                 }
             }

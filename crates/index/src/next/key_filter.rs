@@ -19,9 +19,9 @@ use bolide_table::BloomFilter;
 
 const FORMAT: u8 = 1;
 /// Bits for each key: about one absent key in a hundred passes.
-const MOST_BITS: u64 = 10;
+const MAX_BITS: u64 = 10;
 /// With fewer, one in four passes.
-const LEAST_BITS: u64 = 3;
+const MIN_BITS: u64 = 3;
 /// The filter takes no more than one part in so many of the data blocks as they are stored: all that an index keeps in memory is to stay
 /// below a hundredth of the table.
 const SHARE: u64 = 128;
@@ -45,8 +45,8 @@ impl FilterBuilder {
         let keys = self.hashes.len() as u64;
         // Filters are whole lines.
         let most = data_bytes / SHARE / 64 * 64 * 8;
-        let bits = most.checked_div(keys)?.min(MOST_BITS);
-        let filter = BloomFilter::build(&self.hashes, bits as u32).filter(|_| bits >= LEAST_BITS)?;
+        let bits = most.checked_div(keys)?.min(MAX_BITS);
+        let filter = BloomFilter::build(&self.hashes, bits as u32).filter(|_| bits >= MIN_BITS)?;
         Some([&[FORMAT], &*filter.encode()].concat())
     }
 }

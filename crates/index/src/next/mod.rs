@@ -46,7 +46,7 @@ mod index_block;
 mod intervals;
 mod key_filter;
 mod nearest;
-mod notes;
+mod secondary_key_sort;
 mod opened_block;
 mod packing;
 mod ranked;

@@ -48,7 +48,7 @@ use crate::space::packed_tree::Node;
 use crate::space::rect_block::{self, RectEntry};
 
 /// Questions for more answers are not walked for.
-const MOST_NEAREST: usize = 4096;
+const MAX_NEAREST: usize = 4096;
 /// Entries that are taken of a block at first, at least.
 const FIRST_TAKEN: usize = 16;
 
@@ -120,7 +120,7 @@ impl<'v> NearestCursor<'v> {
     /// Whether it is the cursor for a question.
     pub(super) fn serves(access: &Access, order: Order, global: &GlobalIndex) -> bool {
         // How far away the records of an sstable without the index are, only a look at all of them tells.
-        order == Order::Nearest && access.limit <= MOST_NEAREST && global.without().is_empty()
+        order == Order::Nearest && access.limit <= MAX_NEAREST && global.without().is_empty()
     }
 
     pub(super) fn new(

@@ -5,7 +5,7 @@ use bolide_base::{MAX_SEQUENCE, SequenceNumber};
 use super::batch::Item;
 
 /// More items of a sort are not sorted.
-pub(super) const MOST_SORTED: usize = 1 << NUMBER_BITS;
+pub(super) const MAX_SORTED: usize = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 16;
 const RANK_SHIFT: u32 = NUMBER_BITS + 1;
 const _: () = assert!(MAX_SEQUENCE.leading_zeros() == RANK_SHIFT);
@@ -21,7 +21,7 @@ const _: () = assert!(MAX_SEQUENCE.leading_zeros() == RANK_SHIFT);
 pub(super) struct Ranked(u64);
 
 impl Ranked {
-    /// `item`, one of the first [`MOST_SORTED`] of its sort.
+    /// `item`, one of the first [`MAX_SORTED`] of its sort.
     #[inline]
     pub(super) fn new(sequence: SequenceNumber, item: Item) -> Self {
         let (is_version, number) = match item {
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn ranked_items_come_by_their_writes() {
-        let last = MOST_SORTED as u32 - 1;
+        let last = MAX_SORTED as u32 - 1;
         let items = [Item::Found(0), Item::Found(last), Item::Version(0), Item::Version(last)];
         let mut all = Vec::new();
         for sequence in [1, 2, 77, MAX_SEQUENCE - 1, MAX_SEQUENCE] {

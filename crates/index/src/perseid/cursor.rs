@@ -3,7 +3,7 @@
 use bolide_base::{Result, SequenceNumber};
 
 use super::costs::PsCosts;
-use super::kept::Kept;
+use super::index::Kept;
 use crate::access::Access;
 use crate::candidate::{Candidate, CandidateCursor, Origin};
 use crate::explain::Explain;

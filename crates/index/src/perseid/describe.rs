@@ -36,7 +36,7 @@ pub fn describe_in_place(vfs: &dyn Vfs, path: &Path, out: &mut dyn Write) -> Res
         if region.knows_free_space() { "" } else { " at most" }
     )
     .map_err(text)?;
-    writeln!(out, "whole through sequence number {}", super::home::through(&region)?).map_err(text)?;
+    writeln!(out, "whole through sequence number {}", super::region_location::through(&region)?).map_err(text)?;
     let versions = VersionTable::open(&region)?.stats();
     writeln!(
         out,

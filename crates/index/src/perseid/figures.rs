@@ -3,7 +3,7 @@
 /// What an index takes, and how far what it has on disk is behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct KeptFigures {
+pub struct PsTreeFigures {
     /// Secondary keys, as counted since the index was opened and noted before.
     pub keys: u64,
     /// Entries, obsolete ones included, counted likewise.

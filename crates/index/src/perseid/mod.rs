@@ -32,8 +32,8 @@ mod cursor;
 mod deleted_ranges;
 mod describe;
 mod figures;
-mod home;
-mod kept;
+mod region_location;
+mod index;
 mod log_entry;
 mod newest;
 mod sweep;
@@ -58,9 +58,9 @@ use crate::validation::{Validator, Verdict};
 pub use costs::PsCosts;
 pub use deleted_ranges::DeletedRanges;
 pub use describe::describe_in_place;
-pub use figures::KeptFigures;
-pub use home::{KeptHome, file_in_place, is_file_in_place};
-pub use kept::Kept;
+pub use figures::PsTreeFigures;
+pub use region_location::{RegionLocation, file_in_place, is_file_in_place};
+pub use index::Kept;
 
 use cursor::PsCandidates;
 

@@ -7,7 +7,7 @@
 
 use bolide_base::{Result, SequenceNumber};
 
-use super::kept::Kept;
+use super::index::Kept;
 use crate::newest_keys::{FoundKey, NewestKeys, Passed, Suspect};
 use crate::ps_tree::{NewestEntries, PsFlag};
 use crate::validation::Verdict;

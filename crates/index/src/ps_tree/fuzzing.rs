@@ -16,7 +16,7 @@ use crate::validation::Verdict;
 /// Bytes of one change in the input of [`fuzz_ps_tree`].
 const CHANGE_BYTES: usize = 11;
 /// More rows than an undamaged tree has: a cursor that gives them goes round in a ring.
-const MOST_ROWS: usize = 100_000;
+const MAX_ROWS: usize = 100_000;
 
 /// Every third entry is obsolete.
 struct EveryThird;
@@ -102,7 +102,7 @@ fn read_all(tree: &PsTree) -> Result<()> {
         while let Some(entry) = cursor.next_entry()? {
             places.push(entry.place);
             rows += 1;
-            assert!(rows < MOST_ROWS, "a cursor that does not end, {order:?}");
+            assert!(rows < MAX_ROWS, "a cursor that does not end, {order:?}");
         }
         for place in places.into_iter().step_by(11) {
             cursor.flag_obsolete(place)?;

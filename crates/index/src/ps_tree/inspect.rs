@@ -238,7 +238,7 @@ impl PsTree {
             let older = group.older;
             visit(Part::Group { at, group })?;
             level_groups = if bound == bound_before { level_groups + 1 } else { 0 };
-            if level_groups > chain::MOST_LEVEL_GROUPS {
+            if level_groups > chain::MAX_LEVEL_GROUPS {
                 return Err(damage(at, "the links of an index"));
             }
             at = older;

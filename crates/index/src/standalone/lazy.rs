@@ -60,7 +60,7 @@ use crate::standalone::secondary_key;
 use crate::validation::Validator;
 use reader::FragmentReader;
 
-pub use merge::{LazyMerge, PostingFate};
+pub use merge::{LazyMerge, PostingFilter};
 
 /// A lazy index; see the [module](self). Its tree needs the merge operator [`LazyMerge`].
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! # Shape
 //! Level 0 takes the flushes, each a run of its own. All of it goes to the base level together, cut at the boundaries of
 //! its partitions, and is put on top of what is there: nothing of that level is rewritten. A partition with
-//! [`MOST_RUNS`] runs is merged and goes to the partitions of the level below in the same way. In the last
+//! [`MAX_RUNS`] runs is merged and goes to the partitions of the level below in the same way. In the last
 //! level such a partition is merged in itself, and split where it has become large. So a byte is written once a level, and now and then
 //! once more in the last.
 //!
@@ -20,7 +20,7 @@ use super::policy::{CompactionPlan, CompactionPolicy, Cut, PlanInput, VersionSha
 use crate::version::LAST_LEVEL;
 
 /// Runs of a partition from which on they are merged.
-pub const MOST_RUNS: usize = 4;
+pub const MAX_RUNS: usize = 4;
 
 /// The policy of the fragmented layout.
 #[derive(Debug, Clone, Copy)]
@@ -91,9 +91,9 @@ impl CompactionPolicy for Fragmented {
         (1..base)
             .find_map(|level| self.pick_partition(shape, level, 1, busy))
             .or_else(|| {
-                (base..LAST_LEVEL).find_map(|level| self.pick_partition(shape, level, MOST_RUNS, busy))
+                (base..LAST_LEVEL).find_map(|level| self.pick_partition(shape, level, MAX_RUNS, busy))
             })
-            .or_else(|| merge_tallest(shape, MOST_RUNS, self.target_file_bytes, busy))
+            .or_else(|| merge_tallest(shape, MAX_RUNS, self.target_file_bytes, busy))
     }
 
     fn full(&self, shape: &VersionShape<'_>) -> Option<CompactionPlan> {

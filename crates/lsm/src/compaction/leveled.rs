@@ -242,6 +242,6 @@ mod tests {
         assert!(small.amplification <= 4.0, "{small:?}");
         let large = simulate(&Leveled::new(64 * MIB), 440, 64 * MIB);
         assert!(large.amplification <= 20.0, "{large:?}");
-        assert!(large.most_runs <= 8, "{large:?}");
+        assert!(large.max_runs <= 8, "{large:?}");
     }
 }

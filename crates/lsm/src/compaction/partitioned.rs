@@ -32,11 +32,11 @@ pub const TABLES_PER_PARTITION: usize = 2;
 /// Sstables for each of the T sorted runs of a partition that a flush only adds to.
 const TABLES_A_RUN: usize = 2;
 /// Percent of the memory for memtables that aborts may keep back.
-pub const MOST_KEPT_BACK_PERCENT: usize = 15;
+pub const MAX_KEPT_BACK_PERCENT: usize = 15;
 /// Bytes of a sorted view for each entry, with segments of 32 and ten runs (§3.4).
 const VIEW_BYTES_PER_ENTRY: u64 = 3;
 /// Fewer sstables that go for one that comes: the partition is split instead.
-const LEAST_RATIO: f64 = 1.5;
+const MIN_RATIO: f64 = 1.5;
 /// Bytes read and written for a new byte below which nothing is aborted.
 const ABORT_FROM: f64 = 4.0;
 
@@ -95,12 +95,12 @@ pub enum Action {
     },
 }
 
-/// What is done with each of `loads`, in their order. A partition is only added to as long as it has at most `most_runs`
+/// What is done with each of `loads`, in their order. A partition is only added to as long as it has at most `max_runs`
 /// sorted runs then, T in REMIX §4.2, and twice as many sstables. At most `may_keep_bytes` of new entries are kept back.
 pub fn plan(
     loads: &[PartitionLoad<'_>],
     target_file_bytes: u64,
-    most_runs: usize,
+    max_runs: usize,
     may_keep_bytes: u64,
 ) -> Vec<Action> {
     let mut actions = Vec::with_capacity(loads.len());
@@ -110,7 +110,7 @@ pub fn plan(
             actions.push(Action::Rest);
             continue;
         };
-        let action = load.act(&new, target_file_bytes.max(1), most_runs);
+        let action = load.act(&new, target_file_bytes.max(1), max_runs);
         let ratio = load.cost(&new, &action) as f64 / new.bytes.max(1) as f64;
         if ratio >= ABORT_FROM {
             costly.push((ratio, position, new.bytes));
@@ -132,10 +132,10 @@ pub fn plan(
 
 impl PartitionLoad<'_> {
     /// What is done with it if it is not aborted.
-    fn act(&self, new: &NewEntries<'_>, target_file_bytes: u64, most_runs: usize) -> Action {
+    fn act(&self, new: &NewEntries<'_>, target_file_bytes: u64, max_runs: usize) -> Action {
         let outputs = |bytes: u64| bytes.div_ceil(target_file_bytes).max(1) as usize;
         let runs = self.tables.chunk_by(|one, other| one.run == other.run).count();
-        if runs < most_runs && self.tables.len() + outputs(new.bytes) <= TABLES_A_RUN * most_runs {
+        if runs < max_runs && self.tables.len() + outputs(new.bytes) <= TABLES_A_RUN * max_runs {
             return Action::Minor;
         }
         let (mut best, mut best_ratio) = (0, 0.0);
@@ -148,7 +148,7 @@ impl PartitionLoad<'_> {
                 (best, best_ratio) = (count, ratio);
             }
         }
-        if best_ratio >= LEAST_RATIO {
+        if best_ratio >= MIN_RATIO {
             let inputs = self.tables.iter().take(best).map(|table| table.table.number).collect();
             return Action::Major { inputs };
         }

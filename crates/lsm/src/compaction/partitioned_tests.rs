@@ -2,7 +2,7 @@ use super::super::policy::sketch::Sketch;
 use super::*;
 
 /// T of REMIX §4.2.
-const MOST_RUNS: usize = 10;
+const MAX_RUNS: usize = 10;
 
 const TARGET: u64 = 64;
 
@@ -27,7 +27,7 @@ fn load<'a>(sketch: &'a Sketch, new: Option<(u64, &'a [u8], &'a [u8])>) -> Parti
 fn act(runs: &str, new: (u64, &str, &str)) -> Action {
     let sketch = Sketch::parse(&format!("0: {runs}"));
     let load = load(&sketch, Some((new.0, new.1.as_bytes(), new.2.as_bytes())));
-    plan(&[load], TARGET, MOST_RUNS, 0).remove(0)
+    plan(&[load], TARGET, MAX_RUNS, 0).remove(0)
 }
 
 /// One run of `count` sstables with one letter each; that of `small` is small.
@@ -123,9 +123,9 @@ fn plans_of_random_partitions_keep_the_rules() {
             })
             .collect();
         let may_keep = random(4 * TARGET);
-        let actions = plan(&loads, TARGET, MOST_RUNS, may_keep);
+        let actions = plan(&loads, TARGET, MAX_RUNS, may_keep);
         assert_eq!(actions.len(), loads.len());
-        let unbounded = plan(&loads, TARGET, MOST_RUNS, u64::MAX);
+        let unbounded = plan(&loads, TARGET, MAX_RUNS, u64::MAX);
         let mut kept = 0;
         for ((load, action), unbounded) in loads.iter().zip(&actions).zip(&unbounded) {
             check_action(seed, load, action);
@@ -151,9 +151,9 @@ fn check_action(seed: u64, load: &PartitionLoad<'_>, action: &Action) {
         Action::Abort => {}
         Action::Minor => {
             let tables = load.tables.len() + new.bytes.div_ceil(TARGET) as usize;
-            assert!(tables <= TABLES_A_RUN * MOST_RUNS, "seed {seed}");
+            assert!(tables <= TABLES_A_RUN * MAX_RUNS, "seed {seed}");
             let runs = load.tables.chunk_by(|one, other| one.run == other.run).count();
-            assert!(runs < MOST_RUNS, "seed {seed}");
+            assert!(runs < MAX_RUNS, "seed {seed}");
         }
         Action::Major { inputs } => {
             // The newest runs, whole.
@@ -163,7 +163,7 @@ fn check_action(seed: u64, load: &PartitionLoad<'_>, action: &Action) {
             assert!(last.zip(next).is_none_or(|(last, next)| last.run != next.run), "seed {seed}");
             let bytes: u64 = newest.iter().map(|table| table.table.bytes).sum();
             let outputs = (bytes + new.bytes).div_ceil(TARGET);
-            assert!(inputs.len() as f64 >= LEAST_RATIO * outputs as f64, "seed {seed}");
+            assert!(inputs.len() as f64 >= MIN_RATIO * outputs as f64, "seed {seed}");
         }
         Action::Split { inputs } => {
             for kept in load.tables.iter().filter(|table| !inputs.contains(&table.table.number)) {
@@ -188,7 +188,7 @@ fn check_costliest_first(
     let bytes = |position: usize| loads[position].new.unwrap().bytes;
     let ratio = |position: usize| {
         let (load, new) = (&loads[position], loads[position].new.unwrap());
-        load.cost(&new, &load.act(&new, TARGET, MOST_RUNS)) as f64 / new.bytes as f64
+        load.cost(&new, &load.act(&new, TARGET, MAX_RUNS)) as f64 / new.bytes as f64
     };
     let is_aborted = |actions: &[Action], position: usize| actions[position] == Action::Abort;
     for position in (0..loads.len()).filter(|&position| is_aborted(unbounded, position)) {
@@ -207,7 +207,7 @@ fn check_costliest_first(
 fn level_0_is_moved_on_before_anything_else() {
     let sketch = Sketch::parse("0: 9[a-m:10] 8[c-z:10]\n6: 1[b-d:64] 0[a-f:64 g-z:64]");
     let shape = sketch.shape();
-    let policy = Partitioned::new(TARGET, MOST_RUNS);
+    let policy = Partitioned::new(TARGET, MAX_RUNS);
     let due = policy.pick(&shape, &BTreeSet::new()).unwrap();
     assert_eq!((due.inputs.len(), due.output_level, due.bottom), (2, LAST_LEVEL, false));
     assert_eq!((due.cut, due.claims.len(), due.is_trivial_move), (Cut::AtBoundaries, 3, false));
@@ -221,7 +221,7 @@ fn only_the_partitions_in_its_range_are_claimed() {
     let mut shape = sketch.shape();
     shape.boundaries = vec![Vec::new(); 7];
     shape.boundaries[LAST_LEVEL] = vec![b"g", b"n"];
-    let due = Partitioned::new(TARGET, MOST_RUNS).pick(&shape, &BTreeSet::new()).unwrap();
+    let due = Partitioned::new(TARGET, MAX_RUNS).pick(&shape, &BTreeSet::new()).unwrap();
     assert_eq!(due.claims, [2]);
     assert!(due.is_trivial_move, "one sstable, which crosses no boundary");
     assert_eq!(
@@ -234,7 +234,7 @@ fn only_the_partitions_in_its_range_are_claimed() {
 fn partitions_in_order_are_left_alone_and_tall_ones_merged() {
     let runs =
         |count: u64| (0..count).rev().map(|run| format!("{run}[a-z:64]")).collect::<Vec<_>>().join(" ");
-    let policy = Partitioned::new(TARGET, MOST_RUNS);
+    let policy = Partitioned::new(TARGET, MAX_RUNS);
     let sketch = Sketch::parse(&format!("6: {}", runs(10)));
     assert_eq!(policy.pick(&sketch.shape(), &BTreeSet::new()), None);
     let sketch = Sketch::parse(&format!("6: {}", runs(11)));

@@ -362,13 +362,13 @@ pub(super) mod sketch {
         /// Bytes written for each byte flushed, the flush included.
         pub(crate) amplification: f64,
         /// Most sorted runs that a reader had to look at when nothing was due.
-        pub(crate) most_runs: usize,
+        pub(crate) max_runs: usize,
     }
 
     /// Flushes `flushes` times `bytes` of evenly spread keys, doing all due compactions after each.
     pub(crate) fn simulate(policy: &dyn CompactionPolicy, flushes: u64, bytes: u64) -> Life {
         let mut sketch = Sketch { levels: vec![Vec::new(); 7] };
-        let (mut next_number, mut written, mut most_runs) = (0, 0, 0);
+        let (mut next_number, mut written, mut max_runs) = (0, 0, 0);
         for _ in 0..flushes {
             next_number += 1;
             let table = Table {
@@ -382,8 +382,8 @@ pub(super) mod sketch {
             while let Some(plan) = policy.pick(&sketch.shape(), &BTreeSet::new()) {
                 written += sketch.apply(&plan, &mut next_number);
             }
-            most_runs = most_runs.max(sketch.levels.iter().map(Vec::len).sum());
+            max_runs = max_runs.max(sketch.levels.iter().map(Vec::len).sum());
         }
-        Life { amplification: written as f64 / (flushes * bytes) as f64, most_runs }
+        Life { amplification: written as f64 / (flushes * bytes) as f64, max_runs }
     }
 }

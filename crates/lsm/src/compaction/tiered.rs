@@ -10,7 +10,7 @@
 //! then about as large as the runs of the next tier. So a byte is rewritten once a tier, and there are
 //! less than `WIDTH` runs a tier: the layout is for collections that are written more than they are scanned,
 //! so `WIDTH` is rather large. Should sizes that never match let runs pile up all the same, the
-//! cheapest neighbours are merged from [`MOST_RUNS`] on.
+//! cheapest neighbours are merged from [`MAX_RUNS`] on.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub const WIDTH: usize = 8;
 /// How much larger than the largest of a tier a run may be to join it.
 const SIMILAR: u64 = 2;
 /// Runs from which on the cheapest neighbours are merged, of whatever size.
-pub const MOST_RUNS: usize = 32;
+pub const MAX_RUNS: usize = 32;
 
 /// The policy of the tiered layout.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +93,7 @@ impl CompactionPolicy for Tiered {
         let free = all.iter().position(is_busy).unwrap_or(all.len());
         let runs = &all[..free];
         let due = Self::full_tier(runs)
-            .or_else(|| if runs.len() >= MOST_RUNS { Self::cheapest_window(runs) } else { None })?;
+            .or_else(|| if runs.len() >= MAX_RUNS { Self::cheapest_window(runs) } else { None })?;
         let score = due.len() as f64 / WIDTH as f64;
         let bottom = due.end == all.len();
         self.plan(runs.get(due)?, bottom, score)
@@ -141,9 +141,9 @@ mod tests {
             Sketch::parse(&format!("0: {}", (0..count).map(run).collect::<Vec<_>>().join(" ")))
         };
         let policy = Tiered::new(64);
-        let few = runs(MOST_RUNS as u32 - 1);
+        let few = runs(MAX_RUNS as u32 - 1);
         assert_eq!(policy.pick(&few.shape(), &BTreeSet::new()), None);
-        let many = runs(MOST_RUNS as u32);
+        let many = runs(MAX_RUNS as u32);
         let plan = policy.pick(&many.shape(), &BTreeSet::new()).unwrap();
         assert_eq!((plan.inputs.len(), plan.output_run, plan.bottom), (WIDTH, 100, false));
     }
@@ -165,8 +165,8 @@ mod tests {
     fn write_amplification_of_random_writes_stays_low() {
         const MIB: u64 = 1 << 20;
         let small = simulate(&Tiered::new(64 * MIB), 11, 64 * MIB);
-        assert!(small.amplification <= 2.0 && small.most_runs <= 8, "{small:?}");
+        assert!(small.amplification <= 2.0 && small.max_runs <= 8, "{small:?}");
         let large = simulate(&Tiered::new(64 * MIB), 440, 64 * MIB);
-        assert!(large.amplification <= 4.0 && large.most_runs <= 22, "{large:?}");
+        assert!(large.amplification <= 4.0 && large.max_runs <= 22, "{large:?}");
     }
 }

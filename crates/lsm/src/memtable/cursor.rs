@@ -111,7 +111,7 @@ impl MemtableCursor {
 
     /// Asks for the entries of slots before `until`.
     #[inline]
-    fn ask_until(&mut self, until: usize) {
+    fn prefetch_until(&mut self, until: usize) {
         for slot in self.asked..until {
             self.prefetch(slot);
         }
@@ -122,7 +122,7 @@ impl MemtableCursor {
     #[inline]
     fn show(&mut self, slot: usize, current: Current) {
         prefetch_value(current.version);
-        self.ask_until((self.asked + AT_ONCE).clamp(slot + AT_ONCE, slot + AHEAD));
+        self.prefetch_until((self.asked + AT_ONCE).clamp(slot + AT_ONCE, slot + AHEAD));
         self.slot = slot;
         self.current = Some(current);
     }
@@ -136,7 +136,7 @@ impl MemtableCursor {
                     return self.show(slot, Current { entry, version });
                 }
                 slot += 1;
-                self.ask_until(slot + AHEAD);
+                self.prefetch_until(slot + AHEAD);
             }
             let Some(right) = self.leaf.right else {
                 self.current = None;
@@ -145,7 +145,7 @@ impl MemtableCursor {
             self.tree().copy_leaf(right, &mut self.leaf);
             slot = 0;
             self.asked = 0;
-            self.ask_until(AHEAD);
+            self.prefetch_until(AHEAD);
             if let Some(right) = self.leaf.right {
                 right.prefetch_entries();
             }
@@ -154,9 +154,9 @@ impl MemtableCursor {
 
     /// Asks for the entries that a walk from `slot` on needs first.
     #[inline]
-    fn ask_from(&mut self, slot: usize) {
+    fn prefetch_from(&mut self, slot: usize) {
         self.asked = slot;
-        self.ask_until(slot + AT_ONCE);
+        self.prefetch_until(slot + AT_ONCE);
     }
 
     /// Goes to the last shown entry before slot `slot`.
@@ -211,7 +211,7 @@ impl InternalCursor for MemtableCursor {
 
     fn seek_to_first(&mut self) -> Result<()> {
         let slot = self.tree().copy_at(&[], &mut self.leaf);
-        self.ask_from(slot);
+        self.prefetch_from(slot);
         self.forward_from(slot);
         Ok(())
     }
@@ -233,7 +233,7 @@ impl InternalCursor for MemtableCursor {
             _ => None,
         };
         let slot = prepared.unwrap_or_else(|| tree.copy_at(key, &mut self.leaf));
-        self.ask_from(slot);
+        self.prefetch_from(slot);
         if let Some(entry) = self.leaf.entry(slot)
             && entry.key() == key
         {

@@ -52,7 +52,7 @@ use sync::{AtomicU32, AtomicU64, AtomicUsize, LANES, Ordering, fence, lane};
 use tree::{TOGETHER, Tree};
 
 /// Single keys are found by their hash once nodes take so much: with fewer, nodes are in the processor's cache.
-const LEAST_INDEXED_BYTES: usize = 64 << 10;
+const MIN_INDEXED_BYTES: usize = 64 << 10;
 /// Most bytes of one piece of memory, but for a value that needs more: a large page.
 const LARGEST_CHUNK_BYTES: usize = LARGE_PAGE_BYTES;
 
@@ -261,7 +261,7 @@ impl Memtable {
     fn fill_points(&self) {
         if self.points.is_off() {
             let least = self.budget_bytes.map_or(usize::MAX, |budget| budget / 16);
-            if self.tree.node_bytes() < LEAST_INDEXED_BYTES.min(least) {
+            if self.tree.node_bytes() < MIN_INDEXED_BYTES.min(least) {
                 return;
             }
             let (keys, bytes) = (self.entries(), self.memory_bytes().max(1));

@@ -43,14 +43,14 @@ const TAG_BITS: u32 = 19;
 /// Where a slot has the address of its entry: a multiple of 8 below 2⁴⁸.
 const ADDRESS: usize = 0x0000_ffff_ffff_fff8;
 /// Most slots that a search looks at: only keys of one hash need so many.
-const MOST_PROBES: usize = 256;
+const MAX_PROBES: usize = 256;
 /// Slots of the first table of a shard, at least. A multiple of [`LINE_SLOTS`].
-const LEAST_SLOTS: usize = 16;
+const MIN_SLOTS: usize = 16;
 const LINE_SLOTS: usize = 8;
 /// More slots would have the same tag.
-const MOST_SLOTS: usize = 1 << (TAG_BITS - 2);
+const MAX_SLOTS: usize = 1 << (TAG_BITS - 2);
 /// For so many keys that are there when the filling begins, room is made for one more at most, whatever the budget.
-const MOST_GROWTH: usize = 64;
+const MAX_GROWTH: usize = 64;
 
 const OFF: u32 = 0;
 const FILLING: u32 = 1;
@@ -150,11 +150,11 @@ impl<'a> Table<'a> {
         (tag * self.slots.len()) >> TAG_BITS
     }
 
-    /// Up to [`MOST_PROBES`] slots from that of `tag` on, round the end.
+    /// Up to [`MAX_PROBES`] slots from that of `tag` on, round the end.
     #[inline]
     fn probed(self, tag: usize) -> impl Iterator<Item = &'a Slot> {
         let (before, from) = self.slots.split_at(self.home(tag).min(self.slots.len()));
-        from.iter().chain(before).take(MOST_PROBES)
+        from.iter().chain(before).take(MAX_PROBES)
     }
 
     #[inline]
@@ -203,7 +203,7 @@ impl PointIndex {
     pub(super) fn new(largest_chunk_bytes: usize) -> Self {
         Self {
             state: AtomicU32::new(OFF),
-            first_slots: AtomicU32::new(LEAST_SLOTS as u32),
+            first_slots: AtomicU32::new(MIN_SLOTS as u32),
             shards: std::array::from_fn(|_| Shard {
                 table: AtomicPtr::new(ptr::null_mut()),
                 count: Mutex::new(0),
@@ -304,7 +304,7 @@ impl PointIndex {
                 return Some(());
             }
             // So many neighbours in a table that has room are keys of one hash.
-            if length >= MOST_SLOTS || (has_room && *count < length / 8) {
+            if length >= MAX_SLOTS || (has_room && *count < length / 8) {
                 return None;
             }
             let least = self.first_slots.load(Ordering::Relaxed) as usize;
@@ -324,9 +324,9 @@ impl PointIndex {
     /// Begins to fill the index, for a memtable that will have about `expected` keys, and has `keys`.
     #[cold]
     pub(super) fn begin(&self, keys: usize, expected: usize) {
-        let expected = expected.clamp(keys, keys.saturating_mul(MOST_GROWTH));
+        let expected = expected.clamp(keys, keys.saturating_mul(MAX_GROWTH));
         // Two thirds full in the end.
-        let slots = (expected / SHARDS * 3 / 2).clamp(LEAST_SLOTS, MOST_SLOTS / 4);
+        let slots = (expected / SHARDS * 3 / 2).clamp(MIN_SLOTS, MAX_SLOTS / 4);
         self.first_slots.store(slots.next_multiple_of(LINE_SLOTS) as u32, Ordering::Relaxed);
         let _ = self.state.compare_exchange(OFF, FILLING, Ordering::SeqCst, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -459,7 +459,7 @@ mod tests {
         let with_tag =
             |entry: &EntryRef<'_>| entry.address().as_ptr().cast::<Entry>().map_addr(|at| at | bits_of(77));
         let added = entries.iter().take_while(|entry| index.add_to(5, with_tag(entry)).is_some()).count();
-        assert!((32..=MOST_PROBES).contains(&added), "{added} keys of one hash");
+        assert!((32..=MAX_PROBES).contains(&added), "{added} keys of one hash");
         // So far all that it has is found.
         index.note(entries[0]);
         assert_eq!(is_known(&index, entries[0].key()), Some(true));

@@ -9,7 +9,7 @@ use bolide_storage::pmem::{EXTENT_BYTES, PAGE_BYTES, Region, RegionOptions, Regi
 use bolide_storage::{Runtime, Vfs};
 
 use super::format::{Record, RecordKind, Root, RootPointer, SegmentHeader};
-use super::gather::{Counting, gather};
+use super::read_segments::{Counting, gather};
 use super::log::{PageLog, Segment};
 use super::scan::SegmentScan;
 use crate::file_name::FileName;

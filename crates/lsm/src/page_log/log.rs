@@ -38,20 +38,20 @@ pub(super) struct Limits {
     /// A segment is followed by a new one when it has grown over this, in bytes.
     pub(super) segment_bytes: u64,
     /// Bytes of old records that are left alone however small the region is.
-    pub(super) kept_garbage_bytes: u64,
+    pub(super) external_garbage_bytes: u64,
     /// Segments that are left alone however little is in them.
     pub(super) kept_segments: u64,
     /// Bytes that every cut may move, however small it is.
-    pub(super) least_moved_bytes: u64,
+    pub(super) min_moved_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             segment_bytes: SEGMENT_BYTES,
-            kept_garbage_bytes: 1 << 20,
+            external_garbage_bytes: 1 << 20,
             kept_segments: 8,
-            least_moved_bytes: 256 << 10,
+            min_moved_bytes: 256 << 10,
         }
     }
 }
@@ -363,7 +363,7 @@ impl PageLog {
 
     /// Moves live pages out of segments that hold little of them.
     fn move_pages(&self, output: &mut SegmentOutput<'_>, changes: &mut BTreeMap<u64, Placed>) -> Result<()> {
-        let mut budget = (2 * output.written_bytes()).max(self.limits.least_moved_bytes);
+        let mut budget = (2 * output.written_bytes()).max(self.limits.min_moved_bytes);
         let mut visited = Vec::new();
         while let Some(victim) = self.emptiest(output, changes, &visited) {
             visited.push(victim);
@@ -412,7 +412,7 @@ impl PageLog {
             total += self.segments.get(number).map_or(0, |segment| segment.len - HEADER_BYTES as u64);
         }
         let garbage = total.saturating_sub(alive);
-        let too_much = garbage > self.limits.kept_garbage_bytes.max(total / 3);
+        let too_much = garbage > self.limits.external_garbage_bytes.max(total / 3);
         let too_many = live.len() as u64 > self.limits.kept_segments + 2 * alive / self.limits.segment_bytes;
         if !too_much && !too_many {
             return None;

@@ -18,7 +18,7 @@
 mod describe;
 mod format;
 mod fuzzing;
-mod gather;
+mod read_segments;
 mod load;
 mod log;
 mod scan;

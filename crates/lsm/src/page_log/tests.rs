@@ -19,7 +19,7 @@ use crate::record_log::{Boot, LogHeader, LogReader, LogRole, LogWriter};
 const REGION: u64 = 5;
 const MANIFEST: FileIdentity = FileIdentity { file_number: 1, tag: 77 };
 const SMALL: Limits =
-    Limits { segment_bytes: 60_000, kept_garbage_bytes: 20_000, kept_segments: 4, least_moved_bytes: 10_000 };
+    Limits { segment_bytes: 60_000, external_garbage_bytes: 20_000, kept_segments: 4, min_moved_bytes: 10_000 };
 
 /// Live blocks with their bytes.
 type Blocks = BTreeMap<Place, Vec<u8>>;

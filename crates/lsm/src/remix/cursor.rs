@@ -11,10 +11,10 @@ use std::sync::Arc;
 use bolide_base::{Error, MAX_SEQUENCE, Result, SequenceNumber, Trailer};
 use bolide_table::{EntryHead, HeldEntry, InternalCursor, PinnedBlock, ValueRef};
 
-use super::coming::{self, runs_from, runs_of};
+use super::run_prefetch::{self, runs_from, runs_of};
 use super::contradiction;
-use super::prepare::Preparation;
-use super::run_place::{CursorProbe, RunPlace};
+use super::staged_seek::Preparation;
+use super::run_position::{CursorProbe, RunPlace};
 use super::search::Place;
 use super::segments::MAX_WIDTH;
 use super::selectors::{OLD, RUN_BITS, TOMBSTONE};
@@ -284,7 +284,7 @@ impl SortedViewCursor {
         if let Some(run) = self.runs.get_mut(left) {
             run.position.entry += 1;
             if run.position.entry >= run.entries {
-                self.ask_for_next_block_of(left);
+                self.prefetch_next_block_of(left);
             }
         }
         true
@@ -292,7 +292,7 @@ impl SortedViewCursor {
 
     /// Asks the processor for the block behind that in hand, of a run whose last entry there was left.
     #[cold]
-    fn ask_for_next_block_of(&mut self, number: usize) {
+    fn prefetch_next_block_of(&mut self, number: usize) {
         let (Some(run), Some(source)) = (self.runs.get(number), self.view.runs().get(number)) else { return };
         source.prefetch_listed(source.advance(run.position, 0));
         self.asked |= 1 << number;
@@ -303,7 +303,7 @@ impl SortedViewCursor {
     /// and asks the processor for their hints. No I/O.
     fn meet(&mut self, place: Place, entries: usize) {
         let unmet = runs_from(&self.view, place, entries) & !self.known;
-        coming::ask_for_hints(&self.view, place.segment, unmet);
+        run_prefetch::prefetch_hints(&self.view, place.segment, unmet);
         self.hinted = (place.segment, unmet);
     }
 
@@ -315,15 +315,15 @@ impl SortedViewCursor {
 
     /// Asks for what the stage before led to.
     #[inline]
-    fn ask_on(&mut self) {
-        coming::come_to(&self.view, &mut self.runs, std::mem::take(&mut self.asked), self.fill_cache);
+    fn prefetch_on(&mut self) {
+        run_prefetch::come_to(&self.view, &mut self.runs, std::mem::take(&mut self.asked), self.fill_cache);
         let (segment, hinted) = std::mem::take(&mut self.hinted);
         let place = if segment == self.place.segment { self.place } else { Place { segment, index: 0 } };
         if hinted != 0 && place >= self.place {
             // Some may have been shown since.
             self.asked = hinted & !self.known;
             self.known |= hinted;
-            coming::lead_to(&self.view, &mut self.runs, place, self.asked);
+            run_prefetch::lead_to(&self.view, &mut self.runs, place, self.asked);
         }
     }
 
@@ -337,14 +337,14 @@ impl SortedViewCursor {
                 self.held.prefetch_next(block);
             }
             self.meet(self.place, FIRST_ASKED);
-            self.ask_on();
+            self.prefetch_on();
             let index = self.place.index + 1;
             let soon = self.selectors.get(index..(index + SOON).min(self.entries)).unwrap_or_default();
             if self.asked & runs_of(soon) != 0 {
-                self.ask_on();
+                self.prefetch_on();
             }
         } else if self.is_asking() {
-            self.ask_on();
+            self.prefetch_on();
         } else if self.steps >= FIRST_STEPS {
             self.look_ahead();
         }
@@ -392,7 +392,7 @@ impl SortedViewCursor {
     #[inline]
     fn note_seek(&mut self, stepped: bool) {
         if std::mem::replace(&mut self.is_sought, false) {
-            self.view.habit().note(stepped);
+            self.view.predictor().note(stepped);
         }
     }
 
@@ -401,7 +401,7 @@ impl SortedViewCursor {
     fn begin_seek(&mut self, key: &[u8], sequence: SequenceNumber) {
         self.note_seek(false);
         self.is_sought = true;
-        if self.view.habit().holds() && !self.prepared.is_begun() && self.view.remix().has_forks() {
+        if self.view.predictor().holds() && !self.prepared.is_begun() && self.view.remix().has_forks() {
             self.prepare_seek(key, sequence);
             while self.prepare_further() {}
         }

@@ -23,7 +23,7 @@ use bolide_table::ValueRef;
 use super::selectors::MAX_RUNS;
 use super::view::SortedView;
 use crate::key_heads::KeyHeads;
-use crate::version::{KeptView, Partition, SortedRun, TableHandle, Version};
+use crate::version::{StoredView, Partition, SortedRun, TableHandle, Version};
 
 /// A level with more than one sorted run, by partition.
 pub struct ViewedLevel {
@@ -44,9 +44,9 @@ pub struct ViewedPartition {
     runs: Box<[Arc<SortedRun>]>,
     /// Those that the view does not have, newest first; each newer than what it overlaps of the view.
     loose: Box<[Arc<SortedRun>]>,
-    view: Option<Arc<KeptView>>,
+    view: Option<Arc<StoredView>>,
     /// Another view that knows some of the runs: the next one is made from it.
-    base: Option<Arc<KeptView>>,
+    base: Option<Arc<StoredView>>,
     serves_reads: bool,
 }
 
@@ -56,7 +56,7 @@ impl ViewedLevel {
     pub fn of(
         version: &Version,
         level: usize,
-        known: &[Arc<KeptView>],
+        known: &[Arc<StoredView>],
         before: Option<&Self>,
     ) -> Option<Arc<Self>> {
         let first = version.runs().partition_point(|run| run.level() < level);
@@ -132,7 +132,7 @@ impl ViewedLevel {
 }
 
 impl ViewedPartition {
-    fn of(runs: Box<[Arc<SortedRun>]>, owners: &BTreeMap<u64, Vec<&Arc<KeptView>>>) -> Self {
+    fn of(runs: Box<[Arc<SortedRun>]>, owners: &BTreeMap<u64, Vec<&Arc<StoredView>>>) -> Self {
         let best = if (2..=MAX_RUNS).contains(&runs.len()) { most_shared(&runs, owners) } else { None };
         let valid = best.and_then(|view| Some((view, loose_beside(&runs, view)?)));
         let (view, loose) = match valid {
@@ -162,12 +162,12 @@ impl ViewedPartition {
     }
 
     /// The view as it is kept, if there is one.
-    pub fn kept_view(&self) -> Option<&Arc<KeptView>> {
+    pub fn stored_view(&self) -> Option<&Arc<StoredView>> {
         self.view.as_ref()
     }
 
     /// The view that the next one is best made from.
-    pub fn base(&self) -> Option<&Arc<KeptView>> {
+    pub fn base(&self) -> Option<&Arc<StoredView>> {
         self.view.as_ref().or(self.base.as_ref())
     }
 
@@ -189,7 +189,7 @@ impl ViewedPartition {
     /// Asks the processor for what [`get`](Self::get) reads of the view first. Purely a hint.
     #[inline]
     pub fn prefetch(&self, key: &[u8]) {
-        if let Some(view) = self.kept_view().and_then(|view| view.in_hand()) {
+        if let Some(view) = self.stored_view().and_then(|view| view.in_hand()) {
             view.prefetch(key);
         }
     }
@@ -228,8 +228,8 @@ fn runs_of(version: &Version, level: usize, partition: &Partition<'_>) -> Box<[A
 }
 
 /// Which of `known` order each sstable.
-fn owners(known: &[Arc<KeptView>]) -> BTreeMap<u64, Vec<&Arc<KeptView>>> {
-    let mut owners: BTreeMap<u64, Vec<&Arc<KeptView>>> = BTreeMap::new();
+fn owners(known: &[Arc<StoredView>]) -> BTreeMap<u64, Vec<&Arc<StoredView>>> {
+    let mut owners: BTreeMap<u64, Vec<&Arc<StoredView>>> = BTreeMap::new();
     for view in known.iter().filter(|view| !view.has_failed()) {
         for &table in &view.meta().tables {
             owners.entry(table).or_default().push(view);
@@ -241,9 +241,9 @@ fn owners(known: &[Arc<KeptView>]) -> BTreeMap<u64, Vec<&Arc<KeptView>>> {
 /// The view that orders the most entries of `runs`; of those that order as many the one that orders the fewest others.
 fn most_shared<'v>(
     runs: &[Arc<SortedRun>],
-    owners: &BTreeMap<u64, Vec<&'v Arc<KeptView>>>,
-) -> Option<&'v Arc<KeptView>> {
-    let mut shared: Vec<(u64, &'v Arc<KeptView>)> = Vec::new();
+    owners: &BTreeMap<u64, Vec<&'v Arc<StoredView>>>,
+) -> Option<&'v Arc<StoredView>> {
+    let mut shared: Vec<(u64, &'v Arc<StoredView>)> = Vec::new();
     for table in runs.iter().flat_map(|run| run.tables()) {
         for &view in owners.get(&table.meta().number).into_iter().flatten() {
             match shared.iter_mut().find(|(_, other)| Arc::ptr_eq(other, view)) {
@@ -252,14 +252,14 @@ fn most_shared<'v>(
             }
         }
     }
-    let order = |&(entries, view): &(u64, &'v Arc<KeptView>)| {
+    let order = |&(entries, view): &(u64, &'v Arc<StoredView>)| {
         (entries, std::cmp::Reverse(view.entries().saturating_sub(entries)))
     };
     shared.into_iter().max_by_key(order).map(|(_, view)| view)
 }
 
 /// The runs and parts of runs of `runs` that `view` does not have; `None` if it does not count beside them.
-fn loose_beside(runs: &[Arc<SortedRun>], view: &KeptView) -> Option<Box<[Arc<SortedRun>]>> {
+fn loose_beside(runs: &[Arc<SortedRun>], view: &StoredView) -> Option<Box<[Arc<SortedRun>]>> {
     let numbers = &view.meta().tables;
     let is_known = |table: &Arc<TableHandle>| numbers.contains(&table.meta().number);
     let (mut loose, mut known) = (Vec::new(), Vec::new());

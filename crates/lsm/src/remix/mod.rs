@@ -37,24 +37,24 @@
 
 mod anchors;
 mod build;
-mod by_steps;
-mod coming;
+mod linear_search;
+mod run_prefetch;
 mod cursor;
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
 mod descent;
 mod describe;
 mod forks;
 mod format;
-mod further;
+mod new_runs;
 #[doc(hidden)]
 pub mod fuzzing;
-mod kept_runs;
+mod retained_runs;
 mod level;
 mod level_cursor;
-mod prepare;
+mod staged_seek;
 mod rebuild;
 mod run;
-mod run_place;
+mod run_position;
 mod search;
 mod segmenter;
 mod segments;

@@ -15,8 +15,8 @@ use bolide_base::{MAX_SEQUENCE, Result, SequenceNumber};
 use bolide_table::PinnedBlock;
 
 use super::forks::{FAR, NO_FORK, absolute};
-use super::further::FurtherEntries;
-use super::kept_runs::KeptRuns;
+use super::new_runs::FurtherEntries;
+use super::retained_runs::KeptRuns;
 use super::run::ViewRun;
 use super::search::{Beside, LastBlocks, Place};
 use super::segmenter::{Fork, Key, Segmenter};
@@ -311,7 +311,7 @@ impl Rebuild<'_> {
     }
 
     /// Asks the block of the entry at `at`, one of run `run`, about it.
-    fn ask_next<T>(&mut self, run: usize, ask: impl FnOnce(&PinnedBlock, usize) -> Option<T>) -> Result<T> {
+    fn prefetch_next<T>(&mut self, run: usize, ask: impl FnOnce(&PinnedBlock, usize) -> Option<T>) -> Result<T> {
         let source = self.old.runs().get(run).ok_or_else(contradiction)?;
         let position = self.old.remix().segments.get(self.at.segment).position(source, run, self.at.index);
         let block = self.blocks.block(run, position.block)?;
@@ -321,7 +321,7 @@ impl Rebuild<'_> {
     /// True if the entry at `at` is one of `key`.
     fn is_next(&mut self, key: &[u8]) -> Result<bool> {
         let Some((run, _)) = self.selector() else { return Ok(false) };
-        self.ask_next(run, |block, index| Some(block.difference(index, key)?.order.is_eq()))
+        self.prefetch_next(run, |block, index| Some(block.difference(index, key)?.order.is_eq()))
     }
 
     /// The kept version at `at` or behind of the key that `at` has a version of, its first if `first`, whose sequence number may be known: its new run,
@@ -334,7 +334,7 @@ impl Rebuild<'_> {
             if let Some(number) = self.kept.number(run) {
                 let sequence = match first {
                     Some(Beside::Same(sequence)) => sequence,
-                    _ => self.ask_next(run, |block, index| Some(block.entry(index)?.trailer().sequence()))?,
+                    _ => self.prefetch_next(run, |block, index| Some(block.entry(index)?.trailer().sequence()))?,
                 };
                 return Ok(Some((number, sequence, selector & TOMBSTONE != 0)));
             }

@@ -209,7 +209,7 @@ impl Segment<'_> {
         let mut asked_for = 0;
         while low < high {
             if asked_for & below(high) & !below(low) == 0 {
-                asked_for = self.ask_for(runs, low, high);
+                asked_for = self.prefetch_for(runs, low, high);
             }
             let middle = nearest(asked_for & below(high) & !below(low), low.midpoint(high));
             let number = self.run(middle);
@@ -246,7 +246,7 @@ impl Segment<'_> {
     /// Asks the processor for the entries, from `low` to before `high`, that the next three steps of a binary search
     /// may compare with; answers a bit for each.
     #[inline]
-    fn ask_for(&self, runs: &[Arc<ViewRun>], low: usize, high: usize) -> u64 {
+    fn prefetch_for(&self, runs: &[Arc<ViewRun>], low: usize, high: usize) -> u64 {
         let step = (high - low).div_ceil(ASKED_AT_ONCE + 1).max(1);
         let first = if high - low <= ASKED_AT_ONCE { low } else { low + step };
         let mut asked_for = 0;

@@ -12,7 +12,7 @@ use super::search::{LastBlock, Place};
 use super::segments::{Shape, tag_of};
 use super::selectors::{below, mask_of_old, mask_where};
 use super::{Remix, contradiction, tables_of};
-use crate::habit::Habit;
+use crate::predictor::Predictor;
 
 /// Blocks that are looked for where it is asked how many are in the cache.
 const SAMPLED_BLOCKS: usize = 64;
@@ -25,7 +25,7 @@ pub struct SortedView {
     runs: Vec<Arc<ViewRun>>,
     largest_sequence: SequenceNumber,
     has_filters: bool,
-    habit: Habit,
+    predictor: Predictor,
 }
 
 impl SortedView {
@@ -47,7 +47,7 @@ impl SortedView {
             sequences.map(|reader| reader.properties().largest_sequence).max().unwrap_or(0);
         let filter_bits = runs.iter().flat_map(|run| run.readers()).map(|reader| reader.properties());
         let has_filters = filter_bits.map(|properties| properties.bloom_bits_per_key).max().unwrap_or(0) > 0;
-        Ok(Arc::new(Self { remix, runs, largest_sequence, has_filters, habit: Habit::new() }))
+        Ok(Arc::new(Self { remix, runs, largest_sequence, has_filters, predictor: Predictor::new() }))
     }
 
     /// Builds a REMIX of `runs`, the newest first, and answers its view; nothing is written.
@@ -74,8 +74,8 @@ impl SortedView {
 
     /// Whether its readers scan.
     #[inline]
-    pub(super) fn habit(&self) -> &Habit {
-        &self.habit
+    pub(super) fn predictor(&self) -> &Predictor {
+        &self.predictor
     }
 
     /// The order of the entries.

@@ -19,7 +19,7 @@
 //!
 //! # What a row says
 //! The cache knows nothing of trees. Who uses it sees to it that a row is never older than what the sstables of its tree have
-//! for its key: see `store::rows`.
+//! for its key: see `store::newest_reads`.
 //!
 //! # Limits
 //! Rows of more than an eighth of a shard, or keys of more than 65,535 bytes, are not kept.
@@ -45,9 +45,9 @@ use shard::{Bucket, Found, Shard, bucket_number};
 /// Bytes of rows for which there is a bucket.
 const BYTES_PER_BUCKET: usize = 768;
 /// Most shards.
-const MOST_SHARDS: usize = 64;
+const MAX_SHARDS: usize = 64;
 /// Caches of fewer bytes keep nothing.
-const LEAST_BYTES: usize = 4 << 10;
+const MIN_BYTES: usize = 4 << 10;
 
 /// A key, and whose it is.
 #[derive(Debug, Clone, Copy)]
@@ -126,9 +126,9 @@ impl RowCache {
     pub(crate) fn new(bytes: usize) -> Self {
         let buckets_all = bytes / (BYTES_PER_BUCKET + size_of::<Bucket>());
         let (shards, ring_bytes) = match buckets_all * BYTES_PER_BUCKET {
-            _ if bytes < LEAST_BYTES => (0, 0),
+            _ if bytes < MIN_BYTES => (0, 0),
             rows if rows >= LARGE_PAGE_BYTES => {
-                let shards = (rows / LARGE_PAGE_BYTES).min(MOST_SHARDS);
+                let shards = (rows / LARGE_PAGE_BYTES).min(MAX_SHARDS);
                 (shards, rows / shards / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES)
             }
             rows => {

@@ -11,7 +11,7 @@ const SLOTS: usize = 8;
 /// Keys that a bucket remembers as asked for.
 const NOTES: usize = 6;
 /// Most rows that are turned over to make room for one.
-const MOST_TURNED_OVER: usize = 8;
+const MAX_TURNED_OVER: usize = 8;
 
 /// A cache line that leads to rows.
 #[derive(Debug, Clone, Copy, Default)]
@@ -248,7 +248,7 @@ impl Shard {
                 ring.pop();
                 continue;
             };
-            if bucket.used >> slot & 1 == 1 && turned_over < MOST_TURNED_OVER {
+            if bucket.used >> slot & 1 == 1 && turned_over < MAX_TURNED_OVER {
                 turned_over += 1;
                 match ring.turn_over() {
                     Some(at) => bucket.lead_to(slot, bucket.marks[slot], at),

@@ -52,8 +52,8 @@ impl Store {
         // What changes in place is fixed together with the end of the log.
         let mut copies = Vec::new();
         for tree in &trees {
-            if let Some(keeper) = tree.keeper.get()
-                && let Some(copy) = keeper.copy(log.applied)?
+            if let Some(external_tree) = tree.external_tree.get()
+                && let Some(copy) = external_tree.copy(log.applied)?
             {
                 copies.push((tree.id, copy));
             }
@@ -65,12 +65,12 @@ impl Store {
                 (inner.new_identity(number), FileName::Region(number).path(dir))
             };
             let root = copy.write(&inner.keeper_files(dir, &name))?;
-            state.set_kept_root(tree, root);
+            state.set_external_root(tree, root);
         }
         for number in state.tables() {
             inner.link(FileName::Table(number), dir)?;
         }
-        for name in state.kept_files() {
+        for name in state.external_files() {
             // Copies lie there already.
             if !inner.vfs.exists(&name.path(dir))? {
                 inner.link(name, dir)?;

@@ -28,7 +28,7 @@ use super::read_view::ReadView;
 use super::reserve::only_delete;
 use super::{StoreInner, poison};
 use crate::batch::{BatchReader, Operation, PlacedOperation, StoreBatch};
-use crate::keeper::{KeptWrite, TreeKeeper};
+use crate::external_tree::{ExternalWrite, ExternalTree};
 use crate::memtable::Memtable;
 use crate::options::SyncMode;
 
@@ -261,10 +261,10 @@ impl StoreInner {
             if new > 0 {
                 tree.state_guard().check_range_tombstones(new)?;
             }
-            if let Some(keeper) = tree.keeper.get() {
+            if let Some(external_tree) = tree.external_tree.get() {
                 // More than its share, as a rule; reserving costs nothing.
-                keeper.reserve(request.batch.len(), request.batch.len_bytes())?;
-                syncs_first |= keeper.is_durable_at_once();
+                external_tree.reserve(request.batch.len(), request.batch.len_bytes())?;
+                syncs_first |= external_tree.is_durable_at_once();
             }
         }
         request.batch.seal();
@@ -348,8 +348,8 @@ impl StoreInner {
         for placed in BatchReader::new(payload)? {
             let placed = placed?;
             let target = self.written_target(&mut log.targets, number, placed.tree)?;
-            match target.tree.keeper.get() {
-                Some(keeper) => self.apply_to(&**keeper, &placed)?,
+            match target.tree.external_tree.get() {
+                Some(external_tree) => self.apply_to(&**external_tree, &placed)?,
                 None => placed.operation.insert_into(&target.logged.memtable, placed.sequence),
             }
         }
@@ -360,12 +360,12 @@ impl StoreInner {
 
 impl StoreInner {
     /// Hands a write to the keeper of its tree.
-    fn apply_to(&self, keeper: &dyn TreeKeeper, placed: &PlacedOperation<'_>) -> Result<()> {
+    fn apply_to(&self, external_tree: &dyn ExternalTree, placed: &PlacedOperation<'_>) -> Result<()> {
         let Operation::Entry { kind, key, value } = placed.operation else {
             return Err(Error::internal(format!("a range of the kept tree {} is deleted", placed.tree)));
         };
         let trailer = Trailer::new(placed.sequence, kind);
-        keeper.apply(KeptWrite { key, trailer, value }, &|| self.snapshots.oldest())
+        external_tree.apply(ExternalWrite { key, trailer, value }, &|| self.snapshots.oldest())
     }
 }
 

@@ -77,7 +77,7 @@ impl StoreInner {
     ) -> Result<Option<SequenceNumber>> {
         self.check_writable()?;
         let target = self.target(&mut log.targets, tree)?;
-        if target.tree.keeper.get().is_some() {
+        if target.tree.external_tree.get().is_some() {
             return Ok(None);
         }
         // While the log is written.

@@ -11,7 +11,7 @@ use bolide_base::{Error, ErrorKind, Result};
 
 use super::StoreInner;
 use super::logged_memtable::LoggedMemtable;
-use super::shown::{Flushed, show};
+use super::deferred_publication::{Flushed, show};
 use super::table_output::{Finished, TableOutput};
 use super::tree::Tree;
 use crate::compaction::{MergingRetention, Retention};
@@ -24,7 +24,7 @@ impl StoreInner {
     /// installs that; has its keeper make them durable, if it has one.
     pub(super) fn flush(&self, tree: &Arc<Tree>, into_partitions: bool) -> Result<()> {
         let writes_all = tree.writes_all.swap(false, Ordering::AcqRel);
-        let flushed = match into_partitions && tree.keeper.get().is_none() {
+        let flushed = match into_partitions && tree.external_tree.get().is_none() {
             true => self.flush_into_partitions(tree, writes_all),
             false => self.flush_tree(tree),
         };
@@ -36,8 +36,8 @@ impl StoreInner {
     /// Writes the full memtables of `tree` to an sstable of level 0 and installs it; has its keeper make them durable, if
     /// it has one.
     pub(super) fn flush_tree(&self, tree: &Arc<Tree>) -> Result<()> {
-        if let Some(keeper) = tree.keeper.get() {
-            return self.flush_kept(tree, keeper);
+        if let Some(external_tree) = tree.external_tree.get() {
+            return self.flush_external(tree, external_tree);
         }
         let state = tree.state();
         let flushed = state.immutables.clone();

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
 
 use super::logged_memtable::LoggedMemtable;
-use super::targets::Targets;
+use super::commit_targets::Targets;
 use super::{StoreInner, poison};
 
 use crate::file_name::FileName;

@@ -108,7 +108,7 @@ impl StoreInner {
         let state = tree.state_guard();
         state.waiting() > 0
             && !tree.writes_all.load(Ordering::Acquire)
-            && tree.keeper.get().is_none()
+            && tree.external_tree.get().is_none()
             && tree.collectors.read().is_none()
             // Who allows for one full memtable has no memory for what is left of it and the next one.
             && self.options.max_immutable_memtables > 1

@@ -23,11 +23,11 @@ use parking_lot::{Condvar, Mutex};
 use super::StoreInner;
 use super::compact::Merge;
 use super::logged_memtable::LoggedMemtable;
-use super::shown::Flushed;
+use super::deferred_publication::Flushed;
 use super::table_output::{Finished, TableOutput};
 use super::tree::{Tree, TreeState};
 use crate::compaction::partitioned::{
-    self, Action, MOST_KEPT_BACK_PERCENT, NewEntries, PartitionLoad, StackedTable, TABLES_PER_PARTITION,
+    self, Action, MAX_KEPT_BACK_PERCENT, NewEntries, PartitionLoad, StackedTable, TABLES_PER_PARTITION,
 };
 use crate::compaction::{CompactionFilter, MergeOperator, MergingRetention, Retention, TableShape};
 use crate::cursor::{InternalCursor, MergingCursor, Source};
@@ -205,7 +205,7 @@ impl StoreInner {
 
     /// Bytes that flushes of `tree` may keep back beside what is kept back of other trees.
     fn may_keep_back(&self, tree: &Arc<Tree>) -> u64 {
-        let all = self.options.memtable_bytes / 100 * MOST_KEPT_BACK_PERCENT;
+        let all = self.options.memtable_bytes / 100 * MAX_KEPT_BACK_PERCENT;
         let trees = self.trees.load();
         let others = trees.values().filter(|other| other.id != tree.id);
         let kept: u64 = others.map(|other| other.state_guard().retained_bytes()).sum();

@@ -1,7 +1,7 @@
 //! Work that waits for a pause of the writes: sorted views are renewed, kept trees are tidied.
 
 use super::StoreInner;
-use super::lull::Lull;
+use super::idle::IdleDetector;
 use super::scheduler::{Job, Work};
 use super::tree::Tree;
 
@@ -9,10 +9,10 @@ use super::tree::Tree;
 const FEW_WRITES: u64 = 1_000;
 
 /// Whether the views of `tree` are to be renewed now.
-fn renews_now(tree: &Tree, lull: &mut Lull, now_micros: u64) -> bool {
+fn renews_now(tree: &Tree, idle: &mut IdleDetector, now_micros: u64) -> bool {
     let state = tree.state_guard();
     let newest = state.memtables().filter_map(|logged| logged.memtable.largest_sequence()).max();
-    lull.has_lasted(newest.unwrap_or(0), 0, now_micros) || state.views.are_wanted()
+    idle.has_lasted(newest.unwrap_or(0), 0, now_micros) || state.views.are_wanted()
 }
 
 impl StoreInner {
@@ -36,14 +36,14 @@ impl StoreInner {
         let trees = self.trees.load();
         let Work { untidy, flushing, waiting, .. } = work;
         untidy.retain(|tree, _| trees.contains_key(tree));
-        let kept = trees.values().filter_map(|tree| Some((tree, tree.keeper.get()?)));
-        for (tree, keeper) in kept.filter(|(tree, _)| !flushing.contains(&tree.id)) {
-            let Some(newest) = keeper.untidy_through(&|| self.snapshots.oldest()) else {
+        let kept = trees.values().filter_map(|tree| Some((tree, tree.external_tree.get()?)));
+        for (tree, external_tree) in kept.filter(|(tree, _)| !flushing.contains(&tree.id)) {
+            let Some(newest) = external_tree.untidy_through(&|| self.snapshots.oldest()) else {
                 untidy.remove(&tree.id);
                 continue;
             };
-            let lull = untidy.entry(tree.id).or_default();
-            if lull.has_lasted(newest, FEW_WRITES, now) || *waiting > 0 {
+            let idle = untidy.entry(tree.id).or_default();
+            if idle.has_lasted(newest, FEW_WRITES, now) || *waiting > 0 {
                 return Some(Job::Tidy(tree.clone()));
             }
         }

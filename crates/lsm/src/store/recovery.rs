@@ -216,7 +216,7 @@ impl StoreInner {
         }
         {
             let versions = self.versions.lock();
-            live.extend(versions.kept_files());
+            live.extend(versions.external_files());
             live.extend(versions.live_views());
             live.insert(versions.manifest_number());
         }

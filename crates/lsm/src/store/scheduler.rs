@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bolide_base::{Error, ErrorKind, Result, TreeId};
 
-use super::lull::Lull;
+use super::idle::IdleDetector;
 use super::partition_flush::Round;
 use super::tree::Tree;
 use super::{Store, StoreInner, poison};
@@ -50,11 +50,11 @@ pub(super) struct Work {
     /// The last failure that did not poison the store, until somebody was told.
     failure: Option<Error>,
     /// Trees whose sorted views are behind although nothing is flushed.
-    pub(super) views_due: BTreeMap<TreeId, Lull>,
+    pub(super) views_due: BTreeMap<TreeId, IdleDetector>,
     /// How many of them are renewed now.
     running_renewals: usize,
     /// Kept trees with garbage that is collected when writes pause.
-    pub(super) untidy: BTreeMap<TreeId, Lull>,
+    pub(super) untidy: BTreeMap<TreeId, IdleDetector>,
     /// Callers that wait until nothing is left to be done.
     pub(super) waiting: usize,
     /// How many REMIX files had turned out damaged when that was looked at last.
@@ -204,7 +204,7 @@ impl StoreInner {
     /// Whether the full memtables of `tree` go into partitions, or to level 0; `None` while they had better wait for a
     /// compaction after which they can go into partitions.
     fn goes_into_partitions(&self, work: &Work, tree: &Arc<Tree>, waiting: usize) -> Option<bool> {
-        if tree.options().layout != Layout::Partitioned || tree.keeper.get().is_some() {
+        if tree.options().layout != Layout::Partitioned || tree.external_tree.get().is_some() {
             return Some(false);
         }
         if work.reserved.contains(&tree.id) || tree.unreadable.get().is_some() {
@@ -227,7 +227,7 @@ impl StoreInner {
         if tree.writes_all.load(Ordering::Acquire) {
             return state.immutables.len();
         }
-        let goes_together = tree.options().layout == Layout::Partitioned && tree.keeper.get().is_none();
+        let goes_together = tree.options().layout == Layout::Partitioned && tree.external_tree.get().is_none();
         let most = self.options.max_immutable_memtables.max(1);
         let together = if goes_together { self.options.partition_memtables.clamp(1, most) } else { 1 };
         let waiting = state.waiting();
@@ -247,7 +247,7 @@ impl StoreInner {
         let is_free = |tree: &&Arc<Tree>| {
             !work.reserved.contains(&tree.id)
                 && !work.flushing_partitions.contains(&tree.id)
-                && tree.keeper.get().is_none()
+                && tree.external_tree.get().is_none()
                 && tree.unreadable.get().is_none()
         };
         for tree in trees.values().filter(is_free) {
@@ -276,7 +276,7 @@ impl StoreInner {
             }
             Job::Compact(tree, plan) => self.compact_tree(tree, plan),
             Job::Renew(tree) => self.renew_views(tree),
-            Job::Tidy(tree) => self.tidy_kept(tree),
+            Job::Tidy(tree) => self.tidy_external(tree),
         }));
         let result = outcome.unwrap_or_else(|panic| {
             let error = Error::panicked("a background job", &*panic);
@@ -475,7 +475,7 @@ impl Store {
         let tree = inner.tree(tree)?;
         inner.with_reserved(tree.id, || {
             // Only now: a keeper may have been set while this waited.
-            if tree.keeper.get().is_some() {
+            if tree.external_tree.get().is_some() {
                 return Ok(());
             }
             let state = tree.state();

@@ -26,15 +26,15 @@ use bolide_base::{Error, ErrorKind, FileIdentity, Result};
 
 use super::StoreInner;
 use super::scheduler::Work;
-use super::shown::{Flushed, ahead, show};
+use super::deferred_publication::{Flushed, ahead, show};
 use super::tree::{Tree, TreeState};
 use super::tree_views::TreeViews;
 use crate::file_name::FileName;
 use crate::remix::{Remix, RemixOptions, SortedView, ViewRun, ViewedPartition};
-use crate::version::{EditOperation, KeptView, SortedRun, VersionEdit};
+use crate::version::{EditOperation, StoredView, SortedRun, VersionEdit};
 
 /// Loose runs of a partition with which a rebuild is put off no longer.
-const MOST_LOOSE_RUNS: usize = 4;
+const MAX_LOOSE_RUNS: usize = 4;
 
 impl StoreInner {
     /// The first level of `tree` that has views.
@@ -64,8 +64,8 @@ impl StoreInner {
         let mut due = Vec::new();
         for tree in self.trees.load().values() {
             let state = tree.state();
-            let is_used = |view: &Arc<KeptView>| {
-                let mut used = state.views.partitions().filter_map(|partition| partition.kept_view());
+            let is_used = |view: &Arc<StoredView>| {
+                let mut used = state.views.partitions().filter_map(|partition| partition.stored_view());
                 used.any(|used| Arc::ptr_eq(used, view))
             };
             if state.views.are_behind() || !self.versions.lock().views(tree.id).iter().all(is_used) {
@@ -148,24 +148,24 @@ impl StoreInner {
     /// Whether the view of `partition` is good enough for now: a rebuild is put off until there is enough for it (§4.3).
     fn may_wait(&self, partition: &ViewedPartition) -> bool {
         let (loose, viewed) = partition.entries();
-        let is_whole = partition.kept_view().is_some_and(|view| !view.has_failed());
+        let is_whole = partition.stored_view().is_some_and(|view| !view.has_failed());
         is_whole
-            && partition.loose().len() <= MOST_LOOSE_RUNS
+            && partition.loose().len() <= MAX_LOOSE_RUNS
             && loose.saturating_mul(100) < viewed.saturating_mul(self.options.view_delay_percent.into())
     }
 
     /// Writes the file of `view`; where that fails it is kept in memory alone.
-    fn write_view(&self, view: Arc<SortedView>) -> Arc<KeptView> {
+    fn write_view(&self, view: Arc<SortedView>) -> Arc<StoredView> {
         let files = Arc::clone(&self.table_files);
         let number = self.versions.lock().new_file_number();
         let path = FileName::View(number).path(&self.options.dir);
         let identity = self.new_identity(number);
         let written = self.vfs.create(&path).and_then(|file| view.remix().write(&*file, identity));
         Arc::new(match written {
-            Ok(bytes) => KeptView::in_memory(view, identity, bytes, files),
+            Ok(bytes) => StoredView::in_memory(view, identity, bytes, files),
             Err(_) => {
                 self.table_files.obsolete.push(FileName::View(number));
-                KeptView::in_memory(view, FileIdentity { file_number: 0, tag: 0 }, 0, files)
+                StoredView::in_memory(view, FileIdentity { file_number: 0, tag: 0 }, 0, files)
             }
         })
     }
@@ -176,13 +176,13 @@ impl StoreInner {
         &self,
         tree: &Arc<Tree>,
         flushed: Option<Flushed<'_>>,
-        built: &[Arc<KeptView>],
-        tried: &[&Arc<KeptView>],
+        built: &[Arc<StoredView>],
+        tried: &[&Arc<StoredView>],
     ) -> Result<()> {
         if built.iter().any(|view| view.meta().number > 0) {
             self.vfs.sync_dir(&self.options.dir)?;
         }
-        let is_tried = |view: &Arc<KeptView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
+        let is_tried = |view: &Arc<StoredView>| tried.iter().any(|tried| Arc::ptr_eq(tried, view));
         let mut versions = self.versions.lock();
         // Of sstables that a flush may have taken out of the manifest; it has the views renewed once readers see that.
         if flushed.is_none() && tree.unshown.load(Ordering::Acquire) {
@@ -192,13 +192,13 @@ impl StoreInner {
         let named = versions.views(tree.id);
         let state = ahead(tree, &versions, flushed, &tree.state_guard());
         let counts = |partition: &&Arc<ViewedPartition>| {
-            partition.kept_view().is_some() || partition.base().is_some_and(|base| !is_tried(base))
+            partition.stored_view().is_some() || partition.base().is_some_and(|base| !is_tried(base))
         };
         let held = state.views.partitions().filter(counts).filter_map(|partition| partition.base());
         let known: Vec<_> = built.iter().chain(held).cloned().collect();
         let next = TreeViews::of(&state.version, state.views.first_level, &known, &state.views);
         let uses = |number: u64| {
-            let mut views = next.partitions().filter_map(|partition| partition.kept_view());
+            let mut views = next.partitions().filter_map(|partition| partition.stored_view());
             views.any(|view| view.meta().number == number)
         };
         let mut edit = VersionEdit::new();
@@ -245,7 +245,7 @@ impl StoreInner {
     }
 
     /// Lets the files of `built` go, which no edit names.
-    fn give_up_views(&self, built: &[Arc<KeptView>]) {
+    fn give_up_views(&self, built: &[Arc<StoredView>]) {
         for view in built.iter().filter(|view| view.meta().number > 0) {
             self.table_files.obsolete.push(FileName::View(view.meta().number));
         }

@@ -41,9 +41,9 @@ impl StoreInner {
         for dependent in tree.dependents.read().iter() {
             if let Ok(dependent) = self.tree(*dependent) {
                 let state = dependent.state();
-                let kept = dependent.keeper.get().map(|keeper| keeper.clear_through());
+                let kept = dependent.external_tree.get().map(|external_tree| external_tree.clear_through());
                 // A keeper that is not there now may come back with what it had.
-                let is_away = kept.is_none() && self.versions.lock().kept_root(dependent.id).is_some();
+                let is_away = kept.is_none() && self.versions.lock().external_root(dependent.id).is_some();
                 spent.retain(|tombstone| match kept {
                     Some(clear_through) => tombstone.sequence <= clear_through,
                     None => !is_away && is_clear_of(&state, tombstone),

@@ -288,7 +288,7 @@ impl StoreInner {
         }
         let sorted_view_bytes = state.views.memory_bytes();
         resident_bytes += sorted_view_bytes;
-        if let Some(kept) = tree.keeper.get().map(|keeper| keeper.stats()) {
+        if let Some(kept) = tree.external_tree.get().map(|external_tree| external_tree.stats()) {
             resident_bytes += kept.memory_bytes;
             let (bytes, entries) = (kept.disk_bytes, kept.entries);
             levels.insert(0, LevelStats { bytes, entries, ..LevelStats::default() });

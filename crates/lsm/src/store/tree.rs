@@ -23,7 +23,7 @@ use crate::collectors::CollectorFactory;
 use crate::compaction::{CompactionFilter, MergeOperator};
 use crate::cursor::{Bounds, RunCursor, Source};
 use crate::drop_listener::DropListener;
-use crate::keeper::TreeKeeper;
+use crate::external_tree::ExternalTree;
 use crate::memtable::Visibility;
 use crate::options::TreeOptions;
 use crate::range_tombstones::RangeTombstones;
@@ -47,7 +47,7 @@ pub(super) struct Tree {
     /// Merges operands that flushes and compactions meet.
     pub(super) merge_operator: RwLock<Option<Arc<dyn MergeOperator>>>,
     /// Keeps the writes instead of memtables and sstables.
-    pub(super) keeper: OnceLock<Arc<dyn TreeKeeper>>,
+    pub(super) external_tree: OnceLock<Arc<dyn ExternalTree>>,
     /// Makes what watches the entries of new sstables.
     pub(super) collectors: RwLock<Option<Arc<dyn CollectorFactory>>>,
     /// Is told of versions that flushes and compactions leave out.
@@ -94,7 +94,7 @@ impl Tree {
             replacements: AtomicU64::new(0),
             filter: RwLock::new(None),
             merge_operator: RwLock::new(None),
-            keeper: OnceLock::new(),
+            external_tree: OnceLock::new(),
             collectors: RwLock::new(None),
             drop_listener: RwLock::new(None),
             dependents: RwLock::default(),
@@ -202,7 +202,7 @@ impl Tree {
 }
 
 /// Room for as many sources besides full memtables, as a rule enough.
-const MOST_SOURCES_BELOW: usize = 4;
+const MAX_SOURCES_BELOW: usize = 4;
 
 /// What a tree consists of at one moment.
 #[derive(Debug, Clone)]
@@ -341,7 +341,7 @@ impl TreeState {
     pub(super) fn sources(&self, visibility: Visibility, bounds: &Bounds) -> Vec<Source> {
         self.views.note_reader();
         let memtables = self.memtables().filter(|logged| !logged.memtable.is_empty());
-        let mut sources = Vec::with_capacity(self.immutables.len() + MOST_SOURCES_BELOW);
+        let mut sources = Vec::with_capacity(self.immutables.len() + MAX_SOURCES_BELOW);
         sources.extend(memtables.map(|logged| Source::from(logged.memtable.cursor(visibility))));
         let touches = |run: &&Arc<SortedRun>| {
             bounds.lower().is_none_or(|lower| run.largest_key() >= lower)

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::habit::Habit;
+use crate::predictor::Predictor;
 use crate::remix::{ViewedLevel, ViewedPartition};
-use crate::version::{KeptView, LEVELS, Version};
+use crate::version::{StoredView, LEVELS, Version};
 
 thread_local! {
     /// Whether the keys that this thread asks for are neither in memtables nor rows.
-    static GETS: Habit = const { Habit::new() };
+    static GETS: Predictor = const { Predictor::new() };
 }
 
 /// Notes whether a single key was neither in memtables nor rows.
@@ -34,7 +34,7 @@ impl TreeViews {
     pub(super) fn of(
         version: &Version,
         first_level: Option<usize>,
-        known: &[Arc<KeptView>],
+        known: &[Arc<StoredView>],
         before: &Self,
     ) -> Self {
         let levels = first_level.map_or(LEVELS, |level| level)..LEVELS;
@@ -83,7 +83,7 @@ impl TreeViews {
     }
 
     /// All views, and those that no longer count but that others can be made from.
-    fn known(&self) -> Vec<Arc<KeptView>> {
+    fn known(&self) -> Vec<Arc<StoredView>> {
         self.partitions().filter_map(|partition| partition.base().cloned()).collect()
     }
 
@@ -97,7 +97,7 @@ impl TreeViews {
     /// for were neither in memtables nor rows. Purely a hint.
     #[inline]
     pub(super) fn prefetch_if_expected(&self, key: &[u8]) {
-        if !GETS.with(Habit::holds) {
+        if !GETS.with(Predictor::holds) {
             return;
         }
         for level in self.levels.iter().filter(|level| level.serves_reads()) {
@@ -115,13 +115,13 @@ impl TreeViews {
 
     /// The bytes that they take in memory.
     pub(super) fn memory_bytes(&self) -> usize {
-        let views = self.partitions().filter_map(|partition| partition.kept_view()?.in_hand());
+        let views = self.partitions().filter_map(|partition| partition.stored_view()?.in_hand());
         views.map(|view| view.memory_bytes()).sum()
     }
 
     /// The bytes of their files.
     pub(super) fn file_bytes(&self) -> u64 {
-        let views = self.partitions().filter_map(|partition| partition.kept_view());
+        let views = self.partitions().filter_map(|partition| partition.stored_view());
         views.map(|view| view.meta().file_bytes).sum()
     }
 

@@ -9,7 +9,7 @@ use super::scheduler::Job;
 use super::tree::Tree;
 use super::{Store, StoreInner};
 use crate::file_name::FileName;
-use crate::version::{KeptView, SortedRun};
+use crate::version::{StoredView, SortedRun};
 
 /// What a check of a store looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct StoreVerification {
     /// REMIX files that are damaged, missing, or of another order. No answer depends on them.
     pub damaged_views: u64,
     /// Files of keepers read from the first byte to the last that counts.
-    pub kept_files: u64,
+    pub external_files: u64,
     /// Their bytes.
     pub kept_bytes: u64,
 }
@@ -81,9 +81,9 @@ impl Store {
                     }
                 }
             }
-            match tree.keeper.get().map_or(Ok((0, 0)), |keeper| keeper.verify()) {
+            match tree.external_tree.get().map_or(Ok((0, 0)), |external_tree| external_tree.verify()) {
                 Ok((files, bytes)) => {
-                    sum.kept_files += files;
+                    sum.external_files += files;
                     sum.kept_bytes += bytes;
                 }
                 Err(error) => report(tree.id, error),
@@ -166,7 +166,7 @@ fn verify_table(table: &crate::version::TableHandle) -> Result<u64> {
 }
 
 /// Checks one REMIX file against its sstables, which are read whole; false where some of them are no longer among `runs`.
-fn verify_view(view: &KeptView, runs: &[Arc<SortedRun>]) -> Result<bool> {
+fn verify_view(view: &StoredView, runs: &[Arc<SortedRun>]) -> Result<bool> {
     let numbers: BTreeSet<u64> =
         runs.iter().flat_map(|run| run.tables()).map(|table| table.meta().number).collect();
     if !view.meta().tables.is_subset(&numbers) {

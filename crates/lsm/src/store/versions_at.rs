@@ -37,7 +37,7 @@ const MAX_COPIED_VALUE_BYTES: usize = 1 << 10;
 /// left the nearer caches; copying so few bytes takes less, and they are then read one behind the other.
 const MAX_COPIED_OF_CACHED: usize = 256;
 /// Bytes of copied values at most.
-const MOST_COPIED_BYTES: usize = 16 << 20;
+const MAX_COPIED_BYTES: usize = 16 << 20;
 /// A question fills the cache with one part in so many of what it holds.
 const CACHE_SHARE: u64 = 2;
 
@@ -109,10 +109,10 @@ impl TreeView {
             };
             if let Some((number, place)) = at(0) {
                 let reader = self.reader_at(place.table, &mut pipeline.known)?;
-                pipeline.ask_for_slot(number, place, reader);
+                pipeline.prefetch_slot(number, place, reader);
             }
             if let Some((number, place)) = at(AHEAD) {
-                pipeline.ask_for_block(number, place);
+                pipeline.prefetch_block(number, place);
             }
             if let Some((number, place)) = at(2 * AHEAD) {
                 pipeline.pin(number, place, &mut reads.read_bytes)?;
@@ -200,7 +200,7 @@ impl TreeView {
         let value = block.value(&entry);
         let most = if was_read { MAX_COPIED_VALUE_BYTES } else { MAX_COPIED_OF_CACHED };
         let start = values.len();
-        if value.len() <= most && start <= MOST_COPIED_BYTES {
+        if value.len() <= most && start <= MAX_COPIED_BYTES {
             values.extend_from_slice(value);
             let value = VersionValue::Copied(start..start + value.len());
             out.push(VersionRead { at, newer_runs, key_end, value });
@@ -239,7 +239,7 @@ impl<'v> Pipeline<'v> {
 
     /// Begins with a place: asks the processor for where the cache has its block.
     #[inline]
-    fn ask_for_slot(&mut self, number: usize, place: &VersionPlace, reader: Option<&'v TableReader>) {
+    fn prefetch_slot(&mut self, number: usize, place: &VersionPlace, reader: Option<&'v TableReader>) {
         if let Some(reader) = reader {
             reader.prefetch_block_slot(place.block);
         }
@@ -250,7 +250,7 @@ impl<'v> Pipeline<'v> {
 
     /// Asks the processor for what is read of the block first.
     #[inline]
-    fn ask_for_block(&self, number: usize, place: &VersionPlace) {
+    fn prefetch_block(&self, number: usize, place: &VersionPlace) {
         if let Some(reader) = self.reader(number) {
             reader.prefetch_block_entry(place.block, place.entry as usize);
         }

@@ -7,7 +7,7 @@ use bolide_base::{SequenceNumber, TreeId};
 
 use super::LEVELS;
 use super::boundaries::Boundaries;
-use super::kept_view::KeptView;
+use super::stored_view::StoredView;
 use super::retained_log::RetainedLog;
 use super::table_handle::{TableFiles, TableHandle};
 use super::table_meta::TableMeta;
@@ -15,7 +15,7 @@ use super::version_edit::{EditOperation, VersionEdit};
 use super::view_meta::ViewMeta;
 use super::wal_segment::{CutTail, WalSegment};
 use crate::file_name::FileName;
-use crate::keeper::KeptRoot;
+use crate::external_tree::ExternalRoot;
 use crate::range_tombstones::{RangeTombstone, RangeTombstones};
 
 /// An sstable and its place in its tree.
@@ -38,7 +38,7 @@ pub(super) struct TreeEntry {
     pub(super) tables: BTreeMap<u64, PlacedTable>,
     pub(super) range_tombstones: Arc<RangeTombstones>,
     /// What the tree's keeper holds; nothing where it has none.
-    pub(super) kept: Option<Arc<KeptRoot>>,
+    pub(super) kept: Option<Arc<ExternalRoot>>,
     /// Bytes that were written to its files since it was made.
     pub(super) written_bytes: u64,
     /// What each level is cut at.
@@ -46,7 +46,7 @@ pub(super) struct TreeEntry {
     /// Where in the log the entries are that its last flush kept back.
     pub(super) retained: Option<RetainedLog>,
     /// Its REMIX files, by number. All sstables that they order are there: with the first that leaves the file is out, too.
-    pub(super) views: BTreeMap<u64, Arc<KeptView>>,
+    pub(super) views: BTreeMap<u64, Arc<StoredView>>,
 }
 
 /// The state of all trees. A clone is cheap: trees are shared until they change.
@@ -75,7 +75,7 @@ pub(super) struct Applied {
     /// The files of keepers that no root names any more.
     pub(super) released: Vec<FileName>,
     /// The REMIX files that are out.
-    pub(super) removed_views: Vec<Arc<KeptView>>,
+    pub(super) removed_views: Vec<Arc<StoredView>>,
 }
 
 impl Catalogue {
@@ -119,18 +119,18 @@ impl Catalogue {
                 EditOperation::DropTree { tree } => {
                     let entry = self.trees.remove(tree).ok_or_else(|| no_tree(*tree))?;
                     applied.removed.extend(entry.tables.values().map(|placed| Arc::clone(&placed.handle)));
-                    applied.released.extend(entry.kept.iter().flat_map(|kept| kept_files(kept)));
+                    applied.released.extend(entry.kept.iter().flat_map(|kept| external_files(kept)));
                     applied.removed_views.extend(entry.views.values().cloned());
                     applied.dropped.push(*tree);
                 }
-                EditOperation::SetKeptRoot { tree, kept } => {
+                EditOperation::SetExternalRoot { tree, kept } => {
                     let last = kept.files.last().map_or(0, |&number| number.saturating_add(1));
                     self.next_file_number = self.next_file_number.max(last);
                     let holds_nothing = kept.files.is_empty() && kept.root.is_empty();
                     let root = (!holds_nothing).then(|| Arc::new(kept.clone()));
                     let before = std::mem::replace(&mut self.tree(*tree)?.kept, root);
-                    let goes = |name: &FileName| kept_files(kept).all(|stays| stays != *name);
-                    applied.released.extend(before.iter().flat_map(|kept| kept_files(kept)).filter(goes));
+                    let goes = |name: &FileName| external_files(kept).all(|stays| stays != *name);
+                    applied.released.extend(before.iter().flat_map(|kept| external_files(kept)).filter(goes));
                 }
                 EditOperation::RemoveRangeTombstone { tree, tombstone } => {
                     spent.entry(*tree).or_default().insert(tombstone);
@@ -249,7 +249,7 @@ impl Catalogue {
             EditOperation::AddTable { .. }
             | EditOperation::RemoveRangeTombstone { .. }
             | EditOperation::RemoveTable { .. }
-            | EditOperation::SetKeptRoot { .. }
+            | EditOperation::SetExternalRoot { .. }
             | EditOperation::AddView { .. }
             | EditOperation::RemoveView { .. }
             | EditOperation::DropTree { .. } => {}
@@ -261,7 +261,7 @@ impl Catalogue {
     fn remove_views_of(&mut self, leaving: &BTreeMap<u64, Arc<TableHandle>>, applied: &mut Applied) {
         for tree in &applied.changed {
             let is_out =
-                |view: &KeptView| view.meta().tables.iter().any(|number| leaving.contains_key(number));
+                |view: &StoredView| view.meta().tables.iter().any(|number| leaving.contains_key(number));
             let Some(entry) = self.trees.get_mut(tree) else { continue };
             if entry.views.values().any(|view| is_out(view)) {
                 applied.removed_views.extend(entry.views.values().filter(|view| is_out(view)).cloned());
@@ -281,7 +281,7 @@ impl Catalogue {
             })?;
             entries += placed.handle.meta().entries;
         }
-        let view = KeptView::of_file(meta.clone(), entries, Arc::clone(files));
+        let view = StoredView::of_file(meta.clone(), entries, Arc::clone(files));
         match entry.views.insert(meta.number, Arc::new(view)) {
             Some(_) => Err(format!("view {} is added to tree {tree} twice", meta.number)),
             None => Ok(()),
@@ -372,7 +372,7 @@ impl Catalogue {
     }
 
     /// Names another root of a tree that exists.
-    pub(super) fn set_kept_root(&mut self, tree: TreeId, root: KeptRoot) {
+    pub(super) fn set_external_root(&mut self, tree: TreeId, root: ExternalRoot) {
         if let Some(entry) = self.trees.get_mut(&tree) {
             Arc::make_mut(entry).kept = Some(Arc::new(root));
         }
@@ -395,8 +395,8 @@ impl Catalogue {
     }
 
     /// The files of all keepers.
-    pub(super) fn kept_files(&self) -> impl Iterator<Item = FileName> {
-        self.trees.values().filter_map(|entry| entry.kept.as_deref()).flat_map(kept_files)
+    pub(super) fn external_files(&self) -> impl Iterator<Item = FileName> {
+        self.trees.values().filter_map(|entry| entry.kept.as_deref()).flat_map(external_files)
     }
 
     /// Edits that lead from an empty database to this state. Each has at most about `edit_bytes` bytes,
@@ -425,9 +425,9 @@ impl Catalogue {
                 writer.push(EditOperation::NoteWritten { tree, bytes: entry.written_bytes }, 0);
             }
             if let Some(kept) = &entry.kept {
-                let kept = KeptRoot::clone(kept);
+                let kept = ExternalRoot::clone(kept);
                 let len = kept.root.len() + 10 * kept.files.len();
-                writer.push(EditOperation::SetKeptRoot { tree, kept }, len);
+                writer.push(EditOperation::SetExternalRoot { tree, kept }, len);
             }
             for placed in entry.tables.values() {
                 let (level, run, meta) = (placed.level, placed.run, placed.handle.meta().clone());
@@ -456,7 +456,7 @@ impl Catalogue {
     }
 }
 
-fn kept_files(kept: &KeptRoot) -> impl Iterator<Item = FileName> {
+fn external_files(kept: &ExternalRoot) -> impl Iterator<Item = FileName> {
     kept.files.iter().map(|&number| FileName::Region(number))
 }
 

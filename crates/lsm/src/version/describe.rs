@@ -121,7 +121,7 @@ impl fmt::Display for Shown<'_> {
             EditOperation::AddTable { tree, level, run, meta } => {
                 write!(f, "tree {tree}: add to level {level} run {run} {}", ShownMeta(meta))
             }
-            EditOperation::SetKeptRoot { tree, kept } => {
+            EditOperation::SetExternalRoot { tree, kept } => {
                 write!(f, "tree {tree}: kept in files {:?}, root {}", kept.files, Key(&kept.root))
             }
             EditOperation::NoteWritten { tree, bytes } => write!(f, "tree {tree}: {bytes} bytes written"),

@@ -51,13 +51,13 @@ pub struct ViewFailures {
 }
 
 /// As many errors are kept; of others only the number.
-const MOST_FAILURES: usize = 100;
+const MAX_FAILURES: usize = 100;
 
 impl ViewFailures {
     /// Notes one.
     pub fn push(&self, error: Error) {
         let mut errors = self.errors.lock();
-        if errors.len() < MOST_FAILURES {
+        if errors.len() < MAX_FAILURES {
             errors.push(error);
         }
         self.count.fetch_add(1, Ordering::AcqRel);

@@ -46,7 +46,7 @@ use super::retained_log::RetainedLog;
 use super::table_meta::{MAX_ATTACHMENT_BYTES, TableMeta, decode_key};
 use super::view_meta::{MAX_VIEW_TABLES, ViewMeta};
 use super::wal_segment::CutTail;
-use crate::keeper::KeptRoot;
+use crate::external_tree::ExternalRoot;
 use crate::range_tombstones::RangeTombstone;
 
 /// The longest options or descriptor of a tree, in bytes (1 MiB).
@@ -146,11 +146,11 @@ pub enum EditOperation {
         tombstone: RangeTombstone,
     },
     /// What the keeper of the tree holds durably, in place of what it held before. Without files and root: nothing.
-    SetKeptRoot {
+    SetExternalRoot {
         /// The tree.
         tree: TreeId,
         /// Its files and its root.
-        kept: KeptRoot,
+        kept: ExternalRoot,
     },
     /// Flushes and compactions wrote files of the tree.
     NoteWritten {
@@ -247,7 +247,7 @@ impl EditOperation {
                     put_bytes(out, &meta.attachment);
                 }
             }
-            Self::SetKeptRoot { tree, kept } => {
+            Self::SetExternalRoot { tree, kept } => {
                 put_numbers(out, 16, &[u64::from(*tree), kept.files.len() as u64]);
                 kept.files.iter().for_each(|&number| put_varint(out, number));
                 put_bytes(out, &kept.root);
@@ -309,7 +309,7 @@ impl EditOperation {
             12 => Self::RemoveTable { tree, number: decoder.varint()? },
             13 => Self::AddRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
             14 => Self::RemoveRangeTombstone { tree, tombstone: decode_tombstone(decoder)? },
-            16 => Self::SetKeptRoot { tree, kept: decode_kept_root(decoder)? },
+            16 => Self::SetExternalRoot { tree, kept: decode_kept_root(decoder)? },
             17 => Self::NoteWritten { tree, bytes: decoder.varint()? },
             18 | 19 => {
                 let (level, key) = (decoder.length(LEVELS - 1)?, decode_key(decoder)?);
@@ -342,7 +342,7 @@ impl EditOperation {
             Self::AddTable { meta, .. } => {
                 (meta.attachment.len(), MAX_ATTACHMENT_BYTES, "the attachment of an sstable is over 64 KiB")
             }
-            Self::SetKeptRoot { kept, .. } => {
+            Self::SetExternalRoot { kept, .. } => {
                 let len = kept.root.len().max(kept.files.len());
                 (len, MAX_KEPT_ROOT, "the root of a kept tree is over 64 KiB, or in over 65,536 files")
             }
@@ -389,12 +389,12 @@ fn decode_descriptor(decoder: &mut Decoder<'_>) -> Option<Vec<u8>> {
     decoder.take(len).map(<[u8]>::to_vec)
 }
 
-fn decode_kept_root(decoder: &mut Decoder<'_>) -> Option<KeptRoot> {
+fn decode_kept_root(decoder: &mut Decoder<'_>) -> Option<ExternalRoot> {
     let count = decoder.length(MAX_KEPT_ROOT)?;
     let files = (0..count).map(|_| decoder.varint()).collect::<Option<Vec<u64>>>()?;
     let len = decoder.length(MAX_KEPT_ROOT)?;
     let root = decoder.take(len)?.to_vec();
-    files.is_sorted_by(|left, right| left < right).then_some(KeptRoot { files, root })
+    files.is_sorted_by(|left, right| left < right).then_some(ExternalRoot { files, root })
 }
 
 fn decode_tombstone(decoder: &mut Decoder<'_>) -> Option<RangeTombstone> {
@@ -501,8 +501,8 @@ impl VersionEdit {
     }
 
     /// Says what the keeper of `tree` holds durably.
-    pub fn set_kept_root(&mut self, tree: TreeId, kept: KeptRoot) {
-        self.push(EditOperation::SetKeptRoot { tree, kept });
+    pub fn set_external_root(&mut self, tree: TreeId, kept: ExternalRoot) {
+        self.push(EditOperation::SetExternalRoot { tree, kept });
     }
 
     /// Notes that `bytes` were written to files of `tree`, beyond those noted before.

@@ -8,8 +8,8 @@ fn everything() -> VersionEdit {
     let tombstone = || RangeTombstone { start: b"a".to_vec(), end: b"b".to_vec(), sequence: MAX_SEQUENCE };
     let mut edit = VersionEdit::new();
     edit.create_tree(1, vec![1, 2, 3], b"descriptor".to_vec());
-    edit.set_kept_root(1, KeptRoot { files: vec![3, 9], root: b"root".to_vec() });
-    edit.set_kept_root(1, KeptRoot::default());
+    edit.set_external_root(1, ExternalRoot { files: vec![3, 9], root: b"root".to_vec() });
+    edit.set_external_root(1, ExternalRoot::default());
     edit.push(EditOperation::NextFileNumber(u64::MAX));
     edit.push(EditOperation::NextTreeId(u32::MAX));
     edit.set_last_sequence(MAX_SEQUENCE);

@@ -23,7 +23,7 @@ use bolide_table::{BlockCache, FilePool};
 
 use super::catalogue::{Catalogue, TreeEntry};
 use super::current_file::CurrentFile;
-use super::kept_view::KeptView;
+use super::stored_view::StoredView;
 use super::manifest::{self, Manifest};
 use super::retained_log::RetainedLog;
 use super::table_handle::TableFiles;
@@ -32,7 +32,7 @@ use super::version_edit::{EditOperation, VersionEdit};
 use super::version_set_copy::VersionSetCopy;
 use super::wal_segment::{CutTail, WalSegment};
 use crate::file_name::FileName;
-use crate::keeper::KeptRoot;
+use crate::external_tree::ExternalRoot;
 use crate::options::ResetTree;
 use crate::record_log::LogRole;
 use crate::sync_marker::{Marks, SyncMarker};
@@ -416,17 +416,17 @@ impl VersionSet {
     }
 
     /// What the keeper of `tree` holds durably; `None` where it has never held anything.
-    pub fn kept_root(&self, tree: TreeId) -> Option<Arc<KeptRoot>> {
+    pub fn external_root(&self, tree: TreeId) -> Option<Arc<ExternalRoot>> {
         self.catalogue.trees.get(&tree)?.kept.clone()
     }
 
     /// The files of all keepers.
-    pub fn kept_files(&self) -> BTreeSet<u64> {
-        self.catalogue.kept_files().filter_map(FileName::number).collect()
+    pub fn external_files(&self) -> BTreeSet<u64> {
+        self.catalogue.external_files().filter_map(FileName::number).collect()
     }
 
     /// The REMIX files of `tree`, by number.
-    pub fn views(&self, tree: TreeId) -> Vec<Arc<KeptView>> {
+    pub fn views(&self, tree: TreeId) -> Vec<Arc<StoredView>> {
         let entry = self.catalogue.trees.get(&tree);
         entry.map_or_else(Vec::new, |entry| entry.views.values().cloned().collect())
     }

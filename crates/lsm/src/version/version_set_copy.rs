@@ -9,7 +9,7 @@ use bolide_storage::Vfs;
 use super::catalogue::Catalogue;
 use super::manifest::Manifest;
 use crate::file_name::FileName;
-use crate::keeper::KeptRoot;
+use crate::external_tree::ExternalRoot;
 
 /// What a checkpoint needs: the sstables and trees of one moment. As long as it lives, none of its
 /// sstables is deleted.
@@ -32,8 +32,8 @@ impl VersionSetCopy {
     }
 
     /// The files of its keepers.
-    pub fn kept_files(&self) -> impl Iterator<Item = FileName> {
-        self.catalogue.kept_files()
+    pub fn external_files(&self) -> impl Iterator<Item = FileName> {
+        self.catalogue.external_files()
     }
 
     /// The numbers of its REMIX files.
@@ -52,10 +52,10 @@ impl VersionSetCopy {
     }
 
     /// Lets it name another root for the keeper of `tree`.
-    pub fn set_kept_root(&mut self, tree: TreeId, root: KeptRoot) {
+    pub fn set_external_root(&mut self, tree: TreeId, root: ExternalRoot) {
         let last = root.files.last().map_or(0, |&number| number.saturating_add(1));
         self.catalogue.next_file_number = self.catalogue.next_file_number.max(last);
-        self.catalogue.set_kept_root(tree, root);
+        self.catalogue.set_external_root(tree, root);
     }
 
     /// WAL segments below this number are not needed.

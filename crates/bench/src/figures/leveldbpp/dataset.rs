@@ -23,7 +23,7 @@ use crate::error::Result;
 const BUNDLED: &[u8] = include_bytes!("../../../../cli/data/posts.ndjson.zst");
 
 /// Posts a site may have, of a thousand, to stand for a user.
-const MOST_OF_A_THOUSAND: usize = 1;
+const MAX_OF_A_THOUSAND: usize = 1;
 
 /// Mean number of records a second, as in the paper's seed set.
 pub const RECORDS_PER_SECOND: u64 = 35;
@@ -68,7 +68,7 @@ impl SeedSet {
             *sites.entry(post.domain).or_default() += 1;
         }
         let posts = body_lengths.len();
-        sites.retain(|_, count| *count * 1000 <= (posts * MOST_OF_A_THOUSAND).max(1000));
+        sites.retain(|_, count| *count * 1000 <= (posts * MAX_OF_A_THOUSAND).max(1000));
         let mut ranked: Vec<(String, usize)> = sites.into_iter().collect();
         ranked.sort_unstable_by(|left, right| right.1.cmp(&left.1).then_with(|| left.0.cmp(&right.0)));
         let mut total = 0;

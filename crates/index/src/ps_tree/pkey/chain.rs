@@ -10,7 +10,7 @@ use super::page::{self, sealed_page_of};
 use super::pointer::{EntryPlace, GroupPlace, GroupPointer};
 
 /// More groups one behind the other whose entries all have one sequence number are a ring.
-pub(crate) const MOST_LEVEL_GROUPS: u32 = 1 << 12;
+pub(crate) const MAX_LEVEL_GROUPS: u32 = 1 << 12;
 
 /// Primary keys up to this length are copied in the quickest way, if so many bytes of the page follow where they begin.
 const SHORT_KEY_BYTES: usize = 32;
@@ -138,7 +138,7 @@ impl<'r> ChainReader<'r> {
             return Ok(false);
         }
         self.level_groups += 1;
-        if self.level_groups > MOST_LEVEL_GROUPS {
+        if self.level_groups > MAX_LEVEL_GROUPS {
             return Err(damage(older, "the links of an index"));
         }
         if !(self.in_head && self.is_here(older)) {

@@ -13,7 +13,7 @@ use bolide_base::{Result, SequenceNumber};
 
 use super::piece_key;
 use crate::spec::IndexSpec;
-use crate::standalone::lazy::PostingFate;
+use crate::standalone::lazy::PostingFilter;
 use crate::standalone::posting_list::{FragmentWriter, decode_fragment};
 
 /// Makes the pieces of an eager index smaller.
@@ -23,7 +23,7 @@ pub struct StalePieces<F> {
     fate: F,
 }
 
-impl<F: PostingFate> StalePieces<F> {
+impl<F: PostingFilter> StalePieces<F> {
     /// For the index that `spec` declares, over the records that `fate` knows about.
     pub fn new(spec: &IndexSpec, fate: F) -> Self {
         Self { included: spec.included().len(), fate }
@@ -33,7 +33,7 @@ impl<F: PostingFate> StalePieces<F> {
     /// or above needs; `None` where it needs all, or is malformed, which the check reports.
     ///
     /// # Errors
-    /// Those of [`PostingFate::are_dead`].
+    /// Those of [`PostingFilter::are_dead`].
     pub fn shrink(
         &self,
         key: &[u8],

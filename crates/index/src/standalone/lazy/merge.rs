@@ -4,7 +4,7 @@
 //! [`FRAGMENT_BYTES`]. Left out are
 //! * postings that a removal takes back,
 //! * with `maintenance=validation`, older postings of a primary key that has a newer one in the same list,
-//! * postings that [`PostingFate`] knows to be dead,
+//! * postings that [`PostingFilter`] knows to be dead,
 //! * removals at the bottom of the tree: nothing can be left that they take back. Above it they stay even
 //!   where they met their posting, since a back-fill may have written that twice.
 //!
@@ -28,7 +28,7 @@ use crate::standalone::posting_list::{FragmentWriter, Malformed, Posting, decode
 pub const FRAGMENT_BYTES: usize = 8 << 10;
 
 /// Knows which postings no reader needs any more.
-pub trait PostingFate: Send + Sync + fmt::Debug {
+pub trait PostingFilter: Send + Sync + fmt::Debug {
     /// For the posting of each of `writes`, a primary key and a sequence number, true if no view that reads at
     /// `read_from` or above needs it: appended to `out` in their order. `flush`: it should be told without I/O, or not
     /// at all.
@@ -52,7 +52,7 @@ pub struct LazyMerge<F> {
     fate: F,
 }
 
-impl<F: PostingFate> LazyMerge<F> {
+impl<F: PostingFilter> LazyMerge<F> {
     /// For the index that `spec` declares, over the records that `fate` knows about.
     pub fn new(spec: &IndexSpec, fate: F) -> Self {
         let drops_older = spec.maintenance() == Maintenance::Validation;
@@ -72,7 +72,7 @@ impl<F: PostingFate> LazyMerge<F> {
     }
 }
 
-impl<F: PostingFate> MergeOperator for LazyMerge<F> {
+impl<F: PostingFilter> MergeOperator for LazyMerge<F> {
     fn merge(
         &self,
         _key: &[u8],

@@ -24,7 +24,7 @@ impl Random {
 #[derive(Debug)]
 struct AllAlive;
 
-impl PostingFate for AllAlive {
+impl PostingFilter for AllAlive {
     fn are_dead(
         &self,
         writes: &[(&[u8], SequenceNumber)],

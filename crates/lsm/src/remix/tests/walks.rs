@@ -158,7 +158,7 @@ fn scans_behind_seeks_show_what_a_merge_shows() {
                 // The one before goes with what it has noted.
                 cursor = view.cursor(rng.one_in(2));
             }
-            foretold += u32::from(view.habit().holds());
+            foretold += u32::from(view.predictor().holds());
             prepare_sometimes(&mut cursor, rng, model, key, sequence);
             cursor.seek(key, sequence)?;
             merge.seek(key, sequence)?;
@@ -180,7 +180,7 @@ fn a_seek_may_come_long_after_it_was_prepared() {
     with_random_views(60, |seed, rng, model, view| {
         let (mut merge, mut cursor) = (merging(&view), view.cursor(rng.one_in(2)));
         for round in 0..60 {
-            (0..rng.below(4)).for_each(|_| view.habit().note(true));
+            (0..rng.below(4)).for_each(|_| view.predictor().note(true));
             let key = &model.keys[rng.below(model.keys.len() as u64) as usize];
             let sequence = rng.below(model.largest_sequence + 2);
             prepare_sometimes(&mut cursor, rng, model, key, sequence);
@@ -219,7 +219,7 @@ fn seeks_and_steps_make_a_habit() -> Result<()> {
             cursor.next()?;
         }
         drop(cursor);
-        Ok(view.habit().holds())
+        Ok(view.predictor().holds())
     };
     assert!(!seek(0)? && !seek(0)? && !seek(9)? && seek(9)? && seek(9)?);
     assert!(seek(0)? && !seek(0)?, "two seeks without a step");
@@ -229,12 +229,12 @@ fn seeks_and_steps_make_a_habit() -> Result<()> {
     for _ in 0..4 {
         cursor.seek(key, MAX_SEQUENCE)?;
     }
-    assert!(!view.habit().holds());
+    assert!(!view.predictor().holds());
     for _ in 0..4 {
         cursor.seek(key, MAX_SEQUENCE)?;
         cursor.next()?;
     }
-    assert!(view.habit().holds());
+    assert!(view.predictor().holds());
     for _ in 0..4 {
         cursor.prepare_seek(key, MAX_SEQUENCE);
         cursor.seek_to_first()?;
@@ -242,7 +242,7 @@ fn seeks_and_steps_make_a_habit() -> Result<()> {
         cursor.prev()?;
     }
     drop(cursor);
-    assert!(view.habit().holds());
+    assert!(view.predictor().holds());
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The entries of the runs that a rebuild adds to an older view, some of them read ahead.
 //!
 //! The merge points of neighbouring keys lie in different places: each waits for memory four or five times, one after the other.
-//! So a few keys are taken together, and go to their merge points step by step side by side; see [`super::prepare`].
+//! So a few keys are taken together, and go to their merge points step by step side by side; see [`super::staged_seek`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bolide_base::{MAX_SEQUENCE, Result, Trailer};
 use bolide_table::{InternalCursor, TableCursor, TableReader};
 
-use super::prepare;
+use super::staged_seek;
 use super::run::ViewRun;
 use super::search::Leaf;
 use super::tables_of;
@@ -142,17 +142,17 @@ impl<'a> FurtherEntries<'a> {
         });
         let (mut segments, mut places) = ([None; TOGETHER], [None; TOGETHER]);
         for (key, segment) in keys.clone().zip(&mut segments) {
-            self.segment = prepare::ask_for_segment(self.old, self.segment, key, MAX_SEQUENCE);
+            self.segment = staged_seek::prefetch_segment(self.old, self.segment, key, MAX_SEQUENCE);
             *segment = self.segment;
         }
         for ((key, segment), place) in keys.zip(segments).zip(&mut places) {
-            *place = segment.and_then(|segment| prepare::ask_for_block(self.old, segment, key));
+            *place = segment.and_then(|segment| staged_seek::prefetch_block(self.old, segment, key));
         }
         for (ahead, place) in self.ahead.iter_mut().zip(places) {
-            ahead.leaf = place.and_then(|place| prepare::ask_for_listed(self.old, place));
+            ahead.leaf = place.and_then(|place| staged_seek::ask_for_listed(self.old, place));
         }
         for leaf in self.ahead.iter().filter_map(|ahead| ahead.leaf) {
-            prepare::ask_for_entry(self.old, leaf);
+            staged_seek::ask_for_entry(self.old, leaf);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! says of the entry; the entry. So the runs of the next entries are asked for together, one stage after the other, with
 //! something else to be done in between.
 
-use super::run_place::RunPlace;
+use super::run_position::RunPlace;
 use super::search::Place;
 use super::selectors::RUN_BITS;
 use super::view::SortedView;
@@ -26,7 +26,7 @@ pub(super) fn runs_from(view: &SortedView, place: Place, entries: usize) -> u64 
 
 /// The first stage, for the runs whose bits are set.
 #[inline]
-pub(super) fn ask_for_hints(view: &SortedView, segment: usize, runs: u64) {
+pub(super) fn prefetch_hints(view: &SortedView, segment: usize, runs: u64) {
     let segment = view.remix().segments.get(segment);
     for number in Ones(runs) {
         if let Some(source) = view.runs().get(number) {
@@ -40,7 +40,7 @@ pub(super) fn ask_for_hints(view: &SortedView, segment: usize, runs: u64) {
 /// The second stage for one who is not there yet: asks for the blocks of their first entries at or behind `place`, and for the
 /// entries where they likely lie. Leads nobody anywhere.
 #[inline]
-pub(super) fn ask_for_entries(view: &SortedView, place: Place, runs: u64) {
+pub(super) fn prefetch_entries(view: &SortedView, place: Place, runs: u64) {
     let segment = view.remix().segments.get(place.segment);
     for number in Ones(runs) {
         if let Some(source) = view.runs().get(number) {

@@ -11,7 +11,7 @@ use super::super::log::Rotate;
 use super::super::{Store, StoreComponents};
 use super::Flushed;
 use crate::StoreBatch;
-use crate::compaction::partitioned::MOST_KEPT_BACK_PERCENT;
+use crate::compaction::partitioned::MAX_KEPT_BACK_PERCENT;
 use crate::options::{Layout, StoreOptions, SyncMode, TreeOptions};
 use crate::version::VersionEdit;
 
@@ -143,6 +143,6 @@ fn what_is_kept_back_stays_within_its_limit_where_one_key_is_written_again_and_a
             most = most.max(store.stats().trees.iter().map(|tree| tree.retained_bytes).max().unwrap());
         }
     }
-    let limit = (memtable_bytes / 100 * MOST_KEPT_BACK_PERCENT) as u64;
+    let limit = (memtable_bytes / 100 * MAX_KEPT_BACK_PERCENT) as u64;
     assert!(store.stats().writes.aborts > 0 && most <= limit, "{most} bytes of {limit}");
 }

@@ -1,4 +1,4 @@
-//! Trees that a [`TreeKeeper`] keeps.
+//! Trees that a [`ExternalTree`] keeps.
 //!
 //! A kept tree has memtables like every other, but once its keeper is set they stay empty: they only note which log
 //! segments the keeper has not made durable yet, so that segments, their floors and the order of flushes need no rules
@@ -6,7 +6,7 @@
 //!
 //! # Before the keeper is set
 //! Writes go into memtables, and from there into sstables if they grow: while the log is replayed at an opening, and
-//! while an index is built. [`Store::set_keeper`] hands all of it over; the next cut frees the sstables.
+//! while an index is built. [`Store::set_external_tree`] hands all of it over; the next cut frees the sstables.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use super::tree::{Tree, TreeState};
 use super::{Store, StoreInner, poison};
 use crate::cursor::{InternalCursor, MergingCursor};
 use crate::file_name::FileName;
-use crate::keeper::{KeeperFiles, KeptRoot, KeptWrite, TreeKeeper};
+use crate::external_tree::{ExternalFiles, ExternalRoot, ExternalWrite, ExternalTree};
 use crate::version::VersionEdit;
 
 /// The oldest writes of a tree behind some place, as many as fit into memory.
@@ -63,7 +63,7 @@ impl StoreInner {
     fn hand_over(
         &self,
         state: &TreeState,
-        keeper: &dyn TreeKeeper,
+        external_tree: &dyn ExternalTree,
         behind: SequenceNumber,
         through: SequenceNumber,
     ) -> Result<u64> {
@@ -86,8 +86,8 @@ impl StoreInner {
             }
             bytes += oldest.bytes as u64;
             for ((_, key), (trailer, value)) in &oldest.writes {
-                keeper.reserve(1, key.len() + value.len())?;
-                keeper.apply(KeptWrite { key, trailer: *trailer, value }, &oldest_in_use)?;
+                external_tree.reserve(1, key.len() + value.len())?;
+                external_tree.apply(ExternalWrite { key, trailer: *trailer, value }, &oldest_in_use)?;
             }
             if !oldest.is_cut_off {
                 return Ok(bytes);
@@ -97,23 +97,23 @@ impl StoreInner {
     }
 
     /// Makes what the keeper of `tree` holds durable, and lets go of the log that was kept for it.
-    pub(super) fn flush_kept(&self, tree: &Arc<Tree>, keeper: &Arc<dyn TreeKeeper>) -> Result<()> {
+    pub(super) fn flush_external(&self, tree: &Arc<Tree>, external_tree: &Arc<dyn ExternalTree>) -> Result<()> {
         let state = tree.state();
         let flushed = state.immutables.clone();
         if flushed.is_empty() {
             return Ok(());
         }
         self.check_writable()?;
-        keeper.tidy(&|| self.snapshots.oldest())?;
-        self.cut_kept(tree, keeper, &flushed)
+        external_tree.tidy(&|| self.snapshots.oldest())?;
+        self.cut_kept(tree, external_tree, &flushed)
     }
 
     /// Has the keeper of `tree` collect garbage in a pause of the writes, until the tree is to be flushed or the store closed.
-    pub(super) fn tidy_kept(&self, tree: &Arc<Tree>) -> Result<()> {
-        let Some(keeper) = tree.keeper.get() else { return Ok(()) };
+    pub(super) fn tidy_external(&self, tree: &Arc<Tree>) -> Result<()> {
+        let Some(external_tree) = tree.external_tree.get() else { return Ok(()) };
         self.check_writable()?;
         let goes_on = || !self.is_stopping() && self.flushes_due(tree) == 0;
-        match keeper.tidy_in_pause(&|| self.snapshots.oldest(), &goes_on) {
+        match external_tree.tidy_in_pause(&|| self.snapshots.oldest(), &goes_on) {
             // Nobody needs it now: the next cut tries again.
             Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => Ok(()),
             tidied => tidied,
@@ -126,11 +126,11 @@ impl StoreInner {
         let mut result = Ok(());
         let trees: Vec<_> = self.trees.load().values().cloned().collect();
         for tree in trees {
-            let Some(keeper) = tree.keeper.get() else { continue };
+            let Some(external_tree) = tree.external_tree.get() else { continue };
             let memtables: Vec<_> = tree.state_guard().memtables().cloned().collect();
             let has_changed = memtables.iter().any(|logged| logged.first_log().is_some());
-            if has_changed && keeper.is_last_cut_due() && self.check_writable().is_ok() {
-                match self.cut_kept(&tree, keeper, &memtables) {
+            if has_changed && external_tree.is_last_cut_due() && self.check_writable().is_ok() {
+                match self.cut_kept(&tree, external_tree, &memtables) {
                     Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::LimitExceeded) => {}
                     cut => result = result.and(cut),
                 }
@@ -144,13 +144,13 @@ impl StoreInner {
     fn cut_kept(
         &self,
         tree: &Arc<Tree>,
-        keeper: &Arc<dyn TreeKeeper>,
+        external_tree: &Arc<dyn ExternalTree>,
         flushed: &[Arc<LoggedMemtable>],
     ) -> Result<()> {
         let mut cut = {
             // Nobody applies meanwhile, so the state is that of one sequence number.
             let log = self.log.lock();
-            keeper.cut(log.applied)?
+            external_tree.cut(log.applied)?
         };
         let made = Mutex::new(Vec::new());
         let name = || self.name_kept_file(&made);
@@ -178,8 +178,8 @@ impl StoreInner {
         &'s self,
         dir: &'s Path,
         name: &'s dyn Fn() -> (FileIdentity, PathBuf),
-    ) -> KeeperFiles<'s> {
-        KeeperFiles { vfs: &self.vfs, dir, name }
+    ) -> ExternalFiles<'s> {
+        ExternalFiles { vfs: &self.vfs, dir, name }
     }
 
     fn name_kept_file(&self, made: &Mutex<Vec<FileName>>) -> (FileIdentity, PathBuf) {
@@ -194,13 +194,13 @@ impl StoreInner {
         &self,
         tree: &Arc<Tree>,
         flushed: &[Arc<LoggedMemtable>],
-        root: KeptRoot,
+        root: ExternalRoot,
         written: u64,
     ) -> Result<()> {
         // The root has everything that was applied before it: the log has to have it, too.
         self.sync_log()?;
         let mut edit = VersionEdit::new();
-        edit.set_kept_root(tree.id, root);
+        edit.set_external_root(tree.id, root);
         edit.note_written(tree.id, written);
         // Those from before the tree had a keeper; nothing adds or removes any since.
         for table in tree.state().version.tables() {
@@ -214,18 +214,18 @@ impl StoreInner {
 
     /// Whether a new segment of the log is the moment to cut the kept tree `tree`; `None` for other trees.
     pub(super) fn is_cut_due(&self, tree: &Tree) -> Option<bool> {
-        let keeper = tree.keeper.get()?;
+        let external_tree = tree.external_tree.get()?;
         let logged = self.counters.log_bytes();
         let held = tree.state_guard().active.log_bytes_held(logged);
-        Some(held.is_some_and(|held| keeper.is_cut_due(held)))
+        Some(held.is_some_and(|held| external_tree.is_cut_due(held)))
     }
 }
 
 impl Store {
     /// What the keeper of `tree` held durably when the store was opened, or at its last cut; `None` where it never had
     /// one.
-    pub fn kept_root(&self, tree: TreeId) -> Option<Arc<KeptRoot>> {
-        self.inner.versions.lock().kept_root(tree)
+    pub fn external_root(&self, tree: TreeId) -> Option<Arc<ExternalRoot>> {
+        self.inner.versions.lock().external_root(tree)
     }
 
     /// Names what the keeper of `tree` is about to hold, before it begins: for keepers with a file that a root does not
@@ -233,14 +233,14 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`; `Io` or `NoSpace` from the manifest; a failed manifest write poisons the handle.
-    pub fn name_kept_root(&self, tree: TreeId, root: KeptRoot) -> Result<()> {
+    pub fn name_external_root(&self, tree: TreeId, root: ExternalRoot) -> Result<()> {
         let inner = &*self.inner;
         inner.check_writable()?;
         // In this order: the tree is not dropped in between.
         let mut versions = inner.versions.lock();
         inner.tree(tree)?;
         let mut edit = VersionEdit::new();
-        edit.set_kept_root(tree, root);
+        edit.set_external_root(tree, root);
         inner.apply_edit(&mut versions, edit)
     }
 
@@ -259,7 +259,7 @@ impl Store {
             for table in tree.state().version.tables() {
                 edit.remove_table(tree.id, table.meta().number);
             }
-            edit.set_kept_root(tree.id, KeptRoot::default());
+            edit.set_external_root(tree.id, ExternalRoot::default());
             edit.set_descriptor(tree.id, descriptor.to_vec());
             inner.install(&tree, edit, &[])?;
             *tree.descriptor.write() = descriptor.into();
@@ -268,43 +268,43 @@ impl Store {
     }
 
     /// What the file of a keeper is called.
-    pub fn kept_file_path(&self, number: u64) -> PathBuf {
+    pub fn external_file_path(&self, number: u64) -> PathBuf {
         FileName::Region(number).path(&self.inner.options.dir)
     }
 
     /// Lets `keeper` keep the writes of `tree` from now on, and hands it those that are there already: it has to hold
-    /// what [`kept_root`](Self::kept_root) names. Writers wait for what they write meanwhile, and for no more. Writes at numbers that
+    /// what [`external_root`](Self::external_root) names. Writers wait for what they write meanwhile, and for no more. Writes at numbers that
     /// are in use already must have come to an end.
     ///
     /// # Errors
     /// `NotFound`; `Conflict` where it has a keeper; `Corruption` or `Io` from reading the tree; those of the keeper. The
     /// tree then goes on without it.
-    pub fn set_keeper(&self, tree: TreeId, keeper: Arc<dyn TreeKeeper>) -> Result<()> {
+    pub fn set_external_tree(&self, tree: TreeId, external_tree: Arc<dyn ExternalTree>) -> Result<()> {
         let inner = &*self.inner;
         let tree = inner.tree(tree)?;
         // Compactions leave the tree as it is meanwhile.
         inner.with_reserved(tree.id, || {
             // Most of it while writers go on.
             let view = ReadView::latest(inner.shared());
-            if keeper.is_durable_at_once() {
+            if external_tree.is_durable_at_once() {
                 inner.sync_log()?;
             }
-            let mut handed_over = inner.hand_over(&tree.state(), &*keeper, 0, view.sequence())?;
+            let mut handed_over = inner.hand_over(&tree.state(), &*external_tree, 0, view.sequence())?;
             // From here on nobody commits.
             let mut log = inner.log.lock();
-            if keeper.is_durable_at_once() && log.is_open() {
+            if external_tree.is_durable_at_once() && log.is_open() {
                 log.sync(inner.runtime.now_micros()).inspect_err(|error| poison(inner, error))?;
             }
             let state = tree.state();
-            handed_over += inner.hand_over(&state, &*keeper, view.sequence(), SequenceNumber::MAX)?;
+            handed_over += inner.hand_over(&state, &*external_tree, view.sequence(), SequenceNumber::MAX)?;
             tree.row_gate.close();
-            tree.keeper.set(keeper.clone()).map_err(|_| {
+            tree.external_tree.set(external_tree.clone()).map_err(|_| {
                 Error::new(ErrorKind::Conflict, format!("tree {} has a keeper already", tree.id))
             })?;
             tree.replace_state(TreeState::handed_over);
             log.targets.clear();
             inner.reset_active_bytes();
-            let is_due = handed_over > 0 && keeper.is_cut_due(handed_over);
+            let is_due = handed_over > 0 && external_tree.is_cut_due(handed_over);
             let is_due = is_due || !state.version.runs().is_empty();
             if !is_due || !log.is_open() {
                 return Ok(());

@@ -20,14 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::coding::{Decoder, put_u64};
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_lsm::keeper::KeptRoot;
+use bolide_lsm::external_tree::ExternalRoot;
 use bolide_lsm::page_log::{LoadedRegion, PageLog, RootPointer};
 use bolide_storage::pmem::{Region, RegionOptions, RegionWriter};
 use bolide_storage::{Runtime, Vfs};
 use parking_lot::Mutex;
 
 use super::deleted_ranges::DeletedRanges;
-use super::figures::KeptFigures;
+use super::figures::PsTreeFigures;
 use crate::spec::{IndexSpec, RegionPlace};
 
 /// The root slot of a region in place with the sequence number through which it has every write whole.
@@ -43,7 +43,7 @@ const IN_USE: u8 = 2;
 
 /// Where the files of an index lie, and what it depends on.
 #[derive(Debug, Clone)]
-pub struct KeptHome {
+pub struct RegionLocation {
     /// The file system.
     pub vfs: Arc<dyn Vfs>,
     /// The threads that read a region.
@@ -111,7 +111,7 @@ struct NamedInPlace<'r> {
     path: &'r str,
 }
 
-fn in_place_of(root: &KeptRoot) -> Option<NamedInPlace<'_>> {
+fn in_place_of(root: &ExternalRoot) -> Option<NamedInPlace<'_>> {
     let [MARKER, state @ (BEING_MADE | IN_USE), rest @ ..] = root.root.as_slice() else { return None };
     let mut rest = Decoder::new(rest);
     let tags = [rest.u64()?, rest.u64()?];
@@ -130,7 +130,7 @@ fn resolve(named: &str, dir: &Path, dax_dir: Option<&Path>) -> PathBuf {
 }
 
 /// The path of the file in persistent memory that `root` names, of a database in `dir`; `None` for another root.
-pub fn file_in_place(root: &KeptRoot, dir: &Path, dax_dir: Option<&Path>) -> Option<PathBuf> {
+pub fn file_in_place(root: &ExternalRoot, dir: &Path, dax_dir: Option<&Path>) -> Option<PathBuf> {
     in_place_of(root).map(|named| resolve(named.path, dir, dax_dir))
 }
 
@@ -140,7 +140,7 @@ pub fn is_file_in_place(name: &str, database_id: u64) -> bool {
     rest.is_some_and(|rest| rest.ends_with(&format!(".{EXTENSION}")))
 }
 
-impl KeptHome {
+impl RegionLocation {
     fn path_of(&self, named: &str) -> PathBuf {
         resolve(named, &self.dir, self.dax_dir.as_deref())
     }
@@ -187,15 +187,15 @@ impl InPlace {
         }
     }
 
-    fn root(&self, state: u8) -> KeptRoot {
+    fn root(&self, state: u8) -> ExternalRoot {
         let mut root = vec![MARKER, state];
         self.tags.iter().for_each(|tag| put_u64(&mut root, *tag));
         root.extend_from_slice(self.named.as_bytes());
-        KeptRoot { files: Vec::new(), root }
+        ExternalRoot { files: Vec::new(), root }
     }
 
     /// What the manifest is to name once the log lets go of what the region has.
-    pub(super) fn root_in_use(&self) -> KeptRoot {
+    pub(super) fn root_in_use(&self) -> ExternalRoot {
         self.root(IN_USE)
     }
 
@@ -248,9 +248,9 @@ impl Opened {
     pub(super) fn open(
         spec: &IndexSpec,
         tree: TreeId,
-        root: Option<&KeptRoot>,
-        home: &KeptHome,
-        name_root: &dyn Fn(KeptRoot) -> Result<()>,
+        root: Option<&ExternalRoot>,
+        home: &RegionLocation,
+        name_root: &dyn Fn(ExternalRoot) -> Result<()>,
     ) -> Result<Self> {
         let name = format!("index {}", spec.name());
         let options = RegionOptions::new().name(name.clone()).id(u64::from(tree));
@@ -280,7 +280,7 @@ impl Opened {
         Ok(Self { region: Arc::new(region), durability, sequence, is_new: false })
     }
 
-    fn in_memory(options: RegionOptions, home: &KeptHome) -> Result<Self> {
+    fn in_memory(options: RegionOptions, home: &RegionLocation) -> Result<Self> {
         let log = PageLog::create(home.vfs.clone(), &home.dir, options.id);
         let region = Arc::new(Region::in_memory(options)?);
         Ok(Self {
@@ -294,8 +294,8 @@ impl Opened {
     fn open_in_place(
         options: RegionOptions,
         named: &NamedInPlace<'_>,
-        home: &KeptHome,
-        name_root: &dyn Fn(KeptRoot) -> Result<()>,
+        home: &RegionLocation,
+        name_root: &dyn Fn(ExternalRoot) -> Result<()>,
     ) -> Result<Self> {
         let being_made = named.being_made;
         let path = home.path_of(named.path);
@@ -333,7 +333,7 @@ impl Opened {
         }
     }
 
-    fn create_in_place(options: RegionOptions, named: &str, home: &KeptHome) -> Result<Self> {
+    fn create_in_place(options: RegionOptions, named: &str, home: &RegionLocation) -> Result<Self> {
         let region = home.vfs.create_region(&home.path_of(named), options)?;
         set_tag(&region, home.tag)?;
         let durability = Durability::InPlace(InPlace::new(named, [home.tag; 2]));
@@ -346,8 +346,8 @@ impl Opened {
         source: &Region,
         sequence: SequenceNumber,
         options: RegionOptions,
-        home: &KeptHome,
-        name_root: &dyn Fn(KeptRoot) -> Result<()>,
+        home: &RegionLocation,
+        name_root: &dyn Fn(ExternalRoot) -> Result<()>,
     ) -> Result<Option<Self>> {
         let named = home.new_name(options.id as TreeId)?;
         let opened = match Self::create_in_place(options, &named, home) {
@@ -372,7 +372,7 @@ impl Opened {
 
 impl Durability {
     /// Adds what it takes.
-    pub(super) fn add_figures(&self, region: &Region, figures: &mut KeptFigures) {
+    pub(super) fn add_figures(&self, region: &Region, figures: &mut PsTreeFigures) {
         match self {
             Self::Pages(log) => {
                 let log = log.lock().stats();
@@ -429,9 +429,9 @@ mod tests {
             vec![],
         ];
         for root in others {
-            assert!(in_place_of(&KeptRoot { files: Vec::new(), root: root.clone() }).is_none(), "{root:?}");
+            assert!(in_place_of(&ExternalRoot { files: Vec::new(), root: root.clone() }).is_none(), "{root:?}");
         }
-        assert!(in_place_of(&KeptRoot { files: Vec::new(), root: tagged(2, b"a") }).is_some());
+        assert!(in_place_of(&ExternalRoot { files: Vec::new(), root: tagged(2, b"a") }).is_some());
         assert!(is_file_in_place(name, 0xab) && !is_file_in_place(name, 0xac));
         assert!(!is_file_in_place("00000000000000ab-000003.sst", 0xab));
     }

@@ -2,7 +2,7 @@
 
 use bolide_base::{Result, SequenceNumber};
 use bolide_index::standalone::composite::{EntryLayout, NewestWrites, StaleEntryFilter};
-use bolide_index::standalone::lazy::PostingFate;
+use bolide_index::standalone::lazy::PostingFilter;
 use bolide_index::{IndexSpec, Maintenance, Repair};
 use bolide_lsm::store::TreeReader;
 
@@ -52,7 +52,7 @@ impl LeftOut {
     }
 }
 
-impl PostingFate for LeftOut {
+impl PostingFilter for LeftOut {
     fn are_dead(
         &self,
         writes: &[(&[u8], SequenceNumber)],

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How often it was so, less how often it was not, between 0 and [`SURE`].
 #[derive(Debug)]
-pub(crate) struct Habit(AtomicU8);
+pub(crate) struct Predictor(AtomicU8);
 
 /// Where counting stops: so many of one kind are forgotten by as many of the other.
 const SURE: u8 = 3;
 
-impl Habit {
+impl Predictor {
     /// Of whom nothing is known.
     pub(crate) const fn new() -> Self {
         Self(AtomicU8::new(0))
@@ -44,26 +44,26 @@ impl Habit {
 
 #[cfg(test)]
 mod tests {
-    use super::Habit;
+    use super::Predictor;
 
     #[test]
     fn what_the_last_readers_did_is_the_habit() {
-        let habit = Habit::new();
-        assert!(!habit.holds(), "nothing is known yet");
+        let predictor = Predictor::new();
+        assert!(!predictor.holds(), "nothing is known yet");
         for _ in 0..10 {
-            habit.note(true);
+            predictor.note(true);
         }
-        assert!(habit.holds());
-        habit.note(false);
-        assert!(habit.holds(), "one of the other kind does not change it");
-        habit.note(false);
-        assert!(!habit.holds());
+        assert!(predictor.holds());
+        predictor.note(false);
+        assert!(predictor.holds(), "one of the other kind does not change it");
+        predictor.note(false);
+        assert!(!predictor.holds());
         for _ in 0..10 {
-            habit.note(false);
+            predictor.note(false);
         }
-        habit.note(true);
-        assert!(!habit.holds(), "nor back");
-        habit.note(true);
-        assert!(habit.holds());
+        predictor.note(true);
+        assert!(!predictor.holds(), "nor back");
+        predictor.note(true);
+        assert!(predictor.holds());
     }
 }

@@ -21,7 +21,7 @@ use crate::file_name::FileName;
 use crate::remix::{Remix, SortedView, ViewRun};
 
 /// A sorted view over some sstables of a tree.
-pub struct KeptView {
+pub struct StoredView {
     /// Number 0: it has no file.
     meta: ViewMeta,
     entries: u64,
@@ -34,7 +34,7 @@ pub struct KeptView {
     files: Arc<TableFiles>,
 }
 
-impl KeptView {
+impl StoredView {
     /// The view in the file that `meta` describes, which orders so many entries. Opens nothing.
     pub fn of_file(meta: ViewMeta, entries: u64, files: Arc<TableFiles>) -> Self {
         Self {
@@ -165,7 +165,7 @@ impl KeptView {
     }
 }
 
-impl Drop for KeptView {
+impl Drop for StoredView {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
             self.files.obsolete.push(FileName::View(self.meta.number));
@@ -173,7 +173,7 @@ impl Drop for KeptView {
     }
 }
 
-impl fmt::Debug for KeptView {
+impl fmt::Debug for StoredView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeptView")
             .field("meta", &self.meta)

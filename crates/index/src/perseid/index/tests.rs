@@ -22,7 +22,7 @@ impl DeletedRanges for NoRanges {
 }
 
 fn empty() -> Kept {
-    let home = KeptHome {
+    let home = RegionLocation {
         vfs: Arc::new(MemVfs::new()),
         runtime: Arc::new(SystemRuntime::default()),
         dir: "db".into(),
@@ -45,7 +45,7 @@ fn write(kept: &Kept, first: SequenceNumber, records: u64) -> SequenceNumber {
         key.extend_from_slice(&(!sequence).to_be_bytes());
         key.extend_from_slice(format!("key{record:06}").as_bytes());
         kept.reserve(1, key.len()).unwrap();
-        let write = KeptWrite { key: &key, trailer: Trailer::new(sequence, EntryKind::Put), value: &[] };
+        let write = ExternalWrite { key: &key, trailer: Trailer::new(sequence, EntryKind::Put), value: &[] };
         // Somebody looks so far back that nothing is collected yet.
         kept.apply(write, &|| 1).unwrap();
     }
@@ -71,7 +71,7 @@ fn a_sweep_that_is_cut_short_is_due_again_wherever_it_ended() {
     }
     assert!(asked > 3, "swept at one go");
     // No root is installed: a crash brings back what was swept, so range tombstones are needed.
-    assert_eq!(TreeKeeper::clear_through(&kept), 0);
+    assert_eq!(ExternalTree::clear_through(&kept), 0);
     assert_eq!(kept.versions.stats().keys, 0);
     assert_eq!(kept.untidy_through(&|| last), None);
 }

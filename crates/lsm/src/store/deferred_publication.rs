@@ -98,5 +98,5 @@ impl StoreInner {
 }
 
 #[cfg(test)]
-#[path = "shown_tests.rs"]
+#[path = "deferred_publication_tests.rs"]
 mod tests;

@@ -20,7 +20,7 @@ use crate::file_name::FileName;
 /// Locks over the pages: by the last digits of their numbers.
 const SHELVES: usize = 64;
 /// More threads than this wait for the same memory and the same disk.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 
 /// What counts in the segments of a root.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +67,7 @@ pub(super) fn gather(
     restore: Option<RegionRestore>,
     runtime: Option<&Arc<dyn Runtime>>,
 ) -> Result<Gathered> {
-    let threads = runtime.map_or(1, |runtime| runtime.parallelism()).min(MOST_THREADS).min(scans.len());
+    let threads = runtime.map_or(1, |runtime| runtime.parallelism()).min(MAX_THREADS).min(scans.len());
     scans.reverse();
     let gathering = Arc::new(Gathering {
         dir: dir.to_owned(),

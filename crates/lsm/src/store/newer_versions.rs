@@ -58,9 +58,9 @@ impl TreeState {
         let mut leads = Vec::new();
         for found in found.chunks(CHUNK) {
             let mut current = [true; CHUNK];
-            self.ask_memtables(found, view, &mut current);
+            self.prefetch_memtables(found, view, &mut current);
             if self.views.serve_reads() {
-                read += self.ask_views(found, view, &mut current)?;
+                read += self.prefetch_views(found, view, &mut current)?;
             } else {
                 self.find_leads(found, view, &current, &mut leads);
             }
@@ -88,7 +88,7 @@ impl TreeState {
     }
 
     /// Notes which of `found` have versions in memtables that the view sees.
-    fn ask_memtables(&self, found: &[FoundInRun<'_>], view: SequenceNumber, current: &mut [bool; CHUNK]) {
+    fn prefetch_memtables(&self, found: &[FoundInRun<'_>], view: SequenceNumber, current: &mut [bool; CHUNK]) {
         let may_show = |smallest: SequenceNumber| smallest <= view;
         let mut memtables = self
             .memtables()
@@ -113,7 +113,7 @@ impl TreeState {
 
     /// Notes which of `found` are not the newest versions in sstables that the view sees, where sorted views say so: one
     /// search tells of all runs. Answers how many it looked for.
-    fn ask_views(
+    fn prefetch_views(
         &self,
         found: &[FoundInRun<'_>],
         view: SequenceNumber,

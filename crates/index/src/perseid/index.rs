@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolide_base::{Error, ErrorKind, Result, SequenceNumber, TreeId};
-use bolide_lsm::keeper::{KeeperCut, KeeperFiles, KeeperStats, KeptRoot, KeptWrite, TreeKeeper};
+use bolide_lsm::external_tree::{ExternalCheckpoint, ExternalFiles, ExternalTreeStats, ExternalRoot, ExternalWrite, ExternalTree};
 use bolide_lsm::page_log::{PageLog, PendingCut};
 use bolide_storage::pmem::{Cut, PAGE_BYTES, Region};
 
 use super::deleted_ranges::DeletedRanges;
-use super::figures::KeptFigures;
-use super::home::{Durability, InPlace, KeptHome, Opened, in_place_bytes};
+use super::figures::PsTreeFigures;
+use super::region_location::{Durability, InPlace, RegionLocation, Opened, in_place_bytes};
 use super::log_entry::marked_key;
 use super::sweep::{Adviser, Sweep, Swept};
 use crate::check::IndexCheck;
@@ -23,22 +23,22 @@ use crate::validation::Verdict;
 use crate::version_table::{VersionTable, VersionTableOptions};
 
 /// A cut is due when it would set so many bytes of log free, and half as many as the region has.
-const LEAST_LOG_BYTES: u64 = 16 << 20;
+const MIN_LOG_BYTES: u64 = 16 << 20;
 /// Changed pages from which on a close writes them down; below, doing the log again takes no longer.
-const LEAST_LAST_CUT_PAGES: u64 = 16;
+const MIN_LAST_CUT_PAGES: u64 = 16;
 /// Keys in the version table, for each hundred entries, above which a sweep is worth its while: before a cut, and in a
 /// pause of the writes.
 const OBSOLETE_PERCENT: u64 = 20;
 const OBSOLETE_PERCENT_IN_PAUSE: u64 = 5;
 
 /// Room that is kept for the pages that a batch splits, whatever its size.
-const LEAST_RESERVED_BYTES: usize = 256 << 10;
+const MIN_RESERVED_BYTES: usize = 256 << 10;
 /// Room that is kept for each write of a batch: a split page of two for every eight.
 const RESERVED_BYTES_A_WRITE: usize = 1 << 10;
 
 /// The region of an index, what is in it, and the files that it is written to.
 ///
-/// Splits of pages collect garbage where entries are added. [`tidy`](TreeKeeper::tidy), before a cut, sweeps all pages when
+/// Splits of pages collect garbage where entries are added. [`tidy`](ExternalTree::tidy), before a cut, sweeps all pages when
 /// ranges of records were deleted since, or when many keys have obsolete entries; in a pause of the writes it is done
 /// for fewer keys.
 pub struct Kept {
@@ -84,9 +84,9 @@ impl Kept {
     pub fn open(
         spec: &IndexSpec,
         tree: TreeId,
-        root: Option<&KeptRoot>,
-        home: &KeptHome,
-        name_root: &dyn Fn(KeptRoot) -> Result<()>,
+        root: Option<&ExternalRoot>,
+        home: &RegionLocation,
+        name_root: &dyn Fn(ExternalRoot) -> Result<()>,
     ) -> Result<Self> {
         let Opened { region, durability, sequence: opened_at, is_new } =
             Opened::open(spec, tree, root, home, name_root)?;
@@ -152,11 +152,11 @@ impl Kept {
     }
 
     /// What it takes. Takes short locks, and does no I/O.
-    pub fn figures(&self) -> KeptFigures {
+    pub fn figures(&self) -> PsTreeFigures {
         let (region, versions) = (self.region.stats(), self.versions.stats());
         let (keys, entries) = self.tree.counts();
         let (applied, durable) = (self.applied.load(Ordering::Acquire), self.durable.load(Ordering::Acquire));
-        let mut figures = KeptFigures {
+        let mut figures = PsTreeFigures {
             keys,
             entries,
             region_bytes: region.reserved_bytes,
@@ -167,7 +167,7 @@ impl Kept {
             filter_bytes: versions.filter_bytes,
             unwritten_bytes: region.dirty_pages * PAGE_BYTES as u64,
             unwritten_sequences: applied.saturating_sub(durable),
-            ..KeptFigures::default()
+            ..PsTreeFigures::default()
         };
         self.durability.add_figures(&self.region, &mut figures);
         if figures.in_place {
@@ -276,7 +276,7 @@ impl Kept {
     }
 
     /// Applies an entry, or a mark.
-    fn apply_entry(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+    fn apply_entry(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
         let sequence = write.trailer.sequence();
         let writer = self.region.writer();
         let mut may_be_cut_off = false;
@@ -314,13 +314,13 @@ impl Kept {
     }
 }
 
-impl TreeKeeper for Kept {
+impl ExternalTree for Kept {
     fn reserve(&self, writes: usize, bytes: usize) -> Result<()> {
-        let wanted = LEAST_RESERVED_BYTES + writes * RESERVED_BYTES_A_WRITE + 2 * bytes;
+        let wanted = MIN_RESERVED_BYTES + writes * RESERVED_BYTES_A_WRITE + 2 * bytes;
         self.region.writer().reserve(wanted as u64)
     }
 
-    fn apply(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
+    fn apply(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
         let sequence = write.trailer.sequence();
         // What is handed over again, and the barrier behind a build, which deletes what is not there.
         if sequence > self.opened_at && !write.trailer.is_delete() {
@@ -330,7 +330,7 @@ impl TreeKeeper for Kept {
         Ok(())
     }
 
-    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut + '_>> {
+    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>> {
         let writer = self.region.writer();
         self.tree.note_counts(&writer)?;
         if let Durability::InPlace(place) = &self.durability {
@@ -348,7 +348,7 @@ impl TreeKeeper for Kept {
         matches!(self.durability, Durability::InPlace(_))
     }
 
-    fn copy(&self, sequence: SequenceNumber) -> Result<Option<Box<dyn KeeperCut + '_>>> {
+    fn copy(&self, sequence: SequenceNumber) -> Result<Option<Box<dyn ExternalCheckpoint + '_>>> {
         if !self.is_durable_at_once() {
             return Ok(None);
         }
@@ -359,13 +359,13 @@ impl TreeKeeper for Kept {
 
     fn is_cut_due(&self, logged: u64) -> bool {
         match &self.durability {
-            Durability::Pages(_) => logged >= LEAST_LOG_BYTES.max(self.region.stats().allocated_bytes / 2),
-            Durability::InPlace(_) => logged >= LEAST_LOG_BYTES,
+            Durability::Pages(_) => logged >= MIN_LOG_BYTES.max(self.region.stats().allocated_bytes / 2),
+            Durability::InPlace(_) => logged >= MIN_LOG_BYTES,
         }
     }
 
     fn is_last_cut_due(&self) -> bool {
-        self.is_durable_at_once() || self.region.stats().dirty_pages >= LEAST_LAST_CUT_PAGES
+        self.is_durable_at_once() || self.region.stats().dirty_pages >= MIN_LAST_CUT_PAGES
     }
 
     fn tidy(&self, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()> {
@@ -409,9 +409,9 @@ impl TreeKeeper for Kept {
         }
     }
 
-    fn stats(&self) -> KeeperStats {
+    fn stats(&self) -> ExternalTreeStats {
         let figures = self.figures();
-        KeeperStats {
+        ExternalTreeStats {
             memory_bytes: figures.region_bytes as usize,
             disk_bytes: figures.disk_bytes,
             entries: figures.entries,
@@ -428,13 +428,13 @@ struct PsCut<'k> {
     pending: Option<PendingCut>,
 }
 
-impl KeeperCut for PsCut<'_> {
-    fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot> {
+impl ExternalCheckpoint for PsCut<'_> {
+    fn write(&mut self, files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
         let Durability::Pages(log) = &self.kept.durability else {
             return Err(Error::internal("a cut of a region in place"));
         };
         let pending = log.lock().append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
-        let root = KeptRoot { files: pending.files().collect(), root: pending.root().encode() };
+        let root = ExternalRoot { files: pending.files().collect(), root: pending.root().encode() };
         self.pending = Some(pending);
         Ok(root)
     }
@@ -464,8 +464,8 @@ struct InPlaceCut<'k> {
     written: u64,
 }
 
-impl KeeperCut for InPlaceCut<'_> {
-    fn write(&mut self, _files: &KeeperFiles<'_>) -> Result<KeptRoot> {
+impl ExternalCheckpoint for InPlaceCut<'_> {
+    fn write(&mut self, _files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
         // True until the next allocation: at the end of a clean close it stays so.
         if self.kept.region.knows_free_space() {
             self.kept.region.save_free_space()?;
@@ -491,12 +491,12 @@ struct CopyCut {
     cut: Cut<Arc<Region>>,
 }
 
-impl KeeperCut for CopyCut {
-    fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot> {
+impl ExternalCheckpoint for CopyCut {
+    fn write(&mut self, files: &ExternalFiles<'_>) -> Result<ExternalRoot> {
         let region = self.cut.region().id();
         let mut log = PageLog::create(files.vfs().clone(), files.dir(), region);
         let pending = log.append_cut(&mut self.cut, self.sequence, &mut || Ok(files.new_file().0))?;
-        Ok(KeptRoot { files: pending.files().collect(), root: pending.root().encode() })
+        Ok(ExternalRoot { files: pending.files().collect(), root: pending.root().encode() })
     }
 
     /// The copy is another database's.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bolide_base::{Result, SequenceNumber, TreeId};
-use bolide_index::perseid::{DeletedRanges, Kept, KeptHome, file_in_place, is_file_in_place};
+use bolide_index::perseid::{DeletedRanges, Kept, RegionLocation, file_in_place, is_file_in_place};
 use bolide_lsm::Store;
 use bolide_lsm::store::TreeReader;
 
@@ -53,7 +53,7 @@ pub(crate) fn keep(
     let Some(ps_tree) = index.ps_tree.as_ref().filter(|ps_tree| ps_tree.kept().is_none()) else {
         return Ok(());
     };
-    let home = KeptHome {
+    let home = RegionLocation {
         vfs: components.vfs.clone(),
         runtime: components.runtime.clone(),
         dir: dir.to_owned(),
@@ -64,10 +64,10 @@ pub(crate) fn keep(
         read_only: store.options().read_only,
         deleted: Arc::new(RangesOf { records: store.tree_reader(table)? }),
     };
-    let root = store.kept_root(index.tree);
-    let name_root = |root| store.name_kept_root(index.tree, root);
+    let root = store.external_root(index.tree);
+    let name_root = |root| store.name_external_root(index.tree, root);
     let kept = Arc::new(Kept::open(index.spec(), index.tree, root.as_deref(), &home, &name_root)?);
-    store.set_keeper(index.tree, kept.clone())?;
+    store.set_external_tree(index.tree, kept.clone())?;
     ps_tree.keep(kept)
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn drop_tree(
     tree: TreeId,
     heir: Option<(TreeId, &[u8])>,
 ) -> Result<()> {
-    let root = store.kept_root(tree);
+    let root = store.external_root(tree);
     match heir {
         Some((heir, descriptor)) => store.drop_tree_for(tree, heir, descriptor)?,
         None => store.drop_tree(tree)?,
@@ -103,7 +103,7 @@ pub(crate) fn remove_unknown_files(store: &Store, components: &Components) -> Re
     let mut unknown: Vec<String> = components.vfs.list(dir)?.into_iter().filter(is_region).collect();
     for tree in store.trees() {
         // By name alone, which no other region has: the directory of persistent memory may be this one by another path.
-        let known = store.kept_root(tree.id).and_then(|root| file_in_place(&root, dir, None));
+        let known = store.external_root(tree.id).and_then(|root| file_in_place(&root, dir, None));
         let name = known.as_deref().and_then(Path::file_name);
         unknown.retain(|other| Some(OsStr::new(other)) != name);
     }

@@ -5,9 +5,9 @@
 
 use bolide_base::SequenceNumber;
 
-use super::coming::{self, runs_from};
+use super::run_prefetch::{self, runs_from};
 use super::forks::Window;
-use super::run_place::RunPlace;
+use super::run_position::RunPlace;
 use super::search::{Leaf, Place};
 use super::view::SortedView;
 use crate::cursor::PreparedKey;
@@ -49,7 +49,7 @@ impl Preparation {
     #[inline]
     pub(super) fn begin(&mut self, view: &SortedView, key: &[u8], sequence: SequenceNumber) {
         self.place.set(key, sequence);
-        self.is_scan = view.habit().holds();
+        self.is_scan = view.predictor().holds();
         self.asked = Asked::Anchors(view.remix().anchors.near(key));
     }
 
@@ -58,16 +58,16 @@ impl Preparation {
         let next = match self.asked {
             Asked::Nothing | Asked::Entry(_) => return false,
             Asked::Anchors(near) => {
-                ask_for_segment_near(view, near, self.place.key(), self.place.sequence()).map(Asked::Segment)
+                prefetch_segment_near(view, near, self.place.key(), self.place.sequence()).map(Asked::Segment)
             }
-            Asked::Segment(number) => ask_for_block(view, number, self.place.key()).map(|place| {
+            Asked::Segment(number) => prefetch_block(view, number, self.place.key()).map(|place| {
                 let next_runs = if self.is_scan { runs_from(view, place, ENTRIES_OF_SCAN) } else { 0 };
-                coming::ask_for_hints(view, place.segment, next_runs);
+                run_prefetch::prefetch_hints(view, place.segment, next_runs);
                 Asked::Block(place, next_runs)
             }),
             Asked::Block(place, next_runs) => {
                 let leaf = ask_for_listed(view, place);
-                coming::ask_for_entries(view, place, next_runs);
+                run_prefetch::prefetch_entries(view, place, next_runs);
                 leaf.map(Asked::Listed)
             }
             Asked::Listed(leaf) => take_in_hand(view, runs, leaf, fill_cache),
@@ -96,7 +96,7 @@ impl Preparation {
 /// The segment for `(key, sequence)`, which is asked for; `None` if the key is before all. `from`, which is no later than it, says
 /// where to look first.
 #[inline]
-pub(super) fn ask_for_segment(
+pub(super) fn prefetch_segment(
     view: &SortedView,
     from: Option<usize>,
     key: &[u8],
@@ -110,7 +110,7 @@ pub(super) fn ask_for_segment(
 }
 
 #[inline]
-fn ask_for_segment_near(
+fn prefetch_segment_near(
     view: &SortedView,
     near: Near,
     key: &[u8],
@@ -125,7 +125,7 @@ fn ask_for_segment_near(
 /// The entry of a segment that the forks lead to with `key`. How many entries its block has is asked for, and what says where the
 /// cache has the block.
 #[inline]
-pub(super) fn ask_for_block(view: &SortedView, number: usize, key: &[u8]) -> Option<Place> {
+pub(super) fn prefetch_block(view: &SortedView, number: usize, key: &[u8]) -> Option<Place> {
     let segment = view.remix().segments.get(number);
     let (forks, base) = segment.forks()?;
     let index = Window::new(key, base).candidate(forks, segment.entries());

@@ -2,16 +2,16 @@
 //!
 //! A tree with a keeper takes part in batches, the log and recovery like every other, but its writes go to
 //! the keeper and not to memtables and sstables. What the keeper holds durably it says with each
-//! [cut](KeeperCut): a state at one sequence number, in files that the manifest then names as the tree's. The
+//! [cut](ExternalCheckpoint): a state at one sequence number, in files that the manifest then names as the tree's. The
 //! log is kept until then.
 //!
 //! ```text
-//! commit     log append -> memtables of other trees, TreeKeeper::apply -> publish
-//! flush      TreeKeeper::cut (no apply runs) -> KeeperCut::write (writers go on) -> log synced -> manifest names
-//!            files and root -> KeeperCut::installed
+//! commit     log append -> memtables of other trees, ExternalTree::apply -> publish
+//! flush      ExternalTree::cut (no apply runs) -> ExternalCheckpoint::write (writers go on) -> log synced -> manifest names
+//!            files and root -> ExternalCheckpoint::installed
 //! close      a last cut, so that the next opening finds nothing of the tree in the log
 //! open       manifest -> log replayed into memtables, as for every tree -> the layer above makes the keeper
-//!            from the root -> Store::set_keeper hands it what was replayed
+//!            from the root -> Store::set_external_tree hands it what was replayed
 //! ```
 //!
 //! # Invariants
@@ -31,7 +31,7 @@ use bolide_storage::Vfs;
 
 /// One write to a kept tree.
 #[derive(Debug, Clone, Copy)]
-pub struct KeptWrite<'w> {
+pub struct ExternalWrite<'w> {
     /// The key.
     pub key: &'w [u8],
     /// The sequence number of the write, and whether it puts or deletes.
@@ -42,7 +42,7 @@ pub struct KeptWrite<'w> {
 
 /// What a keeper holds durably, as the manifest names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KeptRoot {
+pub struct ExternalRoot {
     /// The files that it is in, ascending.
     pub files: Vec<u64>,
     /// Where in them it is found, for the keeper to understand. At most 64 KiB.
@@ -51,7 +51,7 @@ pub struct KeptRoot {
 
 /// What a keeper takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct KeeperStats {
+pub struct ExternalTreeStats {
     /// Bytes in memory.
     pub memory_bytes: usize,
     /// Bytes of its files.
@@ -61,7 +61,7 @@ pub struct KeeperStats {
 }
 
 /// Keeps the writes of one tree.
-pub trait TreeKeeper: Send + Sync + fmt::Debug {
+pub trait ExternalTree: Send + Sync + fmt::Debug {
     /// Makes sure that writes of so many bytes, keys and values together, find room. Called before they are logged;
     /// afterwards nothing may fail for want of room.
     ///
@@ -74,7 +74,7 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// An error is a bug or damage, and poisons the store.
-    fn apply(&self, write: KeptWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()>;
+    fn apply(&self, write: ExternalWrite<'_>, oldest_in_use: &dyn Fn() -> SequenceNumber) -> Result<()>;
 
     /// True if what it took is durable when [`apply`](Self::apply) returns, without a cut. Then the log is synced before it is
     /// handed a write, so that a power cut never leaves it a write that the log has lost.
@@ -87,7 +87,7 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// `NoSpace` for want of memory.
-    fn copy(&self, _sequence: SequenceNumber) -> Result<Option<Box<dyn KeeperCut + '_>>> {
+    fn copy(&self, _sequence: SequenceNumber) -> Result<Option<Box<dyn ExternalCheckpoint + '_>>> {
         Ok(None)
     }
 
@@ -95,7 +95,7 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// `NoSpace` for want of memory; the state then stays as it is.
-    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn KeeperCut + '_>>;
+    fn cut(&self, sequence: SequenceNumber) -> Result<Box<dyn ExternalCheckpoint + '_>>;
 
     /// Whether a cut is worth its while, with `logged` bytes of log held back for it.
     fn is_cut_due(&self, logged: u64) -> bool;
@@ -144,17 +144,17 @@ pub trait TreeKeeper: Send + Sync + fmt::Debug {
     }
 
     /// What it takes.
-    fn stats(&self) -> KeeperStats;
+    fn stats(&self) -> ExternalTreeStats;
 }
 
 /// A state of a keeper on its way to disk. Dropped before it is [installed](Self::installed), it has changed nothing:
 /// the next cut writes what it would have written.
-pub trait KeeperCut: Send {
+pub trait ExternalCheckpoint: Send {
     /// Writes and syncs what changed since the root in force. Writers go on meanwhile.
     ///
     /// # Errors
     /// `Io` or `NoSpace`. Files that it made are removed by the store.
-    fn write(&mut self, files: &KeeperFiles<'_>) -> Result<KeptRoot>;
+    fn write(&mut self, files: &ExternalFiles<'_>) -> Result<ExternalRoot>;
 
     /// Bytes that were written to files for it, and in place since the cut before it.
     fn written_bytes(&self) -> u64;
@@ -164,13 +164,13 @@ pub trait KeeperCut: Send {
 }
 
 /// Hands out the files of a cut.
-pub struct KeeperFiles<'s> {
+pub struct ExternalFiles<'s> {
     pub(crate) vfs: &'s Arc<dyn Vfs>,
     pub(crate) dir: &'s Path,
     pub(crate) name: &'s dyn Fn() -> (FileIdentity, PathBuf),
 }
 
-impl KeeperFiles<'_> {
+impl ExternalFiles<'_> {
     /// The file system.
     pub fn vfs(&self) -> &Arc<dyn Vfs> {
         self.vfs
@@ -188,7 +188,7 @@ impl KeeperFiles<'_> {
     }
 }
 
-impl fmt::Debug for KeeperFiles<'_> {
+impl fmt::Debug for ExternalFiles<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeeperFiles").finish_non_exhaustive()
     }
