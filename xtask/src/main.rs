@@ -1,6 +1,6 @@
 //! Checks that keep the layers, the names and the file sizes in order.
 //!
-//! `cargo xtask tidy` reads every Rust source and every crate manifest of the workspace and fails
+//! `cargo xtask tidy` reads every Rust source, crate manifest, document and script of the workspace and fails
 //! when one of the house rules is broken. It takes well under a second and needs no network.
 
 mod tidy;
@@ -11,8 +11,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask tidy [ROOT]
 
-  tidy   check layers, module cycles, file lengths, module names, unfinished code
-         and byte-layout diagrams
+  tidy   check layers, module cycles, file lengths, module names, rejected words,
+         type names used twice, unfinished code and byte-layout diagrams
 ";
 
 fn main() -> ExitCode {
@@ -51,8 +51,8 @@ fn run_tidy(root: PathBuf) -> ExitCode {
     }
 }
 
-/// The folder above this crate. Cargo tells when it runs the program: what it told the compiler is where another clone lies, if
-/// the two share a target folder.
+/// The folder above this crate. Cargo sets the variable when it runs the program; the value at compile time may name another
+/// clone that shares the target folder.
 fn workspace_root() -> PathBuf {
     let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);

@@ -2,6 +2,7 @@
 
 mod cycles;
 mod diagrams;
+mod homonyms;
 mod imports;
 mod layers;
 mod names;
@@ -9,6 +10,7 @@ mod size;
 mod source;
 mod tokens;
 mod unfinished;
+mod words;
 
 pub(crate) use source::Workspace;
 
@@ -16,7 +18,16 @@ use source::Violation;
 
 /// Every rule over `workspace`; violations are sorted by file and line.
 pub(crate) fn run(workspace: &Workspace) -> Vec<Violation> {
-    let rules = [size::check, names::check, unfinished::check, layers::check, cycles::check, diagrams::check];
+    let rules = [
+        size::check,
+        names::check,
+        words::check,
+        homonyms::check,
+        unfinished::check,
+        layers::check,
+        cycles::check,
+        diagrams::check,
+    ];
     let mut violations: Vec<Violation> = rules.iter().flat_map(|rule| rule(workspace)).collect();
     violations.sort();
     violations

@@ -1,4 +1,4 @@
-//! The files that the rules read: Rust sources and crate manifests, with paths relative to the root.
+//! The files that the rules read: Rust sources, crate manifests, documents and scripts, with paths relative to the root.
 
 use std::fmt;
 use std::fs;
@@ -63,11 +63,12 @@ impl Source {
     }
 }
 
-/// All sources and manifests below one root.
+/// All files that the rules read below one root.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     sources: Vec<Source>,
     manifests: Vec<(String, String)>,
+    documents: Vec<(String, String)>,
 }
 
 impl Workspace {
@@ -77,6 +78,7 @@ impl Workspace {
         workspace.walk(root, "")?;
         workspace.sources.sort_by(|a, b| a.path.cmp(&b.path));
         workspace.manifests.sort();
+        workspace.documents.sort();
         Ok(workspace)
     }
 
@@ -94,6 +96,8 @@ impl Workspace {
                 self.sources.push(Source::new(&relative, &fs::read_to_string(entry.path())?));
             } else if name == "Cargo.toml" {
                 self.manifests.push((relative, fs::read_to_string(entry.path())?));
+            } else if is_document(&name) {
+                self.documents.push((relative, fs::read_to_string(entry.path())?));
             }
         }
         Ok(())
@@ -106,6 +110,8 @@ impl Workspace {
         for (path, text) in files {
             if path.ends_with(".toml") {
                 workspace.manifests.push(((*path).to_owned(), (*text).to_owned()));
+            } else if is_document(path) {
+                workspace.documents.push(((*path).to_owned(), (*text).to_owned()));
             } else {
                 workspace.sources.push(Source::new(path, text));
             }
@@ -123,6 +129,11 @@ impl Workspace {
         self.manifests.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
+    /// Every document and script as (path, text), by path.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.documents.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
     /// The text of one manifest.
     #[cfg(test)]
     pub(crate) fn manifest(&self, path: &str) -> Option<&str> {
@@ -131,6 +142,10 @@ impl Workspace {
 
     /// How many files were read.
     pub(crate) fn file_count(&self) -> usize {
-        self.sources.len() + self.manifests.len()
+        self.sources.len() + self.manifests.len() + self.documents.len()
     }
+}
+
+fn is_document(name: &str) -> bool {
+    name.ends_with(".md") || name.ends_with(".sh")
 }
